@@ -1,0 +1,1 @@
+"""The OCI distribution client, credentials, and Artifact Registry."""

@@ -1,0 +1,185 @@
+"""What a user asks for: the types of `image.yaml`. Reading the file is `builder.spec_file`.
+
+The reader, the error messages and the editor's JSON schema all come from these dataclasses: a field's
+name is its key, its annotation is its type, its default says whether it may be left out, and `doc`
+in its metadata is the text an editor shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+
+class Role(StrEnum):
+    """A TensorFlow task. Each service's own word for it is known only in `builder.jobs`."""
+
+    MASTER = "master"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class Accelerator(StrEnum):
+    """What a role computes on."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+class Target(StrEnum):
+    """A job file's format."""
+
+    AI_PLATFORM = "ai-platform"
+    VERTEX = "vertex"
+    TFJOB = "tfjob"
+    JOBSET = "jobset"
+    PODS = "pods"
+    ECI = "eci"
+    COMPOSE = "compose"
+    TF_CONFIG = "tf-config"
+
+
+def key(doc: str, *, default: Any = ..., pattern: str | None = None, minimum: int | None = None) -> Any:
+    """A dataclass field for a key of the spec: its documentation, default and simple limits."""
+    metadata = {"doc": doc, "pattern": pattern, "minimum": minimum}
+    if default is ...:
+        return field(metadata=metadata)
+    if isinstance(default, dict):
+        frozen: Mapping[str, Any] = MappingProxyType(default)
+        return field(default_factory=lambda: frozen, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """The training code."""
+
+    source: str = key("The folder with the code, relative to the spec.", default="trainer")
+    module: str = key("The module that is run with `python -m`.", default="trainer.task", pattern=r"[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """The GPUs of one replica."""
+
+    type: str = key("The service's name for the GPU, such as NVIDIA_TESLA_V100 or NVIDIA_L4.")
+    count: int = key("How many per replica.", default=1, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tpu:
+    """The TPU of one replica."""
+
+    type: str = key("The service's name for the TPU, such as TPU_V3.")
+    count: int = key("How many cores.", default=8, minimum=1)
+    topology: str | None = key("The chip layout, for TPU VMs that need one, such as 2x2.", default=None)
+    tf_version: str | None = key("AI Platform's tpuTfVersion; by default the TensorFlow minor.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The boot disk of one replica."""
+
+    type: str | None = key("The disk's type, such as pd-ssd.", default=None)
+    size_gb: int | None = key("Its size in GB.", default=None, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSpec:
+    """One role: its machines and how its image differs from the others."""
+
+    count: int = key("How many replicas; a master is always one.", default=1, minimum=0)
+    machine: str | None = key("The machine type, in the service's words.", default=None)
+    accelerator: Accelerator | None = key(
+        "cpu, gpu or tpu; by default from gpus and tpu, then from the top of the spec.", default=None
+    )
+    gpus: Gpus | None = key("GPUs per replica.", default=None)
+    tpu: Tpu | None = key("The TPU per replica.", default=None)
+    disk: Disk | None = key("The boot disk.", default=None)
+    cpus: str | None = key("CPUs per replica, where the target takes a number, such as 4 or 500m.", default=None)
+    memory: str | None = key("Memory per replica, where the target takes it, such as 16Gi.", default=None)
+    base: str | None = key("Another base image for this role.", default=None)
+    template: str | None = key("Another Dockerfile template for this role.", default=None)
+    args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None)
+    command: tuple[str, ...] | None = key("Replaces the image's entry point in the job.", default=None)
+    env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """How long a job may wait and run."""
+
+    max_wait: str | None = key("Longest time in the queue, such as 3600s.", default=None)
+    max_running: str | None = key("Longest time running, such as 7200s.", default=None)
+    priority: int | None = key("0 to 1000, where the service has it.", default=None, minimum=0)
+    strategy: str | None = key("Vertex: STANDARD, SPOT or FLEX_START.", default=None)
+    restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The job that runs the images."""
+
+    target: Target = key("The job file's format.", default=Target.AI_PLATFORM)
+    id: str | None = key("The job's name; by default made from the spec's name and the images' keys.", default=None)
+    project: str | None = key("The cloud project, for the submit command.", default=None)
+    region: str | None = key("The region the job runs in.", default=None)
+    job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
+    scheduling: Scheduling | None = key("Time limits.", default=None)
+    service_account: str | None = key("The account the job runs as.", default=None)
+    network: str | None = key("The VPC network.", default=None)
+    labels: Mapping[str, str] = key("Labels of the job.", default={})
+    encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
+    web_access: bool | None = key("Interactive shells into the replicas.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSpec:
+    """One `image.yaml`."""
+
+    name: str = key("The images' name in the registry.", pattern=r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+    registry: str | None = key("Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None)
+    tensorflow: str = key('The TensorFlow release, such as "2.15.1".', pattern=r"\d+\.\d+\.\d+(?:\.post\d+)?")
+    python: str | None = key("The Python minor, such as 3.11; by default the newest that fits.", default=None)
+    accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
+    base: str | None = key("A base image instead of the one that fits.", default=None)
+    cuda_from: str = key("gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).", default="base")
+    system_packages: tuple[str, ...] = key("Debian packages to install.", default=())
+    requirements: str | None = key("A requirements file, relative to the spec.", default=None)
+    trainer: Trainer = key("The training code.", default=Trainer())
+    args: tuple[str, ...] = key("Arguments of the training program.", default=())
+    env: Mapping[str, str] = key("Environment variables in the images.", default={})
+    user: str | None = key(
+        "The user the images run as; by default root, which the training services need.", default=None
+    )
+    template: str | None = key(
+        "A Dockerfile template, relative to the spec, that extends a built-in one.", default=None
+    )
+    platform: str = key("The platform of the images.", default="linux/amd64")
+    exclude: tuple[str, ...] = key(
+        "Folders below site-packages to leave out, such as tensorflow/include.",
+        default=(),
+        pattern=r"[\w.+-]+(?:/[\w.+-]+)*",
+    )
+    compression: str = key("How the direct builder packs layers: splice, gzip or zstd.", default="splice")
+    allow_secrets: tuple[str, ...] = key("Files that look like secrets and are meant to be in the image.", default=())
+    roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
+    job: JobSpec = key("The job that runs the images.", default=JobSpec())
+
+    def accelerator_of(self, role: Role) -> Accelerator:
+        """What `role` computes on: its own word, else its gpus or tpu, else the spec's (a ps without GPUs is cpu)."""
+        of_role = self.roles[role]
+        if of_role.accelerator is not None:
+            return of_role.accelerator
+        if of_role.gpus is not None:
+            return Accelerator.GPU
+        if of_role.tpu is not None:
+            return Accelerator.TPU
+        if role is Role.PS:
+            return Accelerator.CPU
+        return self.accelerator
