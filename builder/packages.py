@@ -69,7 +69,7 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tu
     if tuple(int(part) for part in python.split(".")) >= _UNCHECKED_HASH_SINCE:
         # Some packages ship files that are not for this Python; they are left uncompiled, as pip does.
         commands.append(
-            f"{{ {VENV}/bin/python -m compileall -q --invalidation-mode unchecked-hash {site} >/dev/null || true; }}"
+            f"{{ {VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash {site} >/dev/null || true; }}"
         )
     return tuple(commands)
 
