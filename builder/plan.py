@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.reference import Digest, Repository
-from builder.spec import Accelerator, Role
+from builder.reference import Digest, Repository, parse_reference, parse_repository
+from builder.spec import Accelerator, ImageSpec, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +118,81 @@ class Plan:
             if plan.role is role:
                 return plan
         raise KeyError(role)
+
+
+TITLE = "org.opencontainers.image.title"
+REVISION = "org.opencontainers.image.revision"
+ROLE_LABEL = "dev.imgtool.role"
+TENSORFLOW_LABEL = "dev.imgtool.tensorflow"
+
+
+def make_plan(
+    spec: ImageSpec,
+    folder: Path,
+    lock: Lock,
+    *,
+    registry: str | None = None,
+    mirrors: Mapping[str, str] | None = None,
+    revision: str | None = None,
+) -> Plan:
+    """Applies a lock to a spec's roles.
+
+    Args:
+        spec: what was asked.
+        folder: the spec's folder.
+        lock: what it resolved to.
+        registry: where images go, instead of the spec's own `registry`.
+        mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
+        revision: what identifies the source, for the label.
+    """
+    where = registry or spec.registry
+    repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
+    warnings = tuple(dict.fromkeys(note for locked in lock.variants for note in locked.variant.notes))
+    return Plan(
+        name=spec.name,
+        folder=folder,
+        repository=repository,
+        platform=spec.platform,
+        roles=tuple(
+            _role_plan(spec, role, lock.variant_of(role), mirrors or {}, revision)
+            for role in Role
+            if role in spec.roles
+        ),
+        warnings=warnings,
+    )
+
+
+def _role_plan(
+    spec: ImageSpec, role: Role, locked: LockedVariant, mirrors: Mapping[str, str], revision: str | None
+) -> RolePlan:
+    of_role = spec.roles[role]
+    base = parse_reference(locked.variant.base)
+    labels = {
+        TITLE: f"{spec.name}-{role}",
+        ROLE_LABEL: str(role),
+        TENSORFLOW_LABEL: locked.variant.tensorflow,
+    }
+    if revision:
+        labels[REVISION] = revision
+    return RolePlan(
+        role=role,
+        locked=locked,
+        base=mirrored(base.repository, mirrors).digest(locked.base_digest),
+        base_name=str(base),
+        platform=spec.platform,
+        template=of_role.template or spec.template or f"{role}.Dockerfile.j2",
+        system_packages=tuple(sorted(set(spec.system_packages))),
+        source=spec.trainer.source.strip("/"),
+        module=spec.trainer.module,
+        user=spec.user,
+        exclude=tuple(sorted(set(spec.exclude))),
+        env=dict(sorted({**spec.env, **of_role.env}.items())),
+        labels=labels,
+        cuda_base=locked.variant.cuda is not None and spec.cuda_from == "base",
+    )
+
+
+def mirrored(repository: Repository, mirrors: Mapping[str, str]) -> Repository:
+    """Where `repository` is read from: its host's mirror (`HOST[:PORT][/PREFIX]`), or itself."""
+    mirror = mirrors.get(repository.registry)
+    return parse_repository(f"{mirror}/{repository.path}") if mirror else repository
