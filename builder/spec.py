@@ -90,6 +90,16 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A taint that a role's Pods accept, in Kubernetes' own words."""
+
+    key: str | None = key("The taint's key.", default=None)
+    operator: str | None = key("Exists or Equal.", default=None)
+    value: str | None = key("The taint's value, with Equal.", default=None)
+    effect: str | None = key("NoSchedule, PreferNoSchedule or NoExecute; by default all.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
     """One role: its machines and how its image differs from the others."""
 
@@ -108,6 +118,8 @@ class RoleSpec:
     args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None)
     command: tuple[str, ...] | None = key("Replaces the image's entry point in the job.", default=None)
     env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={})
+    node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run it.", default={})
+    tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that it accepts.", default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +131,59 @@ class Scheduling:
     priority: int | None = key("0 to 1000, where the service has it.", default=None, minimum=0)
     strategy: str | None = key("Vertex: STANDARD, SPOT or FLEX_START.", default=None)
     restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
+    disable_retries: bool | None = key("Vertex: do not retry after an internal error.", default=None)
+    restarts: int | None = key("Kubernetes: how often a failed job starts again.", default=None, minimum=0)
+    keep_finished: str | None = key("Kubernetes: how long a finished job stays, such as 86400s.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One hyperparameter of a tuning job; numbers are text, as typed."""
+
+    name: str = key("The argument's name, without dashes.")
+    type: str = key("DOUBLE, INTEGER, CATEGORICAL or DISCRETE.")
+    min: str | None = key("The smallest value, for DOUBLE and INTEGER.", default=None)
+    max: str | None = key("The largest value, for DOUBLE and INTEGER.", default=None)
+    values: tuple[str, ...] = key("The values, for CATEGORICAL and DISCRETE.", default=())
+    scale: str | None = key("UNIT_LINEAR_SCALE, UNIT_LOG_SCALE or UNIT_REVERSE_LOG_SCALE.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """A hyperparameter tuning job of AI Platform."""
+
+    goal: str = key("MAXIMIZE or MINIMIZE.")
+    params: tuple[Parameter, ...] = key("The hyperparameters.")
+    metric: str | None = key("The metric's tag; by default training/hptuning/metric.", default=None)
+    max_trials: int | None = key("How many trials.", default=None, minimum=1)
+    max_parallel_trials: int | None = key("How many trials at once.", default=None, minimum=1)
+    max_failed_trials: int | None = key("How many failures end the job.", default=None, minimum=0)
+    algorithm: str | None = key("GRID_SEARCH or RANDOM_SEARCH; by default Bayesian.", default=None)
+    early_stopping: bool | None = key("Stop trials that promise nothing.", default=None)
+    resume_from: str | None = key("The job whose trials are continued.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A shared folder for results: an NFS export or a Kubernetes claim."""
+
+    mount: str = key("Where it appears in the containers.", pattern=r"/[^\s:]*")
+    nfs_server: str | None = key("The NFS server's host name.", default=None)
+    nfs_path: str | None = key("The exported path.", default=None)
+    claim: str | None = key("The PersistentVolumeClaim's name, instead of NFS.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eci:
+    """What only Alibaba Cloud's Elastic Container Instances have."""
+
+    image_cache: str = key(
+        "create (an ImageCache beside the Pods), auto, none, or the ID of a cache (imc-…).", default="create"
+    )
+    cache_size_gb: int | None = key("The ImageCache's size in GiB, 20 to 32768.", default=None, minimum=1)
+    retention_days: int | None = key("Days until the ImageCache is deleted.", default=None, minimum=1)
+    driver: str | None = key("The NVIDIA driver's major version, such as 535.", default=None)
+    virtual_node: str = key("How Pods reach the virtual node: label, toleration or none.", default="label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +201,27 @@ class JobSpec:
     labels: Mapping[str, str] = key("Labels of the job.", default={})
     encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
     web_access: bool | None = key("Interactive shells into the replicas.", default=None)
+    env: Mapping[str, str] = key("Environment variables that the job sets, where the target can.", default={})
+    volume: Volume | None = key("A shared folder in every replica.", default=None)
+    chief_in_tf_config: bool | None = key(
+        "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
+    )
+    scale_tier: str | None = key("AI Platform: a predefined cluster instead of CUSTOM.", default=None)
+    hyperparameters: Hyperparameters | None = key("AI Platform: hyperparameter tuning.", default=None)
+    runtime_version: str | None = key("AI Platform: a runtime version instead of images, such as 2.11.", default=None)
+    python_version: str | None = key("AI Platform: the runtime's Python, such as 3.7.", default=None)
+    package_uris: tuple[str, ...] = key("AI Platform: packages in Cloud Storage, with runtime_version.", default=())
+    staging: str | None = key(
+        "AI Platform: where the trainer's package is staged, such as gs://bucket/path.", default=None
+    )
+    display_name: str | None = key("Vertex: the name shown; by default the job's id.", default=None)
+    tensorboard: str | None = key("Vertex: the Tensorboard resource's full name.", default=None)
+    dashboard_access: bool | None = key("Vertex: the training dashboard.", default=None)
+    persistent_resource: str | None = key("Vertex: the persistent resource that runs the job.", default=None)
+    reserved_ip_ranges: tuple[str, ...] = key("Vertex: address ranges in the network.", default=())
+    namespace: str | None = key("Kubernetes: the namespace.", default=None)
+    image_pull_secrets: tuple[str, ...] = key("Kubernetes: secrets for the registry.", default=())
+    eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
