@@ -93,10 +93,10 @@ class Disk:
 class Toleration:
     """A taint that a role's Pods accept, in Kubernetes' own words."""
 
-    key: str | None = key("The taint's key.", default=None)
     operator: str | None = key("Exists or Equal.", default=None)
     value: str | None = key("The taint's value, with Equal.", default=None)
     effect: str | None = key("NoSchedule, PreferNoSchedule or NoExecute; by default all.", default=None)
+    key: str | None = key("The taint's key.", default=None)  # last: in this class the name hides the function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
