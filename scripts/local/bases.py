@@ -1,0 +1,127 @@
+"""Stand-in base images: Debian packages in place of images that cannot be pulled here, under the images' real names.
+
+They hold what a role's image needs of its base (an interpreter at the same path, the same environment) and
+nothing proves more than that: what runs in production is the real base, named in the same way and pinned by digest.
+An image that lies in the registry under the name and is not one of these is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from local import machine, push
+from local.machine import UnavailableError
+
+LABEL = "dev.imgtool.stand-in"
+_EPOCH = "1735689600"  # 2025-01-01, the date of every file and image that is made here
+_CREATED = "2025-01-01T00:00:00Z"
+_EXCLUDED = ("man", "doc", "info", "locale", "lintian", "bash-completion")
+
+
+@dataclass(frozen=True)
+class Base:
+    """One stand-in: the image it stands for and the Debian packages it is made of."""
+
+    repository: str
+    tag: str
+    packages: tuple[str, ...]
+    suite: str = "bookworm"
+    links: tuple[tuple[str, str], ...] = ()  # path in the image, what it points to
+    env: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The image this stands for, as people write it."""
+        return f"{self.repository.removeprefix('library/')}:{self.tag}"
+
+    @property
+    def recipe(self) -> str:
+        """A hash of everything above: a base made by another recipe is made again."""
+        parts = json.dumps([self.__dict__, _EPOCH, _EXCLUDED], sort_keys=True, default=list)
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+PYTHON = Base(
+    repository="library/python",
+    tag="3.11-slim-bookworm",
+    packages=("ca-certificates", "media-types", "netbase", "python3", "python3-distutils", "python3-lib2to3", "tzdata"),
+    # The image has its Python in /usr/local; Debian's finds its library and site-packages from there too.
+    links=(
+        ("/usr/local/bin/python3.11", "/usr/bin/python3.11"),
+        ("/usr/local/bin/python3", "python3.11"),
+        ("/usr/local/bin/python", "python3.11"),
+    ),
+    env=("PATH=/usr/local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"),
+    cmd=("python3",),
+)
+
+
+def up(base: Base, address: str) -> str:
+    """Makes sure that the registry has the base; returns what to tell the user. Raises UnavailableError."""
+    registry = push.Registry(address)
+    try:
+        labels = registry.labels(base.repository, base.tag)
+        if labels is not None and LABEL not in labels:
+            return f"{base.name} is in the registry, and not a stand-in: left as it is"
+        if labels is not None and labels[LABEL] == base.recipe:
+            return f"{base.name} (a stand-in) is in the registry"
+        layer = _layer(base)
+        config = {
+            "Env": list(base.env),
+            "Cmd": list(base.cmd),
+            "Labels": {**base.labels, LABEL: base.recipe, f"{LABEL}.for": f"docker.io/{base.repository}:{base.tag}"},
+        }
+        digest = registry.put_image(
+            base.repository, base.tag, [layer], config, created=_CREATED, scratch=layer.path.parent
+        )
+    except push.PushError as error:
+        raise UnavailableError(str(error)) from error
+    return f"{base.name} (a stand-in, {layer.size >> 20} MB) pushed as {digest[:19]}…"
+
+
+def _layer(base: Base) -> push.Layer:
+    folder = machine.STATE / "bases" / base.recipe
+    target = folder / "layer.tar.gz"
+    known = push.compressed(target)
+    if known:
+        return known
+    folder.mkdir(parents=True, exist_ok=True)
+    tar = folder / "root.tar"
+    _bootstrap(base, tar)
+    layer = push.compress(tar, target)
+    tar.unlink()
+    return layer
+
+
+def _bootstrap(base: Base, tar: Path) -> None:
+    """Writes the file system of the base; the same packages give the same bytes."""
+    if os.geteuid() != 0 and not machine.program("newuidmap"):
+        raise UnavailableError(f"{base.name}: a stand-in is made by root, or by a user who has the package uidmap")
+    mmdebstrap = machine.need("mmdebstrap", "mmdebstrap")
+    machine.say(f"making a stand-in for {base.name} from Debian packages")
+    links = [f'ln -sf "{target}" "$1{path}"' for path, target in base.links]
+    command = [
+        mmdebstrap,
+        "--variant=minbase",
+        "--architectures=amd64",
+        f"--include={','.join(base.packages)}",
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED),
+        '--aptopt=APT::Install-Recommends "false"',
+        *(f"--customize-hook={link}" for link in links),
+        '--customize-hook=rm -f "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap',
+        '--customize-hook=rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/var/cache/ldconfig/aux-cache',
+        base.suite,
+        str(tar),
+    ]
+    environ = {**os.environ, "SOURCE_DATE_EPOCH": _EPOCH}
+    done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()
+        raise UnavailableError(f"{base.name}: mmdebstrap failed: {' '.join(lines[-2:])}")

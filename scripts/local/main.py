@@ -1,0 +1,77 @@
+"""The commands of scripts/services."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import sys
+
+from local import bases, engine, machine, registry
+from local.machine import UnavailableError, say
+
+_PARTS = ("engine", "registry", "bases", "cuda")
+_DEFAULT = ("engine", "registry", "bases")
+
+
+def up(parts: tuple[str, ...]) -> int:
+    """Starts the parts; 1 when one of them cannot be had."""
+    failed = []
+    for part in parts:
+        try:
+            say(f"{part}: {_start(part)}")
+        except UnavailableError as error:
+            say(f"{part}: not available: {error}")
+            failed.append(part)
+    if failed:
+        say(f"services: without {', '.join(failed)}; tests that need it are skipped by name")
+    return 1 if failed else 0
+
+
+def _start(part: str) -> str:
+    if part == "engine":
+        return engine.up()
+    if part == "registry":
+        return f"{registry.up()} answers"
+    address = registry.up()
+    return bases.up(bases.PYTHON, address)
+
+
+def status() -> int:
+    """Shows what answers; 1 when something does not."""
+    found = engine.version()
+    address = registry.address()
+    say(f"engine: {f'Docker Engine {found} answers' if found else 'nothing answers'}")
+    say(f"registry: {f'{address} answers' if address else 'nothing answers'}")
+    return 0 if found and address else 1
+
+
+def env() -> int:
+    """Prints the shell lines that point imgtool at the registry."""
+    address = registry.address()
+    if not address:
+        print("scripts/services env: no registry answers; run `scripts/services up` first", file=sys.stderr)
+        return 1
+    for name, value in (("IMGTOOL_MIRRORS", f"docker.io={address}"), ("IMGTOOL_REGISTRY", f"{address}/demo")):
+        print(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+def down() -> int:
+    """Stops what `up` started."""
+    for name, service in (("engine", engine), ("registry", registry)):
+        say(f"{name}: {'stopped' if service.down() else 'not started here, left alone'}")
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command; returns its exit status."""
+    verb, *parts = arguments or ["help"]
+    if verb == "up" and set(parts) <= set(_PARTS):
+        machine.STATE.mkdir(exist_ok=True)
+        with (machine.STATE / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two at once would both start an engine
+            return up(tuple(parts) or _DEFAULT)
+    if verb in {"status", "env", "down"} and not parts:
+        return {"status": status, "env": env, "down": down}[verb]()
+    print(f"usage: scripts/services up [{'|'.join(_PARTS)}…] | status | env | down", file=sys.stderr)
+    return 2
