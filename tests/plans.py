@@ -1,0 +1,111 @@
+"""Makes RolePlan values for tests: small, complete, and different only where a test says so."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from builder.plan import LockedVariant, RolePlan, Variant, Wheel
+from builder.reference import parse_repository
+from builder.spec import Accelerator, Role
+
+CUDA_LIBRARIES = ("libcublas.so.12", "libcudart.so.12", "libcudnn.so.8")
+
+
+def wheel(name: str, version: str, *, data: bytes | None = None) -> Wheel:
+    """A wheel that is made up, or of `data`."""
+    content = data if data is not None else f"{name} {version}".encode()
+    return Wheel(
+        name=name,
+        version=version,
+        file=f"{name.replace('-', '_')}-{version}-py3-none-any.whl",
+        sha256=hashlib.sha256(content).hexdigest(),
+        size=len(content),
+    )
+
+
+def variant(name: str = "cpu", **changes: Any) -> Variant:
+    """The variant `cpu`, `gpu` or `tpu` of TensorFlow 2.15.1, with `changes`."""
+    slim = "docker.io/library/python:3.11-slim-bookworm"
+    values: dict[str, Any] = {
+        "name": name,
+        "roles": tuple(Role),
+        "accelerator": Accelerator(name) if name in tuple(Accelerator) else Accelerator.CPU,
+        "package": "tensorflow-cpu",
+        "tensorflow": "2.15.1",
+        "python": "3.11",
+        "cuda": None,
+        "cudnn": None,
+        "base": slim,
+        "os": "debian12",
+        "python_from": "image",
+        "python_executable": "/usr/local/bin/python3.11",
+        "requirements": ("tensorflow-cpu==2.15.1",),
+        "constraints": ("setuptools<81",),
+        "libraries": (),
+    }
+    if name == "gpu":
+        values |= {
+            "package": "tensorflow",
+            "python": "3.10",
+            "cuda": "12.2",
+            "cudnn": "8.9",
+            "base": "docker.io/nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04",
+            "os": "ubuntu22.04",
+            "python_from": "apt",
+            "python_executable": "/usr/bin/python3.10",
+            "requirements": ("tensorflow==2.15.1",),
+            "libraries": CUDA_LIBRARIES,
+        }
+    if name == "tpu":
+        values |= {"package": "tensorflow-tpu", "tensorflow": "2.19.1", "requirements": ("tensorflow-tpu==2.19.1",)}
+    return Variant(**(values | changes))
+
+
+def locked(name: str = "cpu", *, wheels: tuple[Wheel, ...] | None = None, **changes: Any) -> LockedVariant:
+    """The variant with a made-up base digest and two wheels."""
+    chosen = variant(name, **changes)
+    present = wheels if wheels is not None else (wheel("numpy", "1.26.4"), wheel(chosen.package, chosen.tensorflow))
+    return LockedVariant(
+        variant=chosen,
+        base_digest=f"sha256:{hashlib.sha256(chosen.base.encode()).hexdigest()}",
+        installer=wheel("pip", "24.3.1"),
+        wheels=tuple(sorted(present, key=lambda one: one.name)),
+    )
+
+
+def role_plan(
+    role: Role = Role.WORKER, name: str = "cpu", *, locked_variant: LockedVariant | None = None, **changes: Any
+) -> RolePlan:
+    """The plan of one role, with `changes` to its fields.
+
+    Args:
+        role: whose.
+        name: the variant: cpu, gpu or tpu.
+        locked_variant: instead of the one that `locked(name)` makes.
+        changes: fields of RolePlan.
+    """
+    chosen = locked_variant or locked(name)
+    repository, _, _ = chosen.variant.base.rpartition(":")
+    values: dict[str, Any] = {
+        "role": role,
+        "locked": chosen,
+        "base": parse_repository(repository).digest(chosen.base_digest),
+        "base_name": chosen.variant.base,
+        "platform": "linux/amd64",
+        "template": f"{role}.Dockerfile.j2",
+        "system_packages": (),
+        "source": "trainer",
+        "module": "trainer.task",
+        "user": None,
+        "exclude": (),
+        "env": {},
+        "labels": {
+            "org.opencontainers.image.title": f"mnist-{role}",
+            "org.opencontainers.image.revision": "0" * 40,
+            "dev.imgtool.role": str(role),
+            "dev.imgtool.tensorflow": chosen.variant.tensorflow,
+        },
+        "cuda_base": chosen.variant.cuda is not None and "cuda" in chosen.variant.base,
+    }
+    return RolePlan(**(values | changes))
