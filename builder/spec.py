@@ -44,9 +44,35 @@ class Target(StrEnum):
     TF_CONFIG = "tf-config"
 
 
-def key(doc: str, *, default: Any = ..., pattern: str | None = None, minimum: int | None = None) -> Any:
-    """A dataclass field for a key of the spec: its documentation, default and simple limits."""
-    metadata = {"doc": doc, "pattern": pattern, "minimum": minimum}
+def key(
+    doc: str,
+    *,
+    default: Any = ...,
+    pattern: str | None = None,
+    expected: str | None = None,
+    choices: tuple[str, ...] = (),
+    minimum: int | None = None,
+    rule: str | None = None,
+) -> Any:
+    """A dataclass field for a key of the spec.
+
+    Args:
+        doc: what the key is for; an editor shows it.
+        default: what a missing key means; without one the key must be given.
+        pattern: what the whole text, or each item of a list, must match: ASCII, and only what JSON schema knows too.
+        expected: `pattern` in words, for error messages.
+        choices: the only texts allowed.
+        minimum: the smallest number allowed.
+        rule: a rule of `builder.spec_rules` by name.
+    """
+    metadata = {
+        "doc": doc,
+        "pattern": pattern,
+        "expected": expected,
+        "choices": choices,
+        "minimum": minimum,
+        "rule": rule,
+    }
     if default is ...:
         return field(metadata=metadata)
     if isinstance(default, dict):
@@ -59,8 +85,13 @@ def key(doc: str, *, default: Any = ..., pattern: str | None = None, minimum: in
 class Trainer:
     """The training code."""
 
-    source: str = key("The folder with the code, relative to the spec.", default="trainer")
-    module: str = key("The module that is run with `python -m`.", default="trainer.task", pattern=r"[A-Za-z_][\w.]*")
+    source: str = key("The folder with the code, relative to the spec.", default="trainer", rule="folder")
+    module: str = key(
+        "The module that is run with `python -m`.",
+        default="trainer.task",
+        pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
+        expected="a module's dotted name, such as trainer.task",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +144,13 @@ class RoleSpec:
     disk: Disk | None = key("The boot disk.", default=None)
     cpus: str | None = key("CPUs per replica, where the target takes a number, such as 4 or 500m.", default=None)
     memory: str | None = key("Memory per replica, where the target takes it, such as 16Gi.", default=None)
-    base: str | None = key("Another base image for this role.", default=None)
-    template: str | None = key("Another Dockerfile template for this role.", default=None)
-    args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None)
-    command: tuple[str, ...] | None = key("Replaces the image's entry point in the job.", default=None)
-    env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={})
+    base: str | None = key("Another base image for this role.", default=None, rule="reference")
+    template: str | None = key("Another Dockerfile template for this role.", default=None, rule="file")
+    args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None, rule="arguments")
+    command: tuple[str, ...] | None = key(
+        "Replaces the image's entry point in the job.", default=None, rule="arguments"
+    )
+    env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={}, rule="env")
     node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run it.", default={})
     tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that it accepts.", default=())
 
@@ -201,7 +234,9 @@ class JobSpec:
     labels: Mapping[str, str] = key("Labels of the job.", default={})
     encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
     web_access: bool | None = key("Interactive shells into the replicas.", default=None)
-    env: Mapping[str, str] = key("Environment variables that the job sets, where the target can.", default={})
+    env: Mapping[str, str] = key(
+        "Environment variables that the job sets, where the target can.", default={}, rule="env"
+    )
     volume: Volume | None = key("A shared folder in every replica.", default=None)
     chief_in_tf_config: bool | None = key(
         "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
@@ -228,32 +263,66 @@ class JobSpec:
 class ImageSpec:
     """One `image.yaml`."""
 
-    name: str = key("The images' name in the registry.", pattern=r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-    registry: str | None = key("Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None)
-    tensorflow: str = key('The TensorFlow release, such as "2.15.1".', pattern=r"\d+\.\d+\.\d+(?:\.post\d+)?")
-    python: str | None = key("The Python minor, such as 3.11; by default the newest that fits.", default=None)
+    name: str = key(
+        "The images' name in the registry.",
+        pattern=r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
+        expected="lower-case letters and digits, joined by single '.', '_' or '-'",
+    )
+    registry: str | None = key(
+        "Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None, rule="registry"
+    )
+    tensorflow: str = key(
+        'The TensorFlow release, such as "2.15.1".',
+        pattern=r"\d+\.\d+\.\d+(?:\.post\d+)?",
+        expected='a full release, such as "2.15.1"',
+    )
+    python: str | None = key(
+        "The Python minor, such as 3.11; by default the newest that fits.",
+        default=None,
+        pattern=r"[23]\.\d{1,2}",
+        expected="MAJOR.MINOR, such as 3.11",
+    )
     accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
-    base: str | None = key("A base image instead of the one that fits.", default=None)
-    cuda_from: str = key("gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).", default="base")
-    system_packages: tuple[str, ...] = key("Debian packages to install.", default=())
-    requirements: str | None = key("A requirements file, relative to the spec.", default=None)
+    base: str | None = key("A base image instead of the one that fits.", default=None, rule="reference")
+    cuda_from: str = key(
+        "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).",
+        default="base",
+        choices=("base", "wheels"),
+    )
+    system_packages: tuple[str, ...] = key(
+        "Debian packages to install.",
+        default=(),
+        pattern=r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+:~-]+)?",
+        expected="a Debian package's name, with =VERSION or without, such as libgomp1",
+    )
+    requirements: str | None = key("A requirements file, relative to the spec.", default=None, rule="file")
     trainer: Trainer = key("The training code.", default=Trainer())
-    args: tuple[str, ...] = key("Arguments of the training program.", default=())
-    env: Mapping[str, str] = key("Environment variables in the images.", default={})
+    args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
+    env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
     user: str | None = key(
-        "The user the images run as; by default root, which the training services need.", default=None
+        "The user the images run as; by default root, which the training services need.",
+        default=None,
+        pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
+        expected="a user's name or number, with :GROUP or without",
     )
     template: str | None = key(
-        "A Dockerfile template, relative to the spec, that extends a built-in one.", default=None
+        "A Dockerfile template, relative to the spec, that extends a built-in one.", default=None, rule="file"
     )
-    platform: str = key("The platform of the images.", default="linux/amd64")
+    platform: str = key("The platform of the images.", default="linux/amd64", choices=("linux/amd64", "linux/arm64"))
     exclude: tuple[str, ...] = key(
         "Folders below site-packages to leave out, such as tensorflow/include.",
         default=(),
-        pattern=r"[\w.+-]+(?:/[\w.+-]+)*",
+        pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
+        expected="a path below site-packages, such as tensorflow/include",
     )
-    compression: str = key("How the direct builder packs layers: splice, gzip or zstd.", default="splice")
-    allow_secrets: tuple[str, ...] = key("Files that look like secrets and are meant to be in the image.", default=())
+    compression: str = key(
+        "How the direct builder packs layers: splice, gzip or zstd.",
+        default="splice",
+        choices=("splice", "gzip", "zstd"),
+    )
+    allow_secrets: tuple[str, ...] = key(
+        "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
+    )
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
     job: JobSpec = key("The job that runs the images.", default=JobSpec())
 
