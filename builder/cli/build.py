@@ -1,0 +1,97 @@
+"""`imgtool build`: makes the images of the current inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from builder.cli import options as opt
+from builder.cli.output import emit, emit_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.pipeline import BuildOptions, Built
+    from builder.spec import Role
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("build")(build)
+
+
+def build(
+    spec: opt.Spec = None,
+    roles: opt.Roles = None,
+    push: Annotated[bool, typer.Option("--push", help="Into the registry, verified there.")] = False,
+    registry: opt.Registry = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", "-t", help="A further tag; with several roles, ROLE-TAG.")
+    ] = None,
+    engine: opt.EngineName = "auto",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again.")] = False,
+    locked: opt.Locked = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")] = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Build the images of the spec's roles: into the engine, or with --push into the registry."""
+    from builder.pipeline import BuildOptions
+
+    options = BuildOptions(
+        roles=tuple(roles or ()), push=push, engine=engine, tags=tuple(tag or ()), no_cache=no_cache
+    )
+    if dry_run:
+        foresee(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
+    else:
+        run(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
+
+
+def run(
+    spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
+) -> None:
+    """Builds and prints one line per role; `push` is the same with `options.push`."""
+    from builder import pipeline
+    from builder.inputs import open_spec, prepare
+
+    settings = opt.settings()
+    with opt.progress(progress) as view:
+        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        results = pipeline.build(inputs, options, settings, view)
+    if as_json:
+        emit_json({"ok": True, "images": [as_data(result) for result in results]})
+    else:
+        emit("".join(f"{result.role} {result.reference}\n" for result in results))
+
+
+def as_data(result: Built) -> dict[str, Any]:
+    """A result as plain data."""
+    return {
+        "role": str(result.role),
+        "outcome": str(result.outcome),
+        "reference": result.reference,
+        "digest": result.digest.digest if result.digest else None,
+        "tag": str(result.tag) if result.tag else None,
+        "key": result.key,
+        "image_id": result.image_id,
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def foresee(
+    spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
+) -> None:
+    """Says what a build would find and make; asks the registry, changes nothing."""
+    from builder import pipeline
+    from builder.inputs import open_spec, prepare
+
+    settings = opt.settings()
+    with opt.progress(progress) as view:
+        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked, write=False)
+        foreseen: dict[Role, str] = pipeline.foresee(inputs, options, settings, view)
+    tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
+    if as_json:
+        emit_json({"ok": True, "images": [{"role": r, "would": what, "tag": tags[r]} for r, what in foreseen.items()]})
+    else:
+        emit("".join(f"{role} {what} {tags[role]}\n" for role, what in foreseen.items()))

@@ -1,0 +1,61 @@
+"""`imgtool config`: writes the job file, every image by digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from builder.cli import options as opt
+from builder.cli.output import emit, note
+from builder.spec import Target
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("config")(config)
+
+
+def config(
+    spec: opt.Spec = None,
+    target: Annotated[Target | None, typer.Option(help="The job file's format, instead of job.target.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
+    registry: opt.Registry = None,
+    job_id: Annotated[str | None, typer.Option("--job-id", help="The job's name.")] = None,
+    command: Annotated[bool, typer.Option("--command", help="Print the command that submits the job.")] = False,
+    output_format: Annotated[
+        str | None, typer.Option("--format", help="yaml, json, or gcloud (one command line without a file).")
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="For tf-config: the machines.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job instead of a spec.")
+    ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
+    ] = False,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+) -> None:
+    """Write the job file for the images of the current inputs, which must be in the registry."""
+    from builder import jobfile
+
+    request = jobfile.Request(
+        target=target, job_id=job_id, output_format=output_format, hosts=hosts, allow_unknown=allow_unknown
+    )
+    settings = opt.settings()
+    with opt.progress(progress) as view:
+        if source is not None:
+            written = jobfile.converted(source, request)
+        else:
+            written = jobfile.made(spec, request, settings, view, registry=registry, locked=locked, output=output)
+        for line in written.notes:
+            note(line)
+    if output is not None:
+        jobfile.write(written, output)
+    if command:
+        emit(written.command(output) + "\n")
+    elif output is None:
+        emit(written.text)

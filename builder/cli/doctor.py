@@ -1,0 +1,24 @@
+"""`imgtool doctor`: what is missing on this machine."""
+
+from __future__ import annotations
+
+import typer
+
+from builder.cli import options as opt
+from builder.cli.output import emit, emit_json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("doctor")(doctor)
+
+
+def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Json = False) -> None:
+    """Check the engine, the registry, credentials and the cache, and say what to do about what is missing."""
+    from builder import checkup
+
+    findings = checkup.examine(spec, opt.settings(), registry=registry)
+    if as_json:
+        emit_json({"ok": all(finding.ok for finding in findings), "checks": [f.as_data() for f in findings]})
+    else:
+        emit("".join(f"{finding.as_line()}\n" for finding in findings))

@@ -1,0 +1,29 @@
+"""`imgtool init`: a first spec that works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from builder.cli.output import emit
+from builder.spec import Accelerator
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("init")(init)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
+    tensorflow: Annotated[str, typer.Option(help="The TensorFlow release.")] = "2.15.1",
+    accelerator: Annotated[Accelerator, typer.Option(help="cpu, gpu or tpu.")] = Accelerator.CPU,
+    name: Annotated[str | None, typer.Option(help="The images' name; by default the folder's.")] = None,
+) -> None:
+    """Write image.yaml, a small trainer and its requirements; files that are there are never replaced."""
+    from builder.starter import write_starter
+
+    written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
+    emit("".join(f"{path}\n" for path in written))

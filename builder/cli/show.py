@@ -1,0 +1,33 @@
+"""`imgtool show`: prints the resolved plan."""
+
+from __future__ import annotations
+
+import typer
+
+from builder.cli import options as opt
+from builder.cli.output import emit, emit_json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("show")(show)
+
+
+def show(
+    spec: opt.Spec = None,
+    registry: opt.Registry = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Print what each role's image will be made of, and the tag that names it."""
+    from builder import overview
+    from builder.inputs import open_spec, prepare
+
+    with opt.progress(progress) as view:
+        inputs = prepare(open_spec(spec), opt.settings(), view, registry=registry, locked=locked)
+    data = overview.as_data(inputs)
+    if as_json:
+        emit_json({"ok": True, **data})
+    else:
+        emit(overview.as_text(data))

@@ -1,0 +1,238 @@
+"""From files to content keys: loads a spec, makes sure of its lock, renders, and names every image.
+
+Everything here is a function of files (and, only when a lock must be made, of the registry and the index).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from builder import packages
+from builder.context import Context, scan
+from builder.dockerfile import Dockerfile, parse
+from builder.errors import FieldError, InputError, UsageError
+from builder.keys import stage_keys
+from builder.lock import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
+from builder.plan import Lock, LockedVariant, Plan, RolePlan, make_plan
+from builder.progress import Note, Progress
+from builder.reference import Repository, Tag
+from builder.render import TemplateRoots, render
+from builder.settings import Settings
+from builder.spec import Role
+from builder.spec_file import SpecFile, find, load
+
+if TYPE_CHECKING:
+    from builder.registry.client import Registries
+    from builder.wheels import WheelStore
+
+KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleImage:
+    """One role's image by its inputs: the text that makes it and the key that names it."""
+
+    plan: RolePlan
+    text: str
+    dockerfile: Dockerfile
+    keys: Mapping[str, str]
+    tag: Tag | None  # None when the spec names no registry
+
+    @property
+    def role(self) -> Role:
+        """Which role."""
+        return self.plan.role
+
+    @property
+    def key(self) -> str:
+        """The content key of the whole image, 64 hexadecimal digits."""
+        return self.keys[self.dockerfile.stages[-1].name or ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A spec with everything that its images are made from."""
+
+    spec_file: SpecFile
+    lock: Lock
+    plan: Plan
+    context: Context
+    images: tuple[RoleImage, ...]
+
+    @property
+    def repository(self) -> Repository:
+        """Where the images go; raises UsageError when nobody said."""
+        if self.plan.repository is None:
+            raise UsageError(
+                f"{self.spec_file.path}: no registry",
+                hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY",
+            )
+        return self.plan.repository
+
+    def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
+        """The images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
+        present = tuple(image.role for image in self.images)
+        for role in roles:
+            if role not in present:
+                raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")
+        return tuple(image for image in self.images if not roles or image.role in roles)
+
+
+def open_spec(where: Path | None) -> SpecFile:
+    """Finds and loads the spec that the command line names."""
+    return load(find(where, Path.cwd()))
+
+
+def prepare(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None = None,
+    locked: bool = False,
+    registries: Registries | None = None,
+    write: bool = True,
+) -> Inputs:
+    """Renders every role of a spec and works out its keys; writes `image.lock` when it is missing or stale.
+
+    With `write` off (a dry run) a lock that is made is used, not written.
+
+    Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
+    a lock that is not current when `locked`.
+    """
+    lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
+    spec = spec_file.spec
+    context = scan(spec_file.folder, only=(spec.trainer.source,), allow_secrets=spec.allow_secrets)
+    plan = make_plan(
+        spec,
+        spec_file.folder,
+        lock,
+        registry=registry or settings.registry,
+        mirrors=settings.mirrors,
+        revision=context.tree_id(spec.trainer.source),
+    )
+    for locked_variant in lock.variants:
+        context = with_wheels(context, locked_variant)
+    try:
+        images = tuple(_image(role_plan, plan, context) for role_plan in plan.roles)
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+
+
+def with_wheels(context: Context, locked: LockedVariant) -> Context:
+    """The context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
+    folder = packages.context_folder(locked)
+    for wheel in locked.wheels:
+        context = context.with_known(f"{folder}/{wheel.file}", sha256=wheel.sha256, size=wheel.size)
+    installer = locked.installer
+    context = context.with_known(
+        f"{folder}/installer/{installer.file}", sha256=installer.sha256, size=installer.size
+    )
+    return context.with_bytes(
+        f"{folder}/{packages.REQUIREMENTS}", packages.requirements_text(locked).encode()
+    )
+
+
+def _image(role_plan: RolePlan, plan: Plan, context: Context) -> RoleImage:
+    roots = TemplateRoots(plan.folder)
+    keys = stage_keys(parse(render(role_plan, roots=roots, key=None)), context, plan.platform)
+    key = keys[role_plan.role]
+    text = render(role_plan, roots=roots, key=key)
+    return RoleImage(
+        plan=role_plan,
+        text=text,
+        dockerfile=parse(text),
+        keys=keys,
+        tag=plan.repository.tag(f"{role_plan.role}-{key[:KEY_DIGITS]}") if plan.repository else None,
+    )
+
+
+def ensure_lock(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    *,
+    locked: bool = False,
+    registries: Registries | None = None,
+    renew: bool = False,
+    write: bool = True,
+) -> Lock:
+    """The spec's lock when it is current, else a new one, written beside the spec.
+
+    Args:
+        spec_file: the spec.
+        settings: the machine's.
+        progress: is told what changed.
+        locked: raise InputError instead of making one.
+        registries: where base digests are read; made from the settings when needed and not given.
+        renew: make a new one even if the present one is current (newer wheels, a base that moved).
+        write: put a new one beside the spec.
+    """
+    path = spec_file.folder / LOCK_FILE
+    present = read_lock(path) if path.exists() else None
+    inputs = lock_inputs(spec_file)
+    if present is not None and present.inputs == inputs and not renew:
+        return present
+    if locked:
+        what = "is missing" if present is None else "is not of this spec"
+        raise InputError(f"{path} {what}, and --locked forbids making it", hint="imgtool lock, then commit image.lock")
+    lock = _made_lock(spec_file, settings, progress, registries)
+    if not write:
+        return lock
+    from builder.files import write_atomic
+
+    write_atomic(path, dump_lock(lock).encode())
+    changes = differences(present, lock) if present is not None else ()
+    progress(Note(f"{'renewed' if present else 'wrote'} {path}" + "".join(f"\n  {line}" for line in changes)))
+    return lock
+
+
+def _made_lock(
+    spec_file: SpecFile, settings: Settings, progress: Progress, registries: Registries | None
+) -> Lock:
+    from builder.compat import load_matrix
+    from builder.locker import make_lock
+    from builder.registry.client import connect
+
+    clients = registries or connect(settings, progress)
+
+    def base_digest(reference: str) -> str:
+        from builder.bases import digest_of
+
+        return digest_of(reference, spec_file.spec.platform, settings.mirrors, clients)
+
+    try:
+        return make_lock(spec_file, load_matrix(), base_digest, settings, progress)
+    except FieldError as error:
+        raise spec_file.located(error) from error
+
+
+class WheelContext:
+    """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
+
+    def __init__(self, inputs: Inputs, store: WheelStore, progress: Progress) -> None:
+        self._inputs = inputs
+        self._store = store
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        """Writes a tar of what `sources` name."""
+        chosen = self._inputs.context.select(sources)
+        files: dict[str, Path] = {}
+        for locked in self._inputs.lock.variants:
+            folder = packages.context_folder(locked)
+            if not any(path.startswith(f"{folder}/") for path in chosen.paths()):
+                continue
+            wheels = (*locked.wheels, locked.installer)
+            with self._lock:
+                self._store.fetch(wheels, self._progress)
+            for wheel in wheels:
+                inner = "installer/" if wheel == locked.installer else ""
+                files[f"{folder}/{inner}{wheel.file}"] = self._store.require(wheel)
+        chosen.with_files(files).write_tar(stream)

@@ -1,0 +1,185 @@
+"""Runs the stages of rendered Dockerfiles on an engine: each content key once, independent ones side by side.
+
+A stage is built on its own, from its parent's image, under its content key; so the roles of a spec share
+what they have in common, and a stage that the engine still has is not built again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Protocol
+
+from builder.dockerfile import Dockerfile, Instruction, Stage
+from builder.engines import Engine, Login, StageBuild
+from builder.errors import EngineUnavailableError
+from builder.parallel import run_all
+from builder.progress import Done, Outcome, Progress
+from builder.reference import Digest, parse_reference
+
+_SIDE_BY_SIDE = 4
+
+
+class Inputs(Protocol):
+    """Where a stage's files come from."""
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        """Writes a tar of what COPY and ADD name; fetches first what is not on this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One image to make: a parsed Dockerfile, the stage that is wanted, and every stage's key."""
+
+    subject: str
+    dockerfile: Dockerfile
+    target: str
+    keys: Mapping[str, str]
+    shared: Mapping[str, str]  # what progress calls the stages that other roles share, by stage name
+
+
+class StageRunner:
+    """Builds stages on one engine. Thread-safe; a key is built once however many ask for it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        inputs: Inputs,
+        *,
+        platform: str,
+        login_for: Callable[[str], Login | None],
+        progress: Progress,
+        no_cache: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._inputs = inputs
+        self._platform = platform
+        self._login_for = login_for
+        self._progress = progress
+        self._no_cache = no_cache
+        self._lock = threading.Lock()
+        self._images: dict[str, Future[str]] = {}
+        self._bases: dict[Digest, Future[None]] = {}
+
+    def run(self, recipes: tuple[Recipe, ...]) -> dict[str, str]:
+        """Builds every recipe's target, side by side; returns image IDs by subject.
+
+        Raises the first failure after the others have ended: BuildFailedError, EngineUnavailableError and
+        what pulling a base raises.
+        """
+        return run_all({r.subject: partial(self._image, r, r.target) for r in recipes}, most=_SIDE_BY_SIDE)
+
+    def _image(self, recipe: Recipe, name: str) -> str:
+        """The image of one stage: built now, by another thread, or before."""
+        key = recipe.keys[name]
+        with self._lock:
+            future = self._images.get(key)
+            mine = future is None
+            if future is None:
+                future = self._images[key] = Future()
+        if mine:
+            try:
+                future.set_result(self._make(recipe, recipe.dockerfile.stage(name), key))
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+        return future.result()
+
+    def _make(self, recipe: Recipe, stage: Stage, key: str) -> str:
+        subject = recipe.shared.get(stage.name or "", recipe.subject)
+        if not self._no_cache:
+            found = self._engine.image_id(key)
+            if found is not None:
+                self._progress(Done(subject, Outcome.FOUND, f"stage {stage.name} in the engine"))
+                return found
+        parent, parent_is_key = self._parent(recipe, stage)
+        copied = {source: self._image(recipe, source) for source in _copied_stages(stage, recipe.dockerfile)}
+        started = time.monotonic()
+        image = self._engine.build(
+            StageBuild(
+                key=key,
+                subject=subject,
+                parent=parent,
+                parent_is_key=parent_is_key,
+                copies_from=copied,
+                dockerfile=stage_text(stage, parent, copied),
+                context=lambda stream: self._inputs.write(context_sources(stage), stream),
+                line=stage.line,
+                platform=self._platform,
+                no_cache=self._no_cache,
+            ),
+            self._progress,
+        )
+        self._progress(Done(subject, Outcome.BUILT, f"stage {stage.name}", time.monotonic() - started))
+        return image
+
+    def _parent(self, recipe: Recipe, stage: Stage) -> tuple[str, bool]:
+        """What FROM names: an image ID of a stage, or a base by digest that the engine has pulled."""
+        earlier = earlier_stage(stage, recipe.dockerfile)
+        if earlier is not None and earlier.instructions:
+            return self._image(recipe, earlier.name or str(earlier.index)), True
+        if earlier is not None:
+            return self._parent(recipe, earlier)
+        if stage.base == "scratch":
+            return "scratch", False
+        base = parse_reference(stage.base)
+        if not isinstance(base, Digest):
+            raise EngineUnavailableError(f"FROM {stage.base}: a base without a digest")  # rendering refuses it before
+        self._pull(base)
+        return str(base), False
+
+    def _pull(self, base: Digest) -> None:
+        with self._lock:
+            future = self._bases.get(base)
+            mine = future is None
+            if future is None:
+                future = self._bases[base] = Future()
+        if mine:
+            try:
+                self._engine.pull_base(base, self._platform, self._login_for(base.repository.registry), self._progress)
+                future.set_result(None)
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+        future.result()
+
+
+def earlier_stage(stage: Stage, dockerfile: Dockerfile) -> Stage | None:
+    """The stage that `stage` starts from, or None when it starts from an image."""
+    return next((other for other in dockerfile.stages[: stage.index] if other.name == stage.base), None)
+
+
+def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> tuple[str, ...]:
+    names = {other.name or str(other.index) for other in dockerfile.stages}
+    found = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
+    return tuple(dict.fromkeys(name for name in found if name in names))
+
+
+def context_sources(stage: Stage) -> tuple[str, ...]:
+    """What the stage's COPY and ADD instructions take from the context."""
+    taken: list[str] = []
+    for instruction in stage.instructions:
+        if instruction.name in {"COPY", "ADD"} and instruction.flag("from") is None:
+            taken += instruction.sources
+    return tuple(dict.fromkeys(taken))
+
+
+def stage_text(stage: Stage, parent: str, images: Mapping[str, str]) -> str:
+    """The stage on its own: FROM names its parent, and each `COPY --from` of a stage names that stage's image."""
+    lines = [f"FROM {parent}\n"]
+    for instruction in stage.instructions:
+        text = instruction.raw
+        source = instruction.flag("from")
+        if source in images:
+            text = _with_source(instruction, images[source])
+        lines.append(text if text.endswith("\n") else text + "\n")
+    return "".join(lines)
+
+
+def _with_source(instruction: Instruction, image: str) -> str:
+    source = instruction.flag("from")
+    return instruction.raw.replace(f"--from={source}", f"--from={image}", 1)
