@@ -36,6 +36,7 @@ class Variant:
     requirements: tuple[str, ...]  # TensorFlow itself and what a fresh install lacks, as PEP 508
     constraints: tuple[str, ...]  # without which this release no longer installs or imports
     libraries: tuple[str, ...]  # sonames that must open, such as libcudnn.so.8
+    apt: tuple[str, ...] = ()  # Debian packages that complete the base, such as a cuDNN it lacks
     notes: tuple[str, ...] = ()  # warnings that go with the choice
 
 
@@ -181,7 +182,7 @@ def _role_plan(
         base_name=str(base),
         platform=spec.platform,
         template=of_role.template or spec.template or f"{role}.Dockerfile.j2",
-        system_packages=tuple(sorted(set(spec.system_packages))),
+        system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
         source=spec.trainer.source.strip("/"),
         module=spec.trainer.module,
         user=spec.user,
