@@ -1,0 +1,296 @@
+"""`image.lock`: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
+
+The file is TOML. It names wheels by file name, size and hash, and bases by digest; it holds no URL and no
+index's host: where a file comes from is the machine's own setting, and the hash decides. What is read from
+it goes into Dockerfiles and paths, so every value is checked against its grammar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.errors import InputError
+from builder.plan import Lock, LockedVariant, Variant, Wheel
+from builder.reference import InvalidReferenceError, checked_digest, parse_reference
+from builder.spec import Accelerator, ImageSpec, Role
+
+if TYPE_CHECKING:
+    from builder.spec_file import SpecFile
+
+LOCK_FILE = "image.lock"
+LOCK_VERSION = 1
+_HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
+_MAX_BYTES = 4 << 20
+_VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
+_WHEEL = {
+    "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
+    "version": _VERSION,
+    "size": None,
+    "sha256": r"[0-9a-f]{64}",
+    "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
+}
+_TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
+    "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
+    "package": r"tensorflow(?:-[a-z]+)?",
+    "tensorflow": r"\d+\.\d+\.\d+(?:\.post\d+)?",
+    "python": r"3\.\d{1,2}",
+    "cuda?": r"\d+(?:\.\d+)+",
+    "cudnn?": r"\d+(?:\.\d+)+",
+    "base": r"[A-Za-z0-9][\w./:@\[\]-]*",
+    "os?": r"[a-z]+[0-9.]+",
+    "python_from": r"image|apt|deadsnakes",
+    "python_executable": r"(?:/[\w.+-]+)+",
+}
+_LISTS = {
+    "apt?": r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?",
+    "libraries?": r"lib[\w.+-]+",
+    "requirements": r"[^\x00-\x1f\x7f]+",
+    "constraints?": r"[^\x00-\x1f\x7f]+",
+    "notes?": r"[^\x00-\x1f\x7f]+",
+}
+
+
+def dump_lock(lock: Lock) -> str:
+    """The lock's text: deterministic, one wheel per line, newline at the end."""
+    parts = [
+        _HEADER,
+        f"version = {LOCK_VERSION}\n",
+        f"inputs = {_text(lock.inputs)}\n",
+        f"platform = {_text(lock.platform)}\n",
+    ]
+    return "".join([*parts, *(_variant_text(locked) for locked in lock.variants)])
+
+
+def read_lock(path: Path) -> Lock:
+    """Reads a lock; raises InputError that names the file, the place and what is wrong with it."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise InputError(f"{path}: larger than {_MAX_BYTES} bytes", hint="imgtool lock writes a new one")
+    return parse_lock(data, str(path))
+
+
+def parse_lock(data: bytes, name: str = LOCK_FILE) -> Lock:
+    """The lock in `data`; `name` goes into messages. Raises InputError."""
+    try:
+        raw = tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{name}: not a lock: {error}", hint="imgtool lock writes a new one; a merge conflict leaves such a file"
+        ) from None
+    reader = _Reader(name)
+    version = raw.pop("version", None)
+    if type(version) is int and version > LOCK_VERSION:
+        raise InputError(
+            f"{name}: written by a newer imgtool (lock version {version}, this one reads {LOCK_VERSION})",
+            hint="update imgtool",
+        )
+    if version != LOCK_VERSION or type(version) is not int:
+        raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
+    reader.known(raw, "", ("inputs", "platform", "variant"))
+    variants = raw.get("variant")
+    if not isinstance(variants, list) or not variants:
+        raise reader.error("variant", "expected at least one [[variant]]")
+    lock = Lock(
+        inputs=reader.text(raw, "", "inputs", r"[0-9a-f]{64}"),
+        platform=reader.text(raw, "", "platform", r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"),
+        variants=tuple(reader.variant(row, f"variant[{index}]") for index, row in enumerate(variants)),
+    )
+    names = [locked.variant.name for locked in lock.variants]
+    roles = [role for locked in lock.variants for role in locked.variant.roles]
+    if len(set(names)) != len(names) or len(set(roles)) != len(roles):
+        raise reader.error("variant", "a name or a role occurs twice")
+    return lock
+
+
+def lock_inputs(spec_file: SpecFile) -> str:
+    """The hash over just what a lock depends on; needs neither the matrix nor the network.
+
+    Raises InputError when a requirements file cannot be read.
+    """
+    from builder.compat import matrix_version
+    from builder.requirements import requirement_files
+
+    spec = spec_file.spec
+    texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+    return inputs_hash(spec, texts, matrix_version())
+
+
+def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
+    """The sha256 over versions, bases, requirements, platform and the matrix's version, in hexadecimal.
+
+    Args:
+        spec: what was asked.
+        texts: the requirements file and those it includes: their names as written, and their text.
+        matrix_version: which matrix chose.
+    """
+    document = {
+        "lock": LOCK_VERSION,
+        "matrix": matrix_version,
+        "tensorflow": spec.tensorflow,
+        "python": spec.python,
+        "platform": spec.platform,
+        "cuda_from": spec.cuda_from,
+        "base": spec.base,
+        "roles": {
+            str(role): [str(spec.accelerator_of(role)), of_role.base] for role, of_role in sorted(spec.roles.items())
+        },
+        "requirements": list(texts),
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def differences(old: Lock, new: Lock) -> tuple[str, ...]:
+    """What changed, a line each, such as `cpu: numpy 1.26.3 -> 1.26.4`; empty when only the inputs' hash did."""
+    lines = []
+    if old.platform != new.platform:
+        lines.append(f"platform {old.platform} -> {new.platform}")
+    before = {locked.variant.name: locked for locked in old.variants}
+    after = {locked.variant.name: locked for locked in new.variants}
+    lines += [f"- variant {name}" for name in before if name not in after]
+    for name, locked in after.items():
+        if name not in before:
+            lines.append(f"+ variant {name} ({locked.variant.base}, {len(locked.wheels)} wheels)")
+        else:
+            lines += [f"{name}: {line}" for line in _variant_differences(before[name], locked)]
+    return tuple(lines)
+
+
+def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
+    lines = []
+    for label in ("roles", "package", "tensorflow", "python", "cuda", "cudnn", "base", "python_from", "apt"):
+        was, now = getattr(old.variant, label), getattr(new.variant, label)
+        if was != now:
+            lines.append(f"{label} {_shown(was)} -> {_shown(now)}")
+    if old.base_digest != new.base_digest:
+        lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
+    if old.installer != new.installer:
+        lines.append(f"installer pip {old.installer.version} -> {new.installer.version}")
+    before = {wheel.name: wheel for wheel in old.wheels}
+    after = {wheel.name: wheel for wheel in new.wheels}
+    for name in sorted(before.keys() | after.keys()):
+        was_wheel, wheel = before.get(name), after.get(name)
+        if was_wheel is None and wheel is not None:
+            lines.append(f"+ {name} {wheel.version}")
+        elif wheel is None and was_wheel is not None:
+            lines.append(f"- {name} {was_wheel.version}")
+        elif was_wheel is not None and wheel is not None and was_wheel != wheel:
+            same = was_wheel.version == wheel.version
+            lines.append(f"{name} {was_wheel.version} -> {f'another file, {wheel.file}' if same else wheel.version}")
+    return lines
+
+
+def _shown(value: object) -> str:
+    return ", ".join(str(part) for part in value) or "none" if isinstance(value, tuple) else str(value or "none")
+
+
+def _variant_text(locked: LockedVariant) -> str:
+    variant = locked.variant
+    lines = ["\n[[variant]]"]
+    for field in _TEXTS:
+        value = getattr(variant, field.rstrip("?"))
+        if value is not None:
+            lines.append(f"{field.rstrip('?')} = {_text(value)}")
+        if field == "name":
+            lines.append(f"roles = [{', '.join(_text(str(role)) for role in variant.roles)}]")
+            lines.append(f"accelerator = {_text(str(variant.accelerator))}")
+        if field == "base":
+            lines.append(f"base_digest = {_text(locked.base_digest)}")
+    for field in _LISTS:
+        values = getattr(variant, field.rstrip("?"))
+        if values or not field.endswith("?"):
+            lines.append(f"{field.rstrip('?')} = [{', '.join(map(_text, values))}]")
+    lines.append(f"installer = {_wheel_text(locked.installer)}")
+    lines.append("wheels = [")
+    lines += [f"  {_wheel_text(wheel)}," for wheel in sorted(locked.wheels, key=lambda wheel: wheel.name)]
+    return "\n".join([*lines, "]\n"])
+
+
+def _wheel_text(wheel: Wheel) -> str:
+    return (
+        f"{{ name = {_text(wheel.name)}, version = {_text(wheel.version)}, size = {wheel.size}, "
+        f"sha256 = {_text(wheel.sha256)}, file = {_text(wheel.file)} }}"
+    )
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)  # a TOML basic string takes JSON's escapes
+
+
+class _Reader:
+    """Takes values out of parsed TOML, each checked; `where` is the path of the table they are in."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def error(self, where: str, message: str) -> InputError:
+        return InputError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
+
+    def known(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
+        unknown = sorted(set(row) - set(keys))
+        if unknown:
+            raise self.error(f"{where}.{unknown[0]}".lstrip("."), "unknown key")
+
+    def text(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> str:
+        value = row.get(key)
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+            found = "nothing" if value is None else repr(value)[:80]
+            raise self.error(f"{where}.{key}".lstrip("."), f"expected {pattern}, found {found}")
+        return value
+
+    def texts(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> tuple[str, ...]:
+        values = row.get(key.rstrip("?"), [] if key.endswith("?") else None)
+        if not isinstance(values, list):
+            raise self.error(f"{where}.{key}".rstrip("?"), "expected a list of texts")
+        for value in values:
+            if not isinstance(value, str) or not re.fullmatch(pattern, value):
+                raise self.error(f"{where}.{key}".rstrip("?"), f"expected {pattern}, found {value!r}"[:160])
+        return tuple(values)
+
+    def variant(self, row: object, where: str) -> LockedVariant:
+        if not isinstance(row, dict):
+            raise self.error(where, "expected a table")
+        fields = {*_TEXTS, *_LISTS, "roles", "accelerator", "base_digest", "installer", "wheels"}
+        self.known(row, where, (field.rstrip("?") for field in fields))
+        texts = {
+            field.rstrip("?"): None
+            if field.endswith("?") and field[:-1] not in row
+            else self.text(row, where, field.rstrip("?"), pattern)
+            for field, pattern in _TEXTS.items()
+        }
+        lists = {field.rstrip("?"): self.texts(row, where, field, pattern) for field, pattern in _LISTS.items()}
+        wheels = row.get("wheels")
+        if not isinstance(wheels, list):
+            raise self.error(f"{where}.wheels", "expected a list")
+        try:
+            parse_reference(str(texts["base"]))
+            digest = checked_digest(str(row.get("base_digest")))
+            roles = tuple(Role(role) for role in self.texts(row, where, "roles", r"[a-z]+"))
+            accelerator = Accelerator(str(row.get("accelerator")))
+        except (InvalidReferenceError, ValueError) as error:
+            raise self.error(where, str(error)) from None
+        return LockedVariant(
+            variant=Variant(roles=roles, accelerator=accelerator, **texts, **lists),  # type: ignore[arg-type]
+            base_digest=digest,
+            installer=self.wheel(row.get("installer"), f"{where}.installer"),
+            wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
+        )
+
+    def wheel(self, row: object, where: str) -> Wheel:
+        if not isinstance(row, dict):
+            raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
+        self.known(row, where, _WHEEL)
+        size = row.get("size")
+        if type(size) is not int or size <= 0:
+            raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
+        texts = {key: self.text(row, where, key, pattern) for key, pattern in _WHEEL.items() if pattern}
+        return Wheel(size=size, **texts)
