@@ -1,0 +1,90 @@
+"""The kinds of value that a spec's dataclasses use: what each wants, in words, and how text becomes one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from builder.errors import InputError
+from builder.spec_rules import RULES, nearest, shown
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
+_LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (Linux, MAX_ARG_STRLEN)
+
+
+@cache
+def field_kinds(kind: type) -> dict[str, Any]:
+    """A dataclass's fields by name, their annotations as types."""
+    return get_type_hints(kind)
+
+
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """`X` and True for `X | None`, else the annotation and False."""
+    if isinstance(annotation, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        return kinds[0], True
+    return annotation, False
+
+
+def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> Any:
+    """`text` as `kind` within its limits; raises InputError."""
+    if len(text) > _LONGEST_TEXT:
+        raise InputError(f"expected at most {_LONGEST_TEXT} characters, found {len(text)}")
+    wrong = f"expected {described(kind, limits)}, found {shown(text)}"
+    if kind is bool:
+        if text not in {"true", "false"}:
+            raise InputError(wrong)
+        return text == "true"
+    if kind is int:
+        if not _INTEGER.match(text) or (limits.get("minimum") is not None and int(text) < limits["minimum"]):
+            raise InputError(wrong)
+        return int(text)
+    if issubclass(kind, StrEnum) or limits.get("choices"):
+        choices = list(kind) if issubclass(kind, StrEnum) else limits["choices"]
+        if text not in choices:
+            close = nearest(text, choices)
+            raise InputError(wrong, hint=f"did you mean {close}?" if close else None)
+        return kind(text)
+    if limits.get("pattern") and not re.fullmatch(limits["pattern"], text, re.ASCII):
+        raise InputError(wrong)
+    rule = RULES.get(limits.get("rule") or "")
+    return rule(text, folder) if rule else text
+
+
+def described(kind: Any, limits: Mapping[str, Any]) -> str:
+    """What a key wants, in words."""
+    kind, _ = without_none(kind)
+    if dataclasses.is_dataclass(kind):
+        return f"a mapping with {listed(field.name for field in dataclasses.fields(kind))}"
+    if get_origin(kind) is tuple:
+        return "a list"
+    if get_origin(kind) is Mapping:
+        keys = get_args(kind)[0]
+        return f"a mapping with {listed(keys)}" if issubclass(keys, StrEnum) else "a mapping (`key: value` lines)"
+    return _described_scalar(kind, limits)
+
+
+def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
+    if kind is bool:
+        return "true or false"
+    if kind is int:
+        minimum = limits.get("minimum")
+        return "a whole number" if minimum is None else f"a whole number, at least {minimum}"
+    if issubclass(kind, StrEnum) or limits.get("choices"):
+        return listed(kind if issubclass(kind, StrEnum) else limits["choices"])
+    pattern = limits.get("pattern")
+    return str(limits.get("expected") or (f"text that matches {pattern}" if pattern else "text"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b or c`; the first eight when there are more."""
+    texts = [str(name) for name in names]
+    if len(texts) > 8:
+        return f"{', '.join(texts[:8])} …"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -1,0 +1,90 @@
+"""Says in a user's words what PyYAML's scanner and parser stumbled over, and where the cause is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_INDENT = "lines of one mapping begin in the same column"
+_QUOTE = "put the value in quotes"
+
+# (words of PyYAML's context, words of its problem, our message, our hint, whether the context is the place);
+# libyaml and the pure reader word some problems differently, so both are here. The first match counts.
+_KNOWN: tuple[tuple[str, str, str, str | None, bool], ...] = (
+    ("quoted scalar", "end of stream", "a quote is opened here and never closed", "close it", True),
+    ("quoted scalar", "document separator", "a quote is opened here and never closed", "close it", True),
+    ("quoted scalar", "unknown escape", "a backslash escape that YAML does not know", "use single quotes", False),
+    (
+        "double-quoted scalar",
+        "unknown escape",
+        "a backslash escape that YAML does not know",
+        "use single quotes",
+        False,
+    ),
+    ("quoted scalar", "Unicode character escape", "an escape that is no character", None, False),
+    ("alias", "alphabetic or numeric", "a value that begins with '*' is an alias", _QUOTE, True),
+    ("anchor", "alphabetic or numeric", "a value that begins with '&' is an anchor", _QUOTE, True),
+    ("", "undefined tag handle", "tags are not allowed", "quote a value that begins with '!'", False),
+    ("tag", "", "tags are not allowed", "quote a value that begins with '!'", True),
+    ("flow sequence", "expected ',' or ']'", "a '[' is opened here and not closed", "close it with ']'", True),
+    ("flow mapping", "expected ',' or '}'", "a '{' is opened here and not closed", "close it with '}'", True),
+    ("", "mapping values are not allowed", "a second ': ' in one value, or a wrong indent", _QUOTE, False),
+    (
+        "",
+        "sequence entries are not allowed",
+        "a list begins on its key's line",
+        "begin `- item` on its own line",
+        False,
+    ),
+    ("", "could not find expected ':'", "a key without ': '", "write `key: value`", True),
+    ("block mapping", "expected", "expected a key in the column of the keys above", _INDENT, False),
+    ("block collection", "expected", "expected '- ' in the column of the items above", _INDENT, False),
+    ("block scalar", "", "after '|' or '>' nothing but a comment may follow", _QUOTE, False),
+    ("", "document start", "a second document begins here", "one file holds one document", False),
+)
+
+
+class Trouble(NamedTuple):
+    """A message and its place, 1-based."""
+
+    line: int
+    column: int
+    message: str
+    hint: str | None
+
+
+def explain(error: Any, text: str) -> Trouble:
+    """What a PyYAML error (a MarkedYAMLError; others have no place) means for `text`."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        return Trouble(1, 1, f"not YAML: {error}", None)
+    context, problem = error.context or "", error.problem or ""
+    line, column = mark.line + 1, mark.column + 1
+    if tab := _tab(text, line, problem):
+        return Trouble(line, tab, "a tab where YAML takes spaces only", "indent with spaces")
+    if "cannot start any token" in problem:
+        return Trouble(line, column, f"a value cannot begin with {_character(text, line, column)}", _QUOTE)
+    for in_context, in_problem, message, hint, at_context in _KNOWN:
+        if in_context in context and in_problem in problem:
+            if at_context and error.context_mark is not None:
+                line, column = error.context_mark.line + 1, error.context_mark.column + 1
+            return Trouble(line, column, message, hint)
+    return Trouble(line, column, f"not YAML: {problem or context}", None)
+
+
+def _line(text: str, line: int) -> str:
+    lines = _LINE_END.split(text)
+    return lines[line - 1] if line <= len(lines) else ""
+
+
+def _tab(text: str, line: int, problem: str) -> int | None:
+    """The column of a tab in the indent of `line`, where a tab explains the problem."""
+    if not any(words in problem for words in ("cannot start any token", "tab character", "mapping values")):
+        return None
+    indent = re.match(r" *\t", _line(text, line))
+    return indent.end() if indent else None
+
+
+def _character(text: str, line: int, column: int) -> str:
+    return repr(_line(text, line)[column - 1 : column])
