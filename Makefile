@@ -1,0 +1,36 @@
+# The commands people type. `make` alone lists them. Everything is kept in .venv and .services.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help venv services demo test bench lint clean
+
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+
+help:  ## List the commands
+	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+
+venv: $(READY)  ## Make .venv with imgtool and what its tests need
+
+$(READY): pyproject.toml scripts/venv
+	@scripts/venv .venv
+
+services:  ## Start a Docker Engine if none answers, a registry, stand-in base images
+	@scripts/services up
+
+demo: $(READY)  ## Build the images of images/mnist, push them to a local registry, write their job file
+	@$(PYTHON) scripts/demo
+
+test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about ten minutes)
+	@$(PYTHON) scripts/check
+
+lint: $(READY)  ## ruff and mypy alone
+	@$(PYTHON) scripts/check lint
+
+bench: $(READY)  ## Measure against other builders, into bench/RESULTS.md
+	@scripts/services up
+	@eval "$$(scripts/services env)" && $(PYTHON) -m bench
+
+clean:  ## Stop the services and remove .venv, .services and what was built
+	@scripts/services down
+	@rm -rf .venv .services .mypy_cache .ruff_cache .pytest_cache dist build demo
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""What all tests share: which services they need, who runs beside whom, and that no tier is empty unnoticed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+_ran: Counter[str] = Counter()
+
+
+@functools.cache
+def engine_missing() -> str | None:
+    """Why tests marked `engine` cannot run, or None."""
+    import docker
+
+    try:
+        client = docker.from_env(timeout=20)
+    except docker.errors.DockerException as error:
+        return f"no Docker Engine answers (scripts/services up): {error}"
+    try:
+        client.ping()
+    except docker.errors.DockerException as error:
+        return f"no Docker Engine answers (scripts/services up): {error}"
+    finally:
+        client.close()
+    return None
+
+
+@functools.cache
+def registry_missing() -> str | None:
+    """Why tests marked `registry` cannot run, or None."""
+    return None if shutil.which("docker-registry") else "no docker-registry program (scripts/services up)"
+
+
+@functools.cache
+def network_missing() -> str | None:
+    """Why tests marked `network` cannot run, or None: uv asks the index of this machine for one small project."""
+    command = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "--quiet", "--no-cache", "--no-header", "-"]
+    done = subprocess.run(command, input="pip\n", capture_output=True, text=True, timeout=120, check=False)
+    return None if done.returncode == 0 else "the package index does not answer"
+
+
+_MISSING = {"engine": engine_missing, "registry": registry_missing, "network": network_missing}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require", default="", metavar="TIERS", help="markers of which one test must run where its service is there"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that use the engine, or much of the machine, on one worker of xdist's --dist loadgroup."""
+    for item in items:
+        if item.get_closest_marker("engine") or item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("serial"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what cannot run here, with the reason."""
+    for tier, missing in _MISSING.items():
+        if item.get_closest_marker(tier):
+            reason = missing()
+            if reason:
+                pytest.skip(reason)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.outcome != "skipped":
+        _ran.update(tier for tier in ("engine", "registry", "network", "slow") if tier in report.keywords)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails the run when a required tier ran nothing although its service is there."""
+    if hasattr(session.config, "workerinput"):
+        return
+    for tier in filter(None, session.config.getoption("--require").split(",")):
+        if not _ran[tier] and not _MISSING.get(tier, lambda: None)():
+            print(f"\nno test marked `{tier}` ran")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def _without_the_machines_settings(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Unit tests see none of imgtool's environment variables; integration tests take them from their fixtures."""
+    for name in [name for name in os.environ if name.startswith("IMGTOOL_")] + ["SOURCE_DATE_EPOCH"]:
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,79 @@
+"""The services that `scripts/services up` started, for tests that use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BASE = "library/python:3.11-slim-bookworm"
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def registry_address() -> str:
+    """`HOST:PORT` of the registry that holds the stand-in bases; skips where there is none."""
+    try:
+        address = str(json.loads((CHECKOUT / ".services/state.json").read_text())["registry"])
+    except (OSError, ValueError, KeyError):
+        address = "127.0.0.1:5000"
+    repository, _, tag = BASE.partition(":")
+    try:
+        with urllib.request.urlopen(f"http://{address}/v2/{repository}/tags/list", timeout=10) as answer:
+            tags = json.load(answer)["tags"]
+    except (urllib.error.URLError, ValueError, KeyError):
+        tags = None
+    if not tags or tag not in tags:
+        pytest.skip(f"no registry with {BASE} answers at {address} (scripts/services up)")
+    return address
+
+
+@pytest.fixture(scope="session")
+def services_env(registry_address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment for an `imgtool` of its own: bases from the local registry, images to a repository below it.
+
+    The user's cache is used where it is, so that wheels are downloaded once; IMGTOOL_CACHE of a test overrides it.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("IMGTOOL_")}
+    place = tmp_path_factory.getbasetemp().name.replace("_", "-").lower()
+    return {
+        **kept,
+        "IMGTOOL_MIRRORS": f"docker.io={registry_address}",
+        "IMGTOOL_REGISTRY": f"{registry_address}/test/{place}",
+    }
+
+
+@pytest.fixture(scope="session")
+def imgtool(services_env: dict[str, str]) -> Run:
+    """Runs `imgtool ARGUMENTS…` as a process; keyword arguments: env (added), cwd, timeout, check."""
+
+    def run(
+        *arguments: str | Path,
+        env: dict[str, str] | None = None,
+        cwd: Path = CHECKOUT,
+        timeout: float = 600,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [Path(sys.executable).parent / "imgtool", *map(str, arguments)],
+            env={**services_env, **(env or {})},
+            cwd=cwd,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode:
+            pytest.fail(f"imgtool {' '.join(map(str, arguments))} exited with {done.returncode}:\n{done.stderr}")
+        return done
+
+    return run
