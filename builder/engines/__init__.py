@@ -30,6 +30,7 @@ class StageBuild:
         dockerfile: the stage's text, with `FROM` naming `parent` and each `COPY --from` its stage.
         context: writes a tar of exactly what the stage copies to a binary stream.
         line: the line of the rendered Dockerfile where the stage begins (1-based), for error messages.
+        lines: the line there of each instruction of `dockerfile`, FROM first; empty when unknown.
     """
 
     key: str
@@ -41,6 +42,7 @@ class StageBuild:
     context: Callable[[IO[bytes]], None]
     line: int
     platform: str
+    lines: tuple[int, ...] = ()
     no_cache: bool = False
 
 
@@ -61,9 +63,10 @@ class Engine(Protocol):
     def tag(self, image_id: str, tag: Tag) -> None:
         """Names an image."""
 
-    def push(self, tag: Tag, login: Login | None, progress: Progress) -> str:
+    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str:
         """Pushes a tag and returns the manifest digest the registry was given (`sha256:…`).
 
+        `subject` is what progress calls it; without it, the tag's name.
         Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
         """
 

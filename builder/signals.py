@@ -1,0 +1,67 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the first asks for an orderly end, the second ends at once.
+
+Python's own SIGTERM and SIGHUP run no `finally`, and its SIGINT raises nothing in threads. Here the first signal
+raises `Cancelled` in the main thread, so that every `with` on its stack cleans up; a process that has not ended
+within the grace time is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE_SECONDS = 5.0
+
+
+class Cancelled(BaseException):
+    """The user or the system asked this process to end. Not an Exception: nothing on the way may take it for a fault.
+
+    Args:
+        signum: the signal's number.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells count: 130, 143, 129."""
+        return 128 + self.signum
+
+
+@contextmanager
+def cancellable(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
+    """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
+
+    A second signal, or `grace_seconds` after the first, ends the process at once with the same exit code; the
+    latter holds after the block too, since threads may keep a process from ending. Signals that were ignored
+    when the process began (`nohup`, a shell's background job) stay ignored.
+    """
+    cancelled = threading.Event()
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        del frame
+        if cancelled.is_set():
+            os._exit(128 + signum)
+        cancelled.set()
+        deadline = threading.Timer(grace_seconds, os._exit, (128 + signum,))
+        deadline.daemon = True
+        deadline.start()
+        raise Cancelled(signum)
+
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    taken = [signum for signum, handler in before.items() if handler is not signal.SIG_IGN]
+    for signum in taken:
+        signal.signal(signum, handle)
+    try:
+        yield cancelled
+    finally:
+        if not cancelled.is_set():
+            for signum in taken:
+                signal.signal(signum, before[signum])
