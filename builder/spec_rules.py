@@ -20,11 +20,11 @@ from builder.reference import DOCKER_HUB, parse_reference, parse_repository
 
 MAX_ENV = 1000
 _LONGEST_SHOWN = 60
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _ARTIFACT_REGISTRY = re.compile(r"(?:.+[.-])?docker\.pkg\.dev\Z", re.IGNORECASE)
 _ARTIFACT_REGISTRY_HOST = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*-docker\.pkg\.dev\Z")
 # Variables that the images or the services set; a value from the spec would break what depends on them.
-_OWNED = {
+OWNED_ENV = {
     "TF_CONFIG": "the service sets it, differently in every replica",
     "CLUSTER_SPEC": "the service sets it, differently in every replica",
     "PATH": "the image puts /opt/venv/bin first in it",
@@ -57,13 +57,13 @@ def check_text(text: str) -> None:
 
 def check_env_name(name: str) -> None:
     """Refuses what is not an environment variable's name, and names that the images or services own."""
-    if not _ENV_NAME.match(name):
+    if not re.fullmatch(ENV_NAME, name):
         raise InputError(
             f"{shown(name)} is not the name of an environment variable: expected letters, digits and '_', "
             "not a digit first"
         )
-    if name in _OWNED:
-        raise InputError(f"{name} cannot be set: {_OWNED[name]}", hint="leave it away")
+    if name in OWNED_ENV:
+        raise InputError(f"{name} cannot be set: {OWNED_ENV[name]}", hint="leave it away")
 
 
 def checked_registry(text: str, folder: Path | None = None) -> str:
