@@ -1,0 +1,124 @@
+"""Compression that is chosen: which library deflates, inflates or makes zstd, and how it is named in cache keys.
+
+Inflating gives the same bytes whoever does it, so the fastest library that is installed is taken. What
+compresses decides the bytes of a layer, so it is asked for by name and its version goes into the key.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from builder.errors import UsageError
+
+OCI_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+OCI_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+_GZIP = 16  # added to wbits: gzip framing
+
+
+class Compression(StrEnum):
+    """How layers made from wheels are compressed."""
+
+    SPLICE = "splice"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+class Deflater(Protocol):
+    """The part of `zlib.compressobj` that is used."""
+
+    def compress(self, data: bytes, /) -> bytes:
+        """Takes bytes, gives what is ready."""
+
+    def flush(self) -> bytes:
+        """Gives the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """A way to compress a whole layer; `name` says library, version and level."""
+
+    name: str
+    media_type: str
+    start: Callable[[], Deflater]
+
+    def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The compressed blocks of `blocks`, without empty ones."""
+        engine = self.start()
+        for block in blocks:
+            if out := engine.compress(block):
+                yield out
+        yield engine.flush()
+
+
+def zlib_codec(level: int = 6) -> Codec:
+    """Gzip by the standard library: the one codec that every machine has, so that digests agree between them."""
+    return Codec(
+        name=f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-{level}",
+        media_type=OCI_GZIP,
+        start=lambda: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + _GZIP),
+    )
+
+
+def codec(compression: Compression) -> Codec:
+    """The codec for whole layers; splicing has none, what it must compress goes through zlib.
+
+    Raises UsageError when zstd is asked for and the library is not installed.
+    """
+    if compression is Compression.ZSTD:
+        return _zstd_codec()
+    if compression is Compression.GZIP:
+        return _isal_codec() or zlib_codec()
+    return zlib_codec()
+
+
+def _isal_codec() -> Codec | None:
+    try:
+        from isal import __version__, isal_zlib
+    except ImportError:
+        return None
+    level = 2
+    return Codec(
+        name=f"isal-{__version__}-{level}",
+        media_type=OCI_GZIP,
+        start=lambda: isal_zlib.compressobj(level, isal_zlib.DEFLATED, zlib.MAX_WBITS + _GZIP),
+    )
+
+
+def _zstd_codec() -> Codec:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise UsageError(
+            "compression zstd: the package zstandard is not installed", hint="pip install 'training-imgtool[fast]'"
+        ) from error
+    level = 3
+    version = ".".join(map(str, zstandard.ZSTD_VERSION))
+    return Codec(
+        name=f"zstd-{version}-{level}",
+        media_type=OCI_ZSTD,
+        start=lambda: zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj(),
+    )
+
+
+@functools.cache
+def _inflate_library() -> Any:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    return isal_zlib
+
+
+def inflater() -> Any:
+    """A decompressor of raw DEFLATE streams, with `zlib.decompressobj`'s interface."""
+    return _inflate_library().decompressobj(-zlib.MAX_WBITS)
+
+
+def inflate_errors() -> tuple[type[Exception], ...]:
+    """What an inflater raises for damaged data."""
+    return (zlib.error, _inflate_library().error)

@@ -1,0 +1,147 @@
+"""What making a layer taught: its digest, diff ID and size, kept under a key of everything it was made from.
+
+A record is a small JSON document, the same on disk and as the blob of a registry artifact, so that a
+second machine can take over the result without the wheels. A record names its own key and the hash of
+its fields, so a torn or foreign file is never believed. Blobs that cannot be made again cheaply
+(bytecode, whole-layer compression) are kept beside the records under their digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.errors import LocalFileError, VerificationError
+from builder.reference import InvalidReferenceError, checked_digest
+from builder.registry.manifests import Descriptor
+
+RECORD_TYPE = "application/vnd.imgtool.layer.v1+json"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord:
+    """A layer that was made once. `blob` is what the manifest names, `diff_id` the hash of the tar in it."""
+
+    blob: Descriptor
+    diff_id: str
+
+
+def layer_key(fields: Mapping[str, Any]) -> str:
+    """The key of a layer made from `fields`: 64 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def dump_record(key: str, layers: tuple[LayerRecord, ...]) -> bytes:
+    """The record of the layers made under `key`."""
+    body = {"key": key, "layers": [{**layer.blob.document(), "diffID": layer.diff_id} for layer in layers]}
+    return json.dumps({**body, "check": layer_key(body)}, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def read_record(data: bytes, key: str) -> tuple[LayerRecord, ...]:
+    """The layers in a record; raises VerificationError when it is damaged or another key's."""
+    try:
+        document = json.loads(data)
+        body = {"key": document["key"], "layers": document["layers"]}
+        if document["check"] != layer_key(body) or document["key"] != key:
+            raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
+        return tuple(
+            LayerRecord(
+                blob=Descriptor(str(layer["mediaType"]), checked_digest(layer["digest"]), int(layer["size"])),
+                diff_id=checked_digest(layer["diffID"]),
+            )
+            for layer in document["layers"]
+        )
+    except (ValueError, KeyError, TypeError, InvalidReferenceError) as error:
+        raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
+
+
+class LayerCache:
+    """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._records = folder / "layers"
+        self._blobs = folder / "blobs" / "sha256"
+
+    def find(self, key: str) -> tuple[LayerRecord, ...] | None:
+        """The layers made under `key`, or None; a damaged record is removed and counts as none."""
+        path = self._records / key[:2] / f"{key}.json"
+        try:
+            return read_record(path.read_bytes(), key)
+        except OSError:
+            return None
+        except VerificationError:
+            self.forget(key)
+            return None
+
+    def keep(self, key: str, layers: tuple[LayerRecord, ...]) -> None:
+        """Keeps what was made under `key`; raises LocalFileError."""
+        data = dump_record(key, layers)
+        self._write(self._records / key[:2] / f"{key}.json", (data,))
+
+    def forget(self, key: str) -> None:
+        """Removes the record of `key`, because what it said proved wrong."""
+        (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
+
+    def has_blob(self, blob: Descriptor) -> bool:
+        """Whether the blob is here, by its size; reading it checks the hash."""
+        try:
+            return self._blob(blob.digest).stat().st_size == blob.size
+        except OSError:
+            return False
+
+    def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
+        """Keeps a blob and returns its digest and size; raises LocalFileError."""
+        digest, size = hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for block in blocks:
+                digest.update(block)
+                size += len(block)
+                yield block
+
+        self._write(None, counted(), name=lambda: self._blobs / digest.hexdigest())
+        return f"sha256:{digest.hexdigest()}", size
+
+    def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
+        """The blob's bytes; raises VerificationError at the end when they are not those of its digest."""
+        path = self._blob(blob.digest)
+        digest = hashlib.sha256()
+        try:
+            with path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                    yield block
+        except OSError as error:
+            raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
+        if f"sha256:{digest.hexdigest()}" != blob.digest:
+            path.unlink(missing_ok=True)
+            raise VerificationError(f"{path}: damaged, removed", hint="run again: it is made anew")
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Any = None) -> None:
+        """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
+        folder = path.parent if path else self._blobs
+        temporary = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False) as file:
+                temporary = Path(file.name)
+                for block in blocks:
+                    file.write(block)
+            os.replace(temporary, path or name())  # noqa: PTH105 - as everywhere: the one atomic step
+            temporary = None
+        except OSError as error:
+            raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
+        finally:
+            if temporary:
+                temporary.unlink(missing_ok=True)
