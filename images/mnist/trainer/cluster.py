@@ -43,6 +43,11 @@ class Cluster:
         """Whether there are others to train with."""
         return "worker" in self.hosts or "ps" in self.hosts
 
+    @property
+    def lacks(self) -> str | None:
+        """The task without which parameter server training is not possible, or None."""
+        return next((name for name in ("chief", "worker", "ps") if name not in self.hosts), None)
+
 
 def from_environment(environ: Mapping[str, str]) -> Cluster | None:
     """Reads TF_CONFIG or, where the service sets only that, CLUSTER_SPEC.
@@ -69,9 +74,9 @@ def from_environment(environ: Mapping[str, str]) -> Cluster | None:
 def _check(cluster: Cluster, variable: str) -> None:
     if cluster.task not in {"chief", "worker", "ps", "evaluator"}:
         raise ValueError(f"{variable}: task {cluster.task!r} is none of chief, master, worker, ps, evaluator")
-    if cluster.task != "evaluator" and cluster.distributed:
-        if cluster.index not in range(len(cluster.hosts.get(cluster.task, ()))):
-            raise ValueError(f"{variable}: there is no {cluster.task} {cluster.index} in the cluster")
-        missing = [name for name in ("chief", "worker", "ps") if name not in cluster.hosts]
-        if missing:
-            raise ValueError(f"{variable}: parameter server training needs a {' and a '.join(missing)}")
+    if cluster.task == "evaluator" or not cluster.distributed:
+        return
+    if cluster.index not in range(len(cluster.hosts.get(cluster.task, ()))):
+        raise ValueError(f"{variable}: there is no {cluster.task} {cluster.index} in the cluster")
+    if "chief" not in cluster.hosts:
+        raise ValueError(f"{variable}: there is no chief or master in the cluster")

@@ -33,7 +33,12 @@ def load() -> Digits:
     return Digits(train_images, train_labels, test_images, test_labels)
 
 
-def batches(digits: Digits, batch_size: int) -> tf.data.Dataset:
-    """Training batches without an end, in an order of each worker's own."""
-    examples = tf.data.Dataset.from_tensor_slices((digits.train_images, digits.train_labels))
-    return examples.shuffle(len(digits.train_labels)).repeat().batch(batch_size, drop_remainder=True).prefetch(4)
+def batches(strategy: tf.distribute.Strategy, digits: Digits, batch_size: int) -> tf.distribute.DistributedDataset:
+    """Training batches of `batch_size` images over all replicas, without an end, each reader in an order of its own."""
+
+    def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        examples = tf.data.Dataset.from_tensor_slices((digits.train_images, digits.train_labels))
+        examples = examples.shuffle(len(digits.train_labels)).repeat()
+        return examples.batch(context.get_per_replica_batch_size(batch_size), drop_remainder=True).prefetch(4)
+
+    return strategy.distribute_datasets_from_function(pipeline)

@@ -77,12 +77,13 @@ def build_model() -> tf.keras.Model:
     )
 
 
-def train_alone(settings: Settings) -> int:
-    """Trains in this process."""
+def train_alone(settings: Settings, strategy: tf.distribute.Strategy) -> int:
+    """Trains in this process, on the devices of the strategy."""
     data = digits.load()
-    state = State(settings)
-    step = _step_function(tf.distribute.get_strategy(), state)
-    iterator = iter(digits.batches(data, settings.batch_size))
+    with strategy.scope():
+        state = State(settings)
+    step = _step_function(strategy, state)
+    iterator = iter(digits.batches(strategy, data, settings.batch_size))
 
     def run_epoch(steps: int) -> float:
         losses = [step(iterator) for _ in range(steps)]
@@ -94,7 +95,9 @@ def train_alone(settings: Settings) -> int:
 
 def train_with(cluster: Cluster, settings: Settings) -> int:
     """Trains with the workers and parameter servers of the cluster; this process is the master."""
-    print(f"waiting for {len(cluster.hosts['worker'])} workers, {len(cluster.hosts['ps'])} parameter servers", flush=True)
+    print(
+        f"waiting for {len(cluster.hosts['worker'])} workers, {len(cluster.hosts['ps'])} parameter servers", flush=True
+    )
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(dict(cluster.hosts)), task_type="chief", task_id=0, rpc_layer="grpc"
     )
@@ -105,7 +108,7 @@ def train_with(cluster: Cluster, settings: Settings) -> int:
     with strategy.scope():
         state = State(settings, io_device=_CHIEF)
     step = _step_function(strategy, state)
-    iterator = iter(coordinator.create_per_worker_dataset(lambda: digits.batches(data, settings.batch_size)))
+    iterator = iter(coordinator.create_per_worker_dataset(lambda: digits.batches(strategy, data, settings.batch_size)))
 
     def run_epoch(steps: int) -> float:
         losses = [coordinator.schedule(step, args=(iterator,)) for _ in range(steps)]
@@ -120,7 +123,8 @@ def _step_function(strategy: tf.distribute.Strategy, state: State) -> Callable[[
     def replica(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             logits = state.model(images, training=True)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.nn.compute_average_loss(losses)  # the mean over all replicas: their gradients are added up
         variables = state.model.trainable_variables
         state.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
         return loss
@@ -128,7 +132,7 @@ def _step_function(strategy: tf.distribute.Strategy, state: State) -> Callable[[
     @tf.function
     def step(iterator: Any) -> tf.Tensor:
         losses = strategy.run(replica, args=next(iterator))
-        return strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
     return step
 
