@@ -36,6 +36,7 @@ _TOKEN_VALUE = re.compile(r"[A-Za-z0-9_\-.=/+]{12,}\Z")  # a model's "[PAD]" or 
 _POINTER = re.compile(
     r"(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z", re.IGNORECASE
 )
+_ASSIGNMENT = re.compile(r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?([^\s"',}\]]+)""")
 _OPTION = re.compile(r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
 
 
@@ -53,6 +54,14 @@ def named_secret(name: str, value: str) -> str | None:
     if _TOKEN_NAME.search(name) and not _TOKEN_VALUE.match(value):
         return None
     return "a secret by its name"
+
+
+def secret_in_line(line: str) -> str | None:
+    """What kind of credential a line of a file holds, such as `password: …` or `--token=…`; None for none."""
+    if kind := secret_in(line):
+        return kind
+    found = (named_secret(name, value) for name, value in _ASSIGNMENT.findall(line))
+    return next((kind for kind in found if kind), None)
 
 
 def argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:

@@ -200,7 +200,9 @@ class Hyperparameters:
 class Volume:
     """A shared folder for results: an NFS export or a Kubernetes claim."""
 
-    mount: str = key("Where it appears in the containers.", pattern=r"/[^\s:]*")
+    mount: str = key(
+        "Where it appears in the containers.", pattern=r"/[^\s:]*", expected="an absolute path, such as /mnt/results"
+    )
     nfs_server: str | None = key("The NFS server's host name.", default=None)
     nfs_path: str | None = key("The exported path.", default=None)
     claim: str | None = key("The PersistentVolumeClaim's name, instead of NFS.", default=None)

@@ -59,7 +59,7 @@ def load(path: Path) -> SpecFile:
     """
     data = read_bytes(path)
     root = parse(data, str(path), what="spec")
-    reader = Reader(str(path), path.parent, _allowed(root))
+    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_allowed(root))
     spec = reader.read(ImageSpec, root, "")
     _check_roles(root, reader)
     if isinstance(spec, ImageSpec):

@@ -24,6 +24,24 @@ def field_kinds(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@cache
+def key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Where each key's name occurs below a dataclass: `region` at `job.region`."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, annotation in field_kinds(kind).items():
+        path = f"{prefix}{name}"
+        found[name] = (*found.get(name, ()), path)
+        inner, _ = without_none(annotation)
+        if get_origin(inner) is Mapping:
+            inner, path = get_args(inner)[1], f"{path}.<name>"
+        elif get_origin(inner) is tuple:
+            inner, path = get_args(inner)[0], f"{path}[]"
+        if dataclasses.is_dataclass(inner) and isinstance(inner, type):
+            for key, paths in key_paths(inner, f"{path}.").items():
+                found[key] = (*found.get(key, ()), *paths)
+    return found
+
+
 def without_none(annotation: Any) -> tuple[Any, bool]:
     """`X` and True for `X | None`, else the annotation and False."""
     if isinstance(annotation, UnionType):
@@ -39,11 +57,14 @@ def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> 
     wrong = f"expected {described(kind, limits)}, found {shown(text)}"
     if kind is bool:
         if text not in {"true", "false"}:
-            raise InputError(wrong)
+            meant = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+            word = meant.get(text.lower(), text.lower())
+            raise InputError(wrong, hint=f"write {word}" if word in {"true", "false"} else None)
         return text == "true"
     if kind is int:
         if not _INTEGER.match(text) or (limits.get("minimum") is not None and int(text) < limits["minimum"]):
-            raise InputError(wrong)
+            odd = re.fullmatch(r"[-+]?[0-9][0-9_.eExX]{0,17}", text) and not _INTEGER.match(text)
+            raise InputError(wrong, hint="decimal digits only, without a leading zero" if odd else None)
         return int(text)
     if issubclass(kind, StrEnum) or limits.get("choices"):
         choices = list(kind) if issubclass(kind, StrEnum) else limits["choices"]

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
 from builder.errors import FieldError, InputError
-from builder.secret_text import argument_secrets, named_secret, secret_in
-from builder.spec_kinds import converted, described, field_kinds, listed, without_none
+from builder.secret_text import argument_secrets, named_secret, secret_in, secret_in_line
+from builder.spec_kinds import converted, described, field_kinds, key_paths, listed, without_none
 from builder.spec_rules import MAX_ENV, check_env_name, check_text, nearest, shown
 from builder.yamltree import Items, Node, Position, Scalar, Table
 
@@ -47,13 +47,15 @@ class Reader:
     Args:
         file: its name, for locations.
         folder: where relative paths begin.
+        root: the dataclass of the whole file, for hints.
         allowed: key paths whose values are no secrets although they look like one.
     """
 
-    def __init__(self, file: str, folder: Path, allowed: frozenset[str] = frozenset()) -> None:
+    def __init__(self, file: str, folder: Path, *, root: type, allowed: frozenset[str] = frozenset()) -> None:
         self.positions: dict[str, Position] = {}
         self._file = file
         self._folder = folder
+        self._root = root
         self._allowed = allowed
         self._errors: list[tuple[Position, FieldError]] = []
 
@@ -82,7 +84,7 @@ class Reader:
         if origin is tuple:
             return self._tuple(get_args(kind)[0], node, path, limits)
         if origin is Mapping:
-            return self._mapping(get_args(kind), node, path, limits)
+            return self._mapping(kind, node, path, limits)
         if not isinstance(node, Scalar):
             return self.fail(path, f"expected {described(kind, limits)}, found {_found(node)}")
         return self._scalar(kind, node.text, path, limits)
@@ -116,7 +118,8 @@ class Reader:
             return dataclasses.MISSING if value is _WRONG and not required else value
         if required:
             wanted = described(kind, field.metadata)
-            return self.fail(path, f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}")
+            message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
+            return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
         if dataclasses.is_dataclass(kind) and not optional:  # its own defaults have rules too
             self.read(kind, Table(position_of(self.positions, path), ()), path)
         elif isinstance(field.default, str) and field.metadata.get("rule"):
@@ -132,12 +135,20 @@ class Reader:
         folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.text).replace("-", "_").lower()
         other = _OTHER_NAMES.get(folded) or _OTHER_NAMES.get(folded.removesuffix("s"))
         close = other if other in names else nearest(folded, names)
+        elsewhere = key_paths(self._root).get(folded, ())[:3]
+        if elsewhere and folded not in names and other not in names:
+            close = " or ".join(elsewhere)
         hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
-        self.fail(_join(path, key.text[:60]), f"unknown key {shown(key.text)}", hint=hint, at=key.at)
+        if secret_in(key.text):
+            self.fail(path, "unknown key, which is not shown because it looks like a secret", at=key.at)
+        else:
+            self.fail(_join(path, key.text[:60]), f"unknown key {shown(key.text)}", hint=hint, at=key.at)
 
     def _tuple(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         if not isinstance(node, Items):
-            hint = f"write [{shown(node.text)}]" if isinstance(node, Scalar) and not secret_in(node.text) else None
+            hint = None
+            if isinstance(node, Scalar) and not secret_in_line(node.text):
+                hint = f"write [{shown(node.text)}]"
             return self.fail(path, f"expected a list, found {_found(node)}", hint=hint)
         texts = tuple(item.text if isinstance(item, Scalar) else "" for item in node.items)
         secrets = argument_secrets(texts) if limits.get("rule") == "arguments" else {}
@@ -150,10 +161,10 @@ class Reader:
             values.append(self._element(kind, item, child, limits))
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
 
-    def _mapping(self, kinds: tuple[Any, Any], node: Node, path: str, limits: Mapping[str, Any]) -> Any:
-        key_kind, kind = kinds
+    def _mapping(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
+        key_kind, kind = get_args(annotation)
         if not isinstance(node, Table):
-            return self.fail(path, f"expected a mapping (`key: value` lines), found {_found(node)}")
+            return self.fail(path, f"expected {described(annotation, limits)}, found {_found(node)}")
         is_env = limits.get("rule") == "env"
         if is_env and len(node.entries) > MAX_ENV:
             return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
@@ -224,7 +235,7 @@ def position_of(positions: Mapping[str, Position], path: str) -> Position:
 
 def _found(node: Node) -> str:
     if isinstance(node, Scalar):
-        return "nothing" if node.null else "a secret" if secret_in(node.text) else shown(node.text)
+        return "nothing" if node.null else "a secret" if secret_in_line(node.text) else shown(node.text)
     return "a list" if isinstance(node, Items) else "a mapping"
 
 

@@ -27,6 +27,7 @@ _KNOWN: tuple[tuple[str, str, str, str | None, bool], ...] = (
     ("anchor", "alphabetic or numeric", "a value that begins with '&' is an anchor", _QUOTE, True),
     ("", "undefined tag handle", "tags are not allowed", "quote a value that begins with '!'", False),
     ("tag", "", "tags are not allowed", "quote a value that begins with '!'", True),
+    ("flow node", "node content", "a '[' or '{' above is not closed, or a value is missing here", "close it", False),
     ("flow sequence", "expected ',' or ']'", "a '[' is opened here and not closed", "close it with ']'", True),
     ("flow mapping", "expected ',' or '}'", "a '{' is opened here and not closed", "close it with '}'", True),
     ("", "mapping values are not allowed", "a second ': ' in one value, or a wrong indent", _QUOTE, False),

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from builder.errors import InputError
-from builder.secret_text import secret_in
+from builder.secret_text import secret_in_line
 from builder.yamlerrors import explain
 from builder.yamltree import Items, Position, Scalar, Table, TreeBuilder
 
@@ -72,7 +72,7 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
     if root is None or (isinstance(root, Scalar) and root.null):
         raise InputError(f"{name}: the {what} is empty")
     if not isinstance(root, Table):
-        found = "a list" if isinstance(root, Items) else f"the text {root.text[:40]!r}"
+        found = "a list" if isinstance(root, Items) else "text"
         raise InputError(
             f"{name}:{root.at.line}:{root.at.column}: expected a mapping (`key: value` lines) at the top, found {found}"
         )
@@ -112,7 +112,7 @@ def _position_at(before: str) -> Position:
 def _caret(text: str, at: Position) -> tuple[str, ...]:
     """The line and a caret below the column; nothing when the line is not there or may hold a secret."""
     lines = _LINE_END.split(text)
-    if at.line > len(lines) or not lines[at.line - 1].strip() or secret_in(lines[at.line - 1]):
+    if at.line > len(lines) or not lines[at.line - 1].strip() or secret_in_line(lines[at.line - 1]):
         return ()
     start = max(0, at.column - 60)
     shown = lines[at.line - 1][start : start + 100]
