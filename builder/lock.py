@@ -141,12 +141,23 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
         "platform": spec.platform,
         "cuda_from": spec.cuda_from,
         "base": spec.base,
-        "roles": {
-            str(role): [str(spec.accelerator_of(role)), of_role.base] for role, of_role in sorted(spec.roles.items())
-        },
+        "roles": {str(role): _role_inputs(spec, role) for role in sorted(spec.roles)},
         "requirements": list(texts),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
+    """What a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
+    of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
+    inputs: list[str | None] = [str(accelerator), of_role.base]
+    if accelerator is Accelerator.GPU:
+        driver = spec.job.eci.driver if spec.job.eci else None
+        path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
+        inputs += [of_role.gpus.type if of_role.gpus else None, driver, path, spec.env.get("XLA_FLAGS")]
+    if of_role.tpu:
+        inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]
+    return inputs
 
 
 def differences(old: Lock, new: Lock) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         replace(SPEC, args=("--epochs=1",)),
         replace(SPEC, env={"A": "b"}),
         replace(SPEC, system_packages=("libgomp1",)),
-        replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_L4")), Role.PS: RoleSpec(count=3)}),
+        replace(SPEC, roles={Role.MASTER: RoleSpec(), Role.PS: RoleSpec(count=3, machine="n1-highmem-8")}),
     ]
     assert [hashed(spec) for spec in same] == [base] * len(same)
     other = [
@@ -183,6 +183,8 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         hashed(replace(SPEC, accelerator=Accelerator.CPU)),
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec()})),
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(base="a"), Role.PS: RoleSpec()})),
+        hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_L4")), Role.PS: RoleSpec()})),
+        hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_B200")), Role.PS: RoleSpec()})),
         hashed(texts=()),
         hashed(texts=(("requirements.txt", "scipy \n"),)),
         hashed(matrix="2"),
