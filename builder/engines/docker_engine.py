@@ -10,14 +10,14 @@ import random
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from builder.engines import Login, StageBuild
 from builder.engines.docker_events import BuildLog, PullLog, PushLog, error_message
 from builder.engines.refusals import worth_retrying
 from builder.engines.stream import blocks_of
-from builder.errors import EngineUnavailableError, ImgtoolError, LocalFileError, TemporaryError
+from builder.errors import EngineUnavailableError, ImgtoolError, InputError, LocalFileError, TemporaryError
 from builder.progress import LogLine, Progress, Step, Transfer
 from builder.reference import Digest, Tag, checked_digest
 from builder.terminal import printable
@@ -173,18 +173,27 @@ class DockerEngine:
 
     def _has(self, base: Digest, platform: str) -> bool:
         found = self.api.inspect(str(base))
-        return found is not None and f"{found.get('Os')}/{found.get('Architecture')}" == "/".join(
-            platform.split("/")[:2]
-        )
+        return found is not None and _is_for(found, platform)
 
     def _require(self, stage: StageBuild) -> None:
-        """Raises unless all that the stage starts from is there: the classic builder would pull it from Docker Hub."""
+        """Raises unless all that the stage starts from is there: the classic builder would pull it from Docker Hub.
+
+        It also takes an image ID of any platform, so that is looked at here.
+        """
         for name in (stage.parent, *stage.copies_from.values()):
+            if name == "scratch":
+                continue
             image = f"{STAGES}:{name}" if _KEY.match(name) else name
-            if image != "scratch" and self.api.inspect(image) is None:
+            found = self.api.inspect(image)
+            if found is None:
                 raise EngineUnavailableError(
                     f"{stage.subject}: the image {image}, which the stage needs, is no longer in the Docker Engine",
                     hint="something removed it meanwhile: run the same command again",
+                )
+            if not _is_for(found, stage.platform):
+                raise InputError(
+                    f"{stage.subject}: {image} is an image for {found.get('Os')}/{found.get('Architecture')}, "
+                    f"and the stage is to be built for {stage.platform}"
                 )
 
     def _retried(self, attempt: Callable[[], T], subject: str, progress: Progress) -> T:
@@ -229,6 +238,10 @@ def _context(stage: StageBuild, progress: Progress, aborted: Callable[[], bool])
         done += len(block)
         progress(Transfer(stage.subject, "context", done, None))
         yield block
+
+
+def _is_for(image: Mapping[str, Any], platform: str) -> bool:
+    return [image.get("Os"), image.get("Architecture")] == platform.split("/")[:2]
 
 
 def _tar_entry(name: str, text: str) -> bytes:

@@ -28,10 +28,10 @@ _HOUSEKEEPING = re.compile(
     r"|Successfully (?:built [0-9a-f]{12}|tagged \S+))\Z"
 )
 _FILES = re.compile(
-    r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)"
-    r"|does not match the specified platform",
+    r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)",
     re.IGNORECASE,
 )
+_BUILDKIT = re.compile(r"requires BuildKit", re.IGNORECASE)
 _BASE = re.compile(r"manifest|pull access|unauthorized|denied|registry|no such image", re.IGNORECASE)
 
 
@@ -85,9 +85,10 @@ class BuildLog:
             self._line(partial)
 
     def _line(self, line: str) -> None:
-        if not line.strip() or _HOUSEKEEPING.match(line):
+        shown = printable(line)  # the engine wraps what comes from stderr in colours
+        if not shown.strip() or _HOUSEKEEPING.match(shown):
             return
-        self._tail.append(printable(line))
+        self._tail.append(shown)
         self._progress(LogLine(self._stage.subject, line))
 
     def where(self) -> str:
@@ -109,6 +110,8 @@ class BuildLog:
         said = f"{self.where()}: {printable(message)}"
         if is_full(message):
             return EngineUnavailableError(f"{said}: the Docker Engine's disk is full", hint=FULL_HINT)
+        if _BUILDKIT.search(message):
+            return InputError(said, hint="the Docker Engine's API builds without BuildKit: leave such options out")
         if self._instruction.startswith("FROM ") and _BASE.search(message):
             return registry_error(self.where(), message, "the base image's registry", None)
         if not self._instruction.startswith("RUN ") and (_FILES.search(message) or status == 400):
