@@ -1,0 +1,258 @@
+"""Writing a blob: HEAD, mount, or one POST and one PUT; every retry begins with HEAD and the first byte.
+
+One request carries the whole blob, since Artifact Registry takes no chunks and docker-registry 2.8 cannot
+resume one (facts on faults, 1.3 and 1.4). A PUT whose answer was lost is found by the HEAD (1.5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import BinaryIO
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from builder.errors import ImgtoolError, LocalFileError, VerificationError
+from builder.progress import Progress, Transfer, silent
+from builder.reference import Repository
+from builder.registry.addresses import is_google, next_url
+from builder.registry.challenges import pull, push
+from builder.registry.failures import server_errors
+from builder.registry.manifests import Descriptor
+from builder.registry.retry import PassingError
+from builder.registry.session import Session
+from builder.registry.transport import BLOCK, Answer, Body
+
+OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
+
+
+class How(StrEnum):
+    """How a blob came to be in a repository."""
+
+    PRESENT = "present"
+    MOUNTED = "mounted"
+    UPLOADED = "uploaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A blob that is there now, and the bytes of content that were sent for it (all tries)."""
+
+    descriptor: Descriptor
+    how: How
+    sent: int
+
+
+def has_blob(session: Session, repository: Repository, digest: str) -> bool:
+    """Whether a repository has a blob; one request."""
+    return session.retry.run(lambda _: _head(session, repository, digest), who=session.host, notice=session.notice)
+
+
+def _head(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
+    scopes = push(repository.path) if writing else pull(repository.path)
+    doing = f"looking for blob {digest[7:19]} in {repository}"
+    answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
+    if answer.status == 200:
+        return True
+    if answer.status == 404:
+        return False
+    raise session.refused(answer, doing)
+
+
+@dataclass(slots=True)
+class BlobUpload:
+    """One blob's way into a repository.
+
+    Attributes:
+        open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
+        mount_from: a repository whose blob may be taken over without sending it.
+        expect_missing: leave out the first HEAD, because the blob is new.
+        sent: bytes of content sent so far.
+    """
+
+    session: Session
+    repository: Repository
+    descriptor: Descriptor
+    open_body: OpenBody
+    mount_from: Repository | None = None
+    expect_missing: bool = False
+    subject: str = ""
+    progress: Progress = silent
+    sent: int = 0
+    check: bool = False  # hash what is sent: the registry said that it got something else
+    location: str | None = None  # of the open upload session
+
+    @property
+    def doing(self) -> str:
+        """What errors begin with."""
+        return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
+
+    def run(self) -> Uploaded:
+        """Makes sure that the blob is there.
+
+        Raises:
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+            VerificationError: the content is not the descriptor's, or gets damaged on its way.
+            LocalFileError: the content cannot be read.
+        """
+        try:
+            how = self.session.retry.run(self._try, who=self.session.host, notice=self.session.notice)
+        finally:
+            self._cancel()
+        return Uploaded(self.descriptor, how, self.sent)
+
+    def _try(self, number: int) -> How:
+        session, digest = self.session, self.descriptor.digest
+        if (number or not self.expect_missing) and _head(session, self.repository, digest, writing=True):
+            return How.UPLOADED if self.sent else How.PRESENT
+        self._cancel()
+        if number == 0 and self.mount_from is not None and self._mount(self.mount_from):
+            return How.MOUNTED
+        if self.location is None:
+            self.location = start_upload(session, self.repository, self.doing)
+        self._put(self.location)
+        self.location = None
+        return How.UPLOADED
+
+    def _mount(self, source: Repository) -> bool:
+        """Whether the registry took the blob over; a session it opened instead is kept. Refusals are no errors."""
+        if source == self.repository:
+            return False
+        query = {"mount": self.descriptor.digest, "from": source.path}
+        scopes = push(self.repository.path)
+        if source.registry == self.repository.registry:
+            scopes |= pull(source.path)
+        elif is_google(source.registry) and is_google(self.repository.registry):
+            query["origin"] = source.registry  # others may refuse because of it (rules_img#712)
+        else:
+            return False
+        try:
+            url = self.session.url(self.repository, "blobs/uploads/", query)
+            answer = self.session.send("POST", url, scopes=scopes, doing=self.doing)
+            if answer.status == 202:
+                self.location = upload_location(self.session, answer, self.doing)
+        except (PassingError, ImgtoolError):
+            return False
+        return answer.status == 201
+
+    def _put(self, location: str) -> None:
+        size = self.descriptor.size
+        headers = {"Content-Type": "application/octet-stream"}
+        if size == 0:
+            headers["Content-Length"] = "0"
+        answer = self.session.send(
+            "PUT",
+            with_query(location, {"digest": self.descriptor.digest}),
+            scopes=push(self.repository.path),
+            doing=self.doing,
+            headers=headers,
+            body=Body(self._content, size) if size else None,
+        )
+        check_stored(self.session, answer, self.descriptor.digest, self.doing, self)
+
+    def _content(self) -> Iterator[bytes]:
+        """The body's blocks, counted against the descriptor and shown as progress."""
+        size, done = self.descriptor.size, 0
+        checked = hashlib.sha256() if self.check else None
+        for block in blocks_of(self.open_body, self.doing):
+            done += len(block)
+            if done > size:
+                raise VerificationError(f"{self.doing}: the content is longer than that")
+            if checked is not None:
+                checked.update(block)
+                if done == size and f"sha256:{checked.hexdigest()}" != self.descriptor.digest:
+                    raise VerificationError(
+                        f"{self.doing}: the content on this machine is sha256:{checked.hexdigest()}, "
+                        f"not {self.descriptor.digest}"
+                    )
+            yield block
+            self.sent += len(block)
+            self.progress(Transfer(self.subject, self.descriptor.short, done, size))
+        if done != size:
+            raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
+
+    def _cancel(self) -> None:
+        """Tells the registry to drop an open session; whatever it answers is no news."""
+        location, self.location = self.location, None
+        if location is not None:
+            cancel_upload(self.session, self.repository, location, self.doing)
+
+
+def start_upload(session: Session, repository: Repository, doing: str) -> str:
+    """Opens an upload session and returns its address; raises as `Session.send`."""
+    answer = session.send("POST", session.url(repository, "blobs/uploads/"), scopes=push(repository.path), doing=doing)
+    if answer.status != 202:
+        raise session.refused(answer, doing)
+    return upload_location(session, answer, doing)
+
+
+def upload_location(session: Session, answer: Answer, doing: str) -> str:
+    """Where to send content: the Location header, absolute or relative, its query kept."""
+    location = answer.headers.get("location")
+    if not location:
+        raise PassingError("opened an upload without saying where (no Location)")
+    return next_url(answer.url, location, session.origin, doing)
+
+
+def cancel_upload(session: Session, repository: Repository, location: str, doing: str) -> None:
+    """Best effort: an abandoned session is the registry's to clean up."""
+    with contextlib.suppress(PassingError, ImgtoolError):
+        session.send("DELETE", location, scopes=push(repository.path), doing=doing)
+
+
+def check_stored(session: Session, answer: Answer, digest: str, doing: str, upload: BlobUpload | None = None) -> None:
+    """Takes the answer to a blob's last PUT: 201, and for the digest that was meant."""
+    codes = {error.code for error in server_errors(answer)}
+    if answer.status == 404 and (not codes or "BLOB_UPLOAD_UNKNOWN" in codes):
+        raise PassingError("lost the upload")
+    damaged = VerificationError(
+        f"{doing}: corrupted in transit; expected {digest}",
+        hint="a proxy or the network between here and the registry changes what is sent",
+    )
+    if answer.status == 400 and codes & {"DIGEST_INVALID", "SIZE_INVALID"}:
+        if upload is not None:
+            upload.check = True
+        raise PassingError("received other bytes than were sent (DIGEST_INVALID)", final=damaged, tries=2)
+    if answer.status != 201:
+        raise session.refused(answer, doing)
+    stored = answer.headers.get("docker-content-digest", digest)
+    if stored != digest:
+        if upload is not None:
+            upload.check = True
+        damaged = VerificationError(f"{doing}: expected {digest}, the registry stored {stored[:80]!r}")
+        raise PassingError("stored the blob under another digest", final=damaged, tries=2)
+
+
+def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
+    """The blocks of a body, file or iterator; it is closed at the end. Raises LocalFileError."""
+    try:
+        body = open_body()
+    except OSError as error:
+        raise LocalFileError(f"{doing}: {error}") from error
+    try:
+        while block := _next(body, doing):
+            yield block
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()
+
+
+def _next(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
+    """The next block that is not empty, b"" at the end. A file is an iterator too, of lines, so it is read first."""
+    read = getattr(body, "read", None)
+    try:
+        if read is not None:
+            return bytes(read(BLOCK))
+        return next(filter(None, body), b"")
+    except OSError as error:
+        raise LocalFileError(f"{doing}: reading the content failed: {error.strerror or error}") from error
+
+
+def with_query(url: str, added: dict[str, str]) -> str:
+    """A URL with more query parameters; what it has stays byte for byte."""
+    parts = urlsplit(url)
+    query = "&".join(filter(None, (parts.query, urlencode(added, safe=":"))))
+    return urlunsplit(parts._replace(query=query))
