@@ -6,6 +6,7 @@ environment's proxies and .netrc, and let the errors of four packages through. `
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -28,6 +29,7 @@ _OLDEST_API = (1, 32)  # the first that takes a platform for a build
 _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 3.0
+SILENCE_SECONDS = 30.0  # after which a silent engine is asked whether it is still there
 
 
 def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
@@ -71,6 +73,7 @@ class _Client(docker.APIClient):
     """docker-py's client without what it takes from files and the environment by itself. One request at a time."""
 
     def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
+        _knock(endpoint, timeout or _PING_SECONDS)
         self._proxies_of_config = dict(endpoint.proxies)
         tls: Any = False
         if endpoint.tls:
@@ -93,6 +96,14 @@ class _Client(docker.APIClient):
 
     def _set_auth_headers(self, headers: object) -> None:
         """Sends no logins with a build: what it starts from has been pulled."""
+
+
+def _knock(endpoint: Endpoint, timeout: float) -> None:
+    """Raises OSError when nobody listens on the socket: docker-py leaves its own open when it cannot connect."""
+    if endpoint.url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(timeout)
+            client.connect(endpoint.url.removeprefix("unix://"))
 
 
 class _Request:
@@ -191,7 +202,10 @@ class DockerApi:
             self._running += 1
         try:
             request = _Request(_Client(self.endpoint, self._version, None), send)
-            with closing(follow(request, where=where, stopped=self.stopped, answers=self.answers)) as events:
+            events = follow(
+                request, where=where, stopped=self.stopped, answers=self.answers, silence_seconds=SILENCE_SECONDS
+            )
+            with closing(events):
                 yield events
         except docker.errors.APIError as error:
             raise refused(error.explanation or str(error), error.status_code) from error

@@ -31,7 +31,6 @@ _FILES = re.compile(
     r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)",
     re.IGNORECASE,
 )
-_BUILDKIT = re.compile(r"requires BuildKit", re.IGNORECASE)
 _BASE = re.compile(r"manifest|pull access|unauthorized|denied|registry|no such image", re.IGNORECASE)
 
 
@@ -110,13 +109,12 @@ class BuildLog:
         said = f"{self.where()}: {printable(message)}"
         if is_full(message):
             return EngineUnavailableError(f"{said}: the Docker Engine's disk is full", hint=FULL_HINT)
-        if _BUILDKIT.search(message):
-            return InputError(said, hint="the Docker Engine's API builds without BuildKit: leave such options out")
         if self._instruction.startswith("FROM ") and _BASE.search(message):
             return registry_error(self.where(), message, "the base image's registry", None)
-        if not self._instruction.startswith("RUN ") and (_FILES.search(message) or status == 400):
+        running = self._instruction.startswith("RUN ")
+        if status == 400 or "requires BuildKit" in message or (not running and _FILES.search(message)):
             return InputError(said, hint="`imgtool render` prints the Dockerfile; COPY takes from the spec's folder")
-        if self._instruction.startswith("RUN "):
+        if running:
             return BuildFailedError(said, details=tuple(self._tail))
         return EngineUnavailableError(f"{said} (the Docker Engine's words)", details=tuple(self._tail))
 

@@ -52,7 +52,7 @@ def follow(
     where: Callable[[], str],
     stopped: threading.Event,
     answers: Callable[[], bool],
-    silence_seconds: float = 30.0,
+    silence_seconds: float,
 ) -> Generator[Event, None, None]:
     """Yields the request's events; closing the generator, or setting `stopped`, aborts the request.
 

@@ -1,0 +1,108 @@
+"""An engine that dies, stops or hangs while it works: the right error, soon. Each test has a dockerd of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from builder.engines.docker import connect
+from builder.engines.docker_engine import DockerEngine
+from builder.errors import EngineUnavailableError
+from builder.progress import LogLine
+from builder.reference import parse_repository
+from tests.engines import (
+    Events,
+    PrivateEngine,
+    busybox_base,
+    private_engine,
+    refusing_server,
+    settings,
+    stage,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+
+@pytest.fixture
+def private() -> Iterator[PrivateEngine]:
+    with private_engine() as found:
+        yield found
+
+
+def connected(private: PrivateEngine, folder: Path) -> DockerEngine:
+    return connect(settings(folder, DOCKER_HOST=private.host), timeout=20)
+
+
+def build_and(engine: DockerEngine, act: Callable[[], None]) -> Exception:
+    """What a build of `sleep` raises when `act` happens while it sleeps."""
+    base = busybox_base(engine)
+    events = Events()
+    caught: list[Exception] = []
+
+    def build() -> None:
+        try:
+            engine.build(stage(f"FROM {base}\nRUN echo begun; sleep 300\n"), events)
+        except Exception as error:  # noqa: BLE001 - the caller looks at it
+            caught.append(error)
+
+    thread = threading.Thread(target=build, daemon=True)
+    thread.start()
+    assert wait_for(lambda: events.of(LogLine), 60)
+    act()
+    thread.join(30)
+    assert caught, "the build went on"
+    return caught[0]
+
+
+def test_killed_while_building(private: PrivateEngine, tmp_path: Path) -> None:
+    with closing(connected(private, tmp_path)) as engine:
+        error = build_and(engine, private.kill)
+    assert isinstance(error, EngineUnavailableError)
+    assert error.exit_code == 5
+    assert "worker: RUN echo begun; sleep 300 (line 11 of the rendered Dockerfile)" in error.message
+    assert private.host in error.message
+
+
+def test_stopped_while_building_is_not_the_steps_fault(private: PrivateEngine, tmp_path: Path) -> None:
+    with closing(connected(private, tmp_path)) as engine:
+        error = build_and(engine, private.stop)
+    assert isinstance(error, EngineUnavailableError)
+    assert "sleep 300" in error.message
+
+
+def test_killed_while_pushing(private: PrivateEngine, tmp_path: Path) -> None:
+    """The registry answers 503, which is tried again; the engine dies in between."""
+    with closing(connected(private, tmp_path)) as engine, refusing_server(503, "<html>") as (address, seen):
+        base = busybox_base(engine)
+        tag = parse_repository(f"{address}/team/image").tag("x")
+        engine.tag(base, tag)
+
+        def kill() -> None:
+            wait_for(lambda: seen, 20)
+            private.kill()
+
+        threading.Thread(target=kill, daemon=True).start()
+        with pytest.raises(EngineUnavailableError, match="x: push"):
+            engine.push(tag, None, Events())
+
+
+def test_hanging_is_noticed(private: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builder.engines.docker._PING_SECONDS", 0.5)
+    monkeypatch.setattr("builder.engines.docker.SILENCE_SECONDS", 1.0)
+    with closing(connected(private, tmp_path)) as engine:
+        began = time.monotonic()
+        error = build_and(engine, lambda: os.kill(private.process.pid, signal.SIGSTOP))
+    assert isinstance(error, EngineUnavailableError)
+    assert "stopped answering" in error.message
+    assert time.monotonic() - began < 30
+    with pytest.raises(EngineUnavailableError, match="no answer in time"):
+        connect(settings(tmp_path, DOCKER_HOST=private.host), timeout=0.5)
+    os.kill(private.process.pid, signal.SIGCONT)
