@@ -13,7 +13,8 @@ from builder.spec import Accelerator
 from builder.spec_rules import check_text, shown
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_TENSORFLOW = re.compile(r"\d+\.\d+\.\d+(?:\.post\d+)?")
+_TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
+_OLDEST = (2, 4)  # tf.distribute.MultiWorkerMirroredStrategy was experimental before
 
 _ROLES = {
     Accelerator.CPU: """\
@@ -82,8 +83,11 @@ def starter_files(name: str, tensorflow: str, accelerator: Accelerator) -> dict[
             "joined by single '.', '_' or '-'",
             hint="give one with --name",
         )
-    if not _TENSORFLOW.fullmatch(tensorflow):
+    release = _TENSORFLOW.fullmatch(tensorflow)
+    if not release:
         raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {shown(tensorflow)}")
+    if (int(release[1]), int(release[2])) < _OLDEST:
+        raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {tensorflow}")
     spec = _SPEC.format(name=name, tensorflow=tensorflow, accelerator=accelerator, roles=_ROLES[accelerator])
     task = (files("builder") / "data" / "starter_task.py.txt").read_text(encoding="utf-8")
     return {
