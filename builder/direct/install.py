@@ -46,6 +46,11 @@ class Environment:
     script: str
 
     @property
+    def top(self) -> str:
+        """Its path in a layer."""
+        return self.prefix.strip("/")
+
+    @property
     def site(self) -> str:
         """Its site-packages."""
         return f"{self.prefix}/lib/python{self.python}/site-packages"
@@ -104,9 +109,10 @@ def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Inst
     files |= {file.path: file for file in generated}
     record = f"{environment.site}/{info}/RECORD"
     text = _text(wheel, members, f"{info}/RECORD")
-    files[record] = Installed(record, _FILE, _record(
-            text, recorded=recorded, changed=changed, generated=generated, files=files, site=environment.site
-        ),
+    files[record] = Installed(
+        record,
+        _FILE,
+        _record(text, recorded=recorded, changed=changed, generated=generated, files=files, site=environment.site),
     )
     return tuple(sorted(files.values(), key=lambda file: file.path))
 
@@ -216,7 +222,7 @@ def _generated(
 
 
 def _versioned(console: dict[str, str], python: str) -> list[tuple[str, str]]:
-    """The scripts, with those of pip and easy_install made for the Python that they run on (`get_console_script_specs`)."""
+    """The scripts; those of pip and easy_install are named for this Python (`get_console_script_specs`)."""
     scripts = []
     if value := console.get("pip"):
         scripts += [("pip", value), (f"pip{python.split('.', maxsplit=1)[0]}", value), (f"pip{python}", value)]
@@ -246,7 +252,7 @@ def _record(
     files: dict[str, Installed],
     site: str,
 ) -> bytes:
-    """The RECORD that pip writes: the wheel's rows with new paths and hashes, its own files, sorted, lines ending in CR LF."""
+    """The RECORD that pip writes: the wheel's rows with new paths and hashes, and its own files, sorted."""
     left = dict(recorded)
     rows: list[tuple[str, str, str]] = []
     for row in csv.reader(text.splitlines()):
@@ -261,7 +267,7 @@ def _record(
     rows += [(posixpath.relpath(file.path, site), *_hash(file)) for file in generated]
     rows += [(posixpath.relpath(path, site), "", "") for path in left.values()]
     out = io.StringIO(newline="")
-    csv.writer(out).writerows(sorted(rows))
+    csv.writer(out).writerows(sorted(rows))  # lines end in CR LF, as pip's do
     return out.getvalue().encode()
 
 

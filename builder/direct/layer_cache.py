@@ -12,10 +12,10 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from builder.errors import LocalFileError, VerificationError
 from builder.reference import InvalidReferenceError, checked_digest
@@ -29,6 +29,7 @@ _BLOCK = 1 << 20
 class LayerRecord:
     """A layer that was made once. `blob` is what the manifest names, `diff_id` the hash of the tar in it."""
 
+    name: str
     blob: Descriptor
     diff_id: str
 
@@ -40,7 +41,10 @@ def layer_key(fields: Mapping[str, Any]) -> str:
 
 def dump_record(key: str, layers: tuple[LayerRecord, ...]) -> bytes:
     """The record of the layers made under `key`."""
-    body = {"key": key, "layers": [{**layer.blob.document(), "diffID": layer.diff_id} for layer in layers]}
+    body = {
+        "key": key,
+        "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in layers],
+    }
     return json.dumps({**body, "check": layer_key(body)}, sort_keys=True, indent=1).encode() + b"\n"
 
 
@@ -53,6 +57,7 @@ def read_record(data: bytes, key: str) -> tuple[LayerRecord, ...]:
             raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
         return tuple(
             LayerRecord(
+                name=str(layer["name"]),
                 blob=Descriptor(str(layer["mediaType"]), checked_digest(layer["digest"]), int(layer["size"])),
                 diff_id=checked_digest(layer["diffID"]),
             )
@@ -62,28 +67,49 @@ def read_record(data: bytes, key: str) -> tuple[LayerRecord, ...]:
         raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
 
 
+class SharedRecords(Protocol):
+    """Records that other machines see too, such as artifacts in the registry."""
+
+    def get(self, key: str) -> bytes | None:
+        """The record of `key`, or None; never raises for one that is missing or cannot be read."""
+
+    def put(self, key: str, record: bytes) -> None:
+        """Offers a record; failing to is not an error."""
+
+
 class LayerCache:
     """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shared: SharedRecords | None = None) -> None:
+        self._shared = shared
         self._records = folder / "layers"
         self._blobs = folder / "blobs" / "sha256"
 
     def find(self, key: str) -> tuple[LayerRecord, ...] | None:
-        """The layers made under `key`, or None; a damaged record is removed and counts as none."""
+        """The layers made under `key`, here or shared, or None; a damaged record counts as none."""
         path = self._records / key[:2] / f"{key}.json"
         try:
             return read_record(path.read_bytes(), key)
         except OSError:
-            return None
+            pass
         except VerificationError:
             self.forget(key)
+        data = self._shared.get(key) if self._shared else None
+        if data is None:
             return None
+        try:
+            layers = read_record(data, key)
+        except VerificationError:
+            return None
+        self._write(path, (data,))
+        return layers
 
     def keep(self, key: str, layers: tuple[LayerRecord, ...]) -> None:
-        """Keeps what was made under `key`; raises LocalFileError."""
+        """Keeps what was made under `key`, and offers it to other machines; raises LocalFileError."""
         data = dump_record(key, layers)
         self._write(self._records / key[:2] / f"{key}.json", (data,))
+        if self._shared:
+            self._shared.put(key, data)
 
     def forget(self, key: str) -> None:
         """Removes the record of `key`, because what it said proved wrong."""
@@ -128,7 +154,7 @@ class LayerCache:
     def _blob(self, digest: str) -> Path:
         return self._blobs / digest.removeprefix("sha256:")
 
-    def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Any = None) -> None:
+    def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
         """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
         folder = path.parent if path else self._blobs
         temporary = None
@@ -138,7 +164,7 @@ class LayerCache:
                 temporary = Path(file.name)
                 for block in blocks:
                     file.write(block)
-            os.replace(temporary, path or name())  # noqa: PTH105 - as everywhere: the one atomic step
+            os.replace(temporary, name() if name else path or folder)  # noqa: PTH105 - as everywhere: the one atomic step
             temporary = None
         except OSError as error:
             raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,105 @@
+"""Layers as bytes: measured without keeping them, or compressed into the cache; checked when read again."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+
+from builder.direct.codecs import OCI_GZIP, Codec
+from builder.direct.deflate import member
+from builder.direct.layer_cache import LayerCache, LayerRecord
+from builder.direct.splice import Sink
+from builder.errors import VerificationError
+from builder.registry.manifests import Descriptor
+
+_PIECE = 1 << 20  # bytes of tar in one gzip member
+_LEVEL = 3  # bytecode: 0.35 at 101 MB/s, where level 6 has 0.33 at 50 MB/s
+BYTECODE_CODEC = f"zlib-{_LEVEL}-members-{_PIECE}"
+_BATCH = 1 << 16
+
+
+def measured(name: str, media_type: str, blocks: Callable[[Sink], Iterator[bytes]]) -> LayerRecord:
+    """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
+    plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
+    for piece in _pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
+        size += len(piece)
+        blob.update(piece)
+    return LayerRecord(
+        name=name,
+        blob=Descriptor(media_type, f"sha256:{blob.hexdigest()}", size),
+        diff_id=f"sha256:{plain.hexdigest()}",
+    )
+
+
+def kept(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> LayerRecord:
+    """Compresses a whole tar into the cache."""
+    plain = hashlib.sha256()
+    digest, size = cache.keep_blob(codec.compress(_noted(tar, plain.update)))
+    return LayerRecord(
+        name=name, blob=Descriptor(codec.media_type, digest, size), diff_id=f"sha256:{plain.hexdigest()}"
+    )
+
+
+def packed(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
+    """Compresses a tar into the cache as gzip members of 1 MiB each, side by side."""
+    plain = hashlib.sha256()
+    digest, size = cache.keep_blob(_members(_noted(tar, plain.update), pool, ahead))
+    return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
+
+
+def _members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
+    waiting: deque[Future[bytes]] = deque()
+    for piece in _pieces(tar):
+        waiting.append(pool.submit(_member, piece))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _member(data: bytes) -> bytes:
+    engine = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return member(data, engine.compress(data) + engine.flush())
+
+
+def _pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
+    """The same bytes in blocks of at least `least`, the last one aside."""
+    parts: list[bytes] = []
+    size = 0
+    for block in blocks:
+        parts.append(block)
+        size += len(block)
+        if size >= least:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if size:
+        yield b"".join(parts)
+
+
+def _noted(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
+    for piece in _pieces(blocks):
+        sink(piece)
+        yield piece
+
+
+def verified(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
+    """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
+    digest, size = hashlib.sha256(), 0
+    for portion in _pieces(blocks, _BATCH):
+        digest.update(portion)
+        size += len(portion)
+        yield portion
+    if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
+        forget()
+        raise differs(blob, "what was recorded of it is wrong")
+
+
+def differs(blob: Descriptor, why: str) -> VerificationError:
+    """A layer came out as other bytes than its record says."""
+    return VerificationError(
+        f"layer {blob.short}: made again, it is not the same: {why}",
+        hint="the record is dropped: run again and the layer is made anew",
+    )

@@ -1,0 +1,238 @@
+"""The `packages` stage as layers made from the locked wheels: no pip, no container, no file on disk.
+
+Every group of wheels gives a layer of its files and one of its bytecode. What a layer came to is kept in
+the LayerCache under a key of everything it is made from, so that the next run, or another machine, needs
+neither the wheels nor the time. The whole set has a record too: it also says that no two wheels clash.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from builder import packages
+from builder.direct import blobs, splice, wheel_items
+from builder.direct.bytecode import Interpreter
+from builder.direct.codecs import Compression, codec
+from builder.direct.install import Environment
+from builder.direct.layer_cache import LayerCache, LayerRecord, layer_key
+from builder.direct.layers import MTIME, Group, LayerSource, group_wheels
+from builder.direct.pip_script import script_template
+from builder.direct.splice import Item
+from builder.direct.unproven import UnprovenError
+from builder.direct.wheelfile import check_hash, open_wheel
+from builder.plan import LockedVariant, Wheel
+
+ENVIRONMENT = "environment"
+BYTECODE = " bytecode"
+
+
+def _unheard(source: LayerSource) -> None:
+    """Takes no notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What layers are made with on this machine.
+
+    Attributes:
+        wheel_path: fetches a wheel if needed and says where it is; called from several threads.
+        find_interpreter: a CPython of a minor version, or None.
+        mtime: of every entry, in seconds since 1970.
+        workers: how many cores to use.
+        ready: told of each layer as soon as its digest is known, from several threads.
+    """
+
+    cache: LayerCache
+    wheel_path: Callable[[Wheel], Path]
+    find_interpreter: Callable[[str], Interpreter | None]
+    compression: Compression = Compression.SPLICE
+    mtime: int = MTIME
+    workers: int = 2
+    ready: Callable[[LayerSource], None] = _unheard
+
+
+def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> tuple[LayerSource, ...]:
+    """The layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
+
+    Raises:
+        UnprovenError: only an engine can be sure of the result; the message says why.
+        VerificationError: a wheel is not the locked one, or damaged.
+        LocalFileError: a wheel or the cache cannot be read or written.
+    """
+    return _Making(locked, exclude, shop).layers()
+
+
+class _Making:
+    """One run; holds the pools and what was installed so far."""
+
+    def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> None:
+        self._locked, self._exclude, self._shop = locked, exclude, shop
+        self._groups = group_wheels(locked.wheels)
+        self._files: dict[str, wheel_items.GroupFiles] = {}
+        self._codec = codec(shop.compression)
+        self._spliced = shop.compression is Compression.SPLICE
+        _check_exclude(exclude)
+
+    def layers(self) -> tuple[LayerSource, ...]:
+        key = self._key("set", self._locked.wheels)
+        records = self._shop.cache.find(key)
+        if records is None:
+            records = self._make()
+            self._shop.cache.keep(key, records)
+            return tuple(map(self._source, records))
+        sources = tuple(map(self._source, records))
+        for source in sources:
+            self._shop.ready(source)
+        return sources
+
+    def _make(self) -> tuple[LayerRecord, ...]:
+        """Makes what has no record yet, and proves that the groups do not clash."""
+        workers = self._shop.workers
+        made: dict[str, tuple[LayerRecord, ...]] = {}
+        with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
+            installing = {pool.submit(self._install, group): group for group in self._groups}
+            tasks = {pool.submit(self._group_record, None, inner): ENVIRONMENT}
+            try:
+                for future in as_completed(installing):
+                    group = installing[future]
+                    self._files[group.name] = future.result()
+                    tasks[pool.submit(self._group_record, group, inner)] = group.name
+                self._check_clashes()
+                made = {tasks[future]: future.result() for future in as_completed(tasks)}
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        names = [ENVIRONMENT, *(group.name for group in self._groups)]
+        found = [record for name in names for record in made[name]]
+        return tuple(sorted(found, key=lambda record: record.name.endswith(BYTECODE)))
+
+    def _install(self, group: Group) -> wheel_items.GroupFiles:
+        return wheel_items.group_files(group.wheels, self._environment, self._exclude, self._shop.wheel_path)
+
+    @functools.cached_property
+    def _environment(self) -> Environment:
+        pip = open_wheel(self._shop.wheel_path(self._locked.installer), self._locked.installer.sha256)
+        check_hash(pip)
+        return Environment(prefix=packages.VENV, python=self._locked.variant.python, script=script_template(pip))
+
+    def _check_clashes(self) -> None:
+        found: dict[str, Item] = {}
+        for item in chain(
+            wheel_items.environment_items(self._locked), *(files.items for files in self._files.values())
+        ):
+            wheel_items.merge(found, item)
+
+    def _group_record(self, group: Group | None, inner: Executor) -> tuple[LayerRecord, ...]:
+        key = self._key("group", group.wheels if group else ())
+        records = self._shop.cache.find(key)
+        if records is None:
+            named = self._made(group, inner)
+            records = tuple(record for record in named if record)
+            self._shop.cache.keep(key, records)
+        for record in records:
+            self._shop.ready(self._source(record))
+        return records
+
+    def _made(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
+        if group is None:
+            yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
+            return
+        files = self._files[group.name]
+        yield self._files_record(group.name, files.items)
+        if files.sources and self._compiles:
+            yield self._bytecode_record(group.name, files.sources, inner)
+
+    @property
+    def _compiles(self) -> bool:
+        return "compileall" in packages.install_commands(self._locked, self._exclude)[-1]
+
+    def _files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
+        if self._spliced:
+            return blobs.measured(name, self._codec.media_type, partial(splice.splice, items, self._shop.mtime))
+        plain = splice.tar(items, self._shop.mtime)
+        return blobs.kept(name, self._shop.cache, self._codec, plain)
+
+    def _bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
+        interpreter = self._shop.find_interpreter(self._locked.variant.python)
+        if interpreter is None:
+            raise UnprovenError(
+                f"bytecode for Python {self._locked.variant.python} cannot be made here: no such interpreter",
+                hint=f"install Python {self._locked.variant.python} (uv python install), or use an engine",
+            )
+        items = wheel_items.bytecode_items(sources, interpreter, inner, ahead=self._shop.workers)
+        first = next(items, None)
+        if first is None:
+            return None
+        tar = splice.tar(chain((first,), items), self._shop.mtime)
+        if self._spliced:
+            return blobs.packed(name + BYTECODE, self._shop.cache, tar, inner, ahead=self._shop.workers)
+        return blobs.kept(name + BYTECODE, self._shop.cache, self._codec, tar)
+
+    def _source(self, record: LayerRecord) -> LayerSource:
+        return LayerSource(
+            descriptor=record.blob,
+            diff_id=record.diff_id,
+            history=f"COPY {packages.VENV}: {record.name} # imgtool, from wheels",
+            open=partial(self._open, record),
+        )
+
+    def _open(self, record: LayerRecord) -> Iterator[bytes]:
+        """The layer's bytes: from the cache where they are kept, else made again from the wheels."""
+        cache = self._shop.cache
+        if cache.has_blob(record.blob):
+            return cache.read_blob(record.blob)
+        name = record.name.removesuffix(BYTECODE)
+        group = next((group for group in self._groups if group.name == name), None)
+        if self._spliced and not record.name.endswith(BYTECODE):
+            items = wheel_items.environment_items(self._locked) if group is None else self._again(group).items
+            return blobs.verified(splice.splice(items, self._shop.mtime), record.blob, partial(self._forget, group))
+        self._remake(record, group)
+        return cache.read_blob(record.blob)
+
+    def _again(self, group: Group) -> wheel_items.GroupFiles:
+        if group.name not in self._files:
+            self._files[group.name] = self._install(group)
+        return self._files[group.name]
+
+    def _remake(self, record: LayerRecord, group: Group | None) -> None:
+        with ThreadPoolExecutor(self._shop.workers) as inner:
+            if group is not None:
+                self._again(group)
+            made = [layer for layer in self._made(group, inner) if layer and layer.name == record.name]
+        if [layer.blob.digest for layer in made] != [record.blob.digest]:
+            self._forget(group)
+            raise blobs.differs(record.blob, "a compiler or library here differs from the one that made it first")
+
+    def _forget(self, group: Group | None) -> None:
+        self._shop.cache.forget(self._key("set", self._locked.wheels))
+        self._shop.cache.forget(self._key("group", group.wheels if group else ()))
+
+    def _key(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
+        """Over the script's text, which names the Python minor and so the bytecode's format, and all that it reads."""
+        script = packages.install_script(self._locked, self._exclude)
+        fields: dict[str, Any] = {
+            "kind": kind,
+            "version": splice.VERSION,
+            "script": hashlib.sha256(script.encode()).hexdigest(),
+            "pip": self._locked.installer.sha256,
+            "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
+            "mtime": self._shop.mtime,
+            "codec": blobs.BYTECODE_CODEC if self._spliced else self._codec.name,
+            "compression": self._shop.compression.value,
+        }
+        return layer_key(fields)
+
+
+def _check_exclude(exclude: tuple[str, ...]) -> None:
+    for prefix in exclude:
+        parts = prefix.strip("/").split("/")
+        if not all(parts) or {".", ".."} & set(parts):
+            raise UnprovenError(f"exclude: {prefix!r} is not a plain path below site-packages")
