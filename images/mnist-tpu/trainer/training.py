@@ -12,6 +12,8 @@ import tensorflow as tf
 from trainer import digits
 from trainer.cluster import Cluster
 
+# What a lost parameter server looks like: it does not answer, or it is back and knows none of the variables.
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
 _CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
 
 

@@ -5,8 +5,8 @@ epoch and at the end the model. Workers run steps, parameter servers hold the va
 a cluster in the environment one process does it all, on all its GPUs or on its TPU.
 
 A worker that dies and comes back gets its share of the steps again. A master that comes back goes on from
-the last checkpoint. When a parameter server is lost its variables are, so the master ends with an error, and the
-service starts it again.
+the last checkpoint. When a parameter server is lost its variables are too, so the master starts itself again and goes
+on from the last checkpoint as soon as the parameter server is back.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")  # a lost worker is an err
 
 from trainer import cluster as clusters
 from trainer import devices, serving, training
+
+_MOST_STARTS = 10
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +43,21 @@ def main(arguments: list[str] | None = None) -> int:
     if cluster.lacks:
         print(f"parameter server training needs a {cluster.lacks}, and the cluster has none", file=sys.stderr)
         return 2
-    return training.train_with(cluster, settings)
+    try:
+        return training.train_with(cluster, settings)
+    except training.LOST as error:
+        return _start_again(error)
+
+
+def _start_again(error: Exception) -> int:
+    """Replaces this process by a fresh one: a TensorFlow process cannot leave a broken cluster and join it anew."""
+    starts = int(os.environ.get("TRAINER_STARTS", "1"))
+    print(f"a parameter server was lost ({type(error).__name__})", file=sys.stderr, flush=True)
+    if starts >= _MOST_STARTS:
+        return 1
+    print("starting again from the last checkpoint", flush=True)
+    os.environ["TRAINER_STARTS"] = str(starts + 1)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _parser() -> argparse.ArgumentParser:
