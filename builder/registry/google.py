@@ -19,7 +19,9 @@ from builder.errors import CredentialsError, ImgtoolError, InputError, RegistryR
 from builder.http_pool import make_pool, proxy_for
 from builder.progress import Progress, Step, silent
 from builder.reference import Repository
+from builder.registry.retry import PassingError
 from builder.registry.text import masked
+from builder.registry.transport import Transport
 from builder.settings import Settings
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -123,18 +125,15 @@ def _from_file(path: Path, origin: str, settings: Settings) -> tuple[AccessToken
 
 
 def _on_google(environ: Mapping[str, str]) -> bool:
-    """Whether a metadata server answers; both connecting and answering may take three seconds."""
-    import urllib3
-
+    """Whether a metadata server answers; both connecting and answering may take three seconds. Never by a proxy."""
     host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP") or _METADATA_ADDRESS
-    url = f"http://{host}"
-    pool = make_pool(url, proxies={}, connect_seconds=_METADATA_SECONDS, read_seconds=_METADATA_SECONDS)
+    transport = Transport(proxies={}, ca_file=None, connect_seconds=_METADATA_SECONDS, idle_seconds=_METADATA_SECONDS)
     try:
-        answer = pool.request("GET", url, headers={"Metadata-Flavor": "Google"}, retries=False, redirect=False)
-    except urllib3.exceptions.HTTPError:
+        answer = transport.send("GET", f"http://{host}", headers={"Metadata-Flavor": "Google"})
+    except (PassingError, ImgtoolError):
         return False
     finally:
-        pool.clear()
+        transport.close()
     return answer.status == 200 and answer.headers.get("metadata-flavor") == "Google"
 
 

@@ -1,0 +1,1 @@
+"""The registry client against a real docker-registry."""

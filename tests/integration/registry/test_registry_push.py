@@ -1,0 +1,421 @@
+"""Pushing to a real docker-registry through a proxy that breaks things: one test per fault."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+
+from builder.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
+from builder.reference import parse_repository
+from builder.registry.failures import BlobUnknownError, TagImmutableError
+from builder.registry.manifests import LARGEST_MANIFEST, OCI_LAYER_GZIP, OCI_MANIFEST, sha256_digest
+from builder.registry.upload import How
+from tests.integration.registry.conftest import Bench
+from tests.registry.support import config, image, layer
+from tests.servers.fault_proxy import Action, Fault
+
+pytestmark = pytest.mark.registry
+CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB: more than one block, more than the kernel's buffers
+
+
+def _upload(bench: Bench, content: bytes = CONTENT, *, expect_missing: bool = False) -> How:
+    return bench.registry.upload(
+        bench.repository, layer(content), lambda: io.BytesIO(content), expect_missing=expect_missing
+    ).how
+
+
+def _stored(bench: Bench, content: bytes = CONTENT) -> bool:
+    return bench.registry.read(bench.repository, layer(content), limit=1 << 30) == content
+
+
+def test_an_upload_is_head_post_put(bench: Bench) -> None:
+    assert _upload(bench) is How.UPLOADED
+    assert bench.proxy.methods() == ["HEAD", "POST", "PUT"]
+    assert _stored(bench)
+
+
+def test_a_new_blob_costs_post_and_put(bench: Bench) -> None:
+    assert _upload(bench, expect_missing=True) is How.UPLOADED
+    assert bench.proxy.methods() == ["POST", "PUT"]
+
+
+def test_a_present_blob_is_not_sent_again(bench: Bench) -> None:
+    _upload(bench)
+    bench.proxy.clear()
+    done = bench.registry.upload_again(bench.repository, layer(CONTENT), lambda: io.BytesIO(CONTENT))
+    assert done.how is How.UPLOADED  # asked to, whatever is there
+    with_head = bench.registries.at(bench.repository)
+    with_head.uploads.forget((bench.repository, layer(CONTENT).digest))
+    bench.proxy.clear()
+    assert _upload(bench) is How.PRESENT
+    assert bench.proxy.methods() == ["HEAD"]
+    assert bench.proxy.bytes_up() == 0
+
+
+def test_many_threads_send_a_blob_once(bench: Bench) -> None:
+    results: list[How] = []
+    threads = [threading.Thread(target=lambda: results.append(_upload(bench))) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == [How.UPLOADED] * 12
+    assert bench.proxy.methods() == ["HEAD", "POST", "PUT"]
+
+
+def test_connections_are_used_again(bench: Bench) -> None:
+    for number in range(10):
+        _upload(bench, b"blob %d" % number)
+    assert len(bench.proxy.log) == 30
+    assert bench.proxy.connections == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"x"], ids=["empty", "one byte"])
+def test_the_smallest_blobs(bench: Bench, content: bytes) -> None:
+    assert _upload(bench, content) is How.UPLOADED
+    assert bench.registry.has_blob(bench.repository, sha256_digest(content))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(action=Action.CUT_BEFORE, at=1),
+        Fault(action=Action.CUT_AFTER, at=1),
+        Fault(action=Action.CUT_BEFORE, at=2),
+        Fault(action=Action.CUT_AFTER, at=2),
+        Fault(action=Action.CUT_BEFORE, at=3),
+        Fault(action=Action.CUT_BODY, at=3, after=0),
+        Fault(action=Action.CUT_BODY, at=3, after=1_000_000),
+        Fault(action=Action.CUT_BODY, at=3, after=3_000_000),
+    ],
+    ids=lambda fault: f"{fault.action}-{fault.at}-{fault.after}",
+)
+def test_r9_a_cut_connection_is_tried_again_from_byte_0(bench: Bench, fault: Fault) -> None:
+    bench.proxy.add(fault)
+    assert _upload(bench) in {How.UPLOADED, How.PRESENT}
+    assert _stored(bench)
+    puts = [exchange for exchange in bench.proxy.log if exchange.method == "PUT"]
+    assert puts[-1].received == len(CONTENT)
+    assert puts[-1].received_sha256 == layer(CONTENT).digest.removeprefix("sha256:")
+    assert bench.events.notes
+
+
+def test_r10_commit_stored_response_lost(bench: Bench) -> None:
+    bench.proxy.add(Fault(action=Action.CUT_AFTER, method="PUT"))
+    assert _upload(bench) is How.UPLOADED
+    assert bench.proxy.methods()[:4] == ["HEAD", "POST", "PUT", "HEAD"]
+    assert bench.proxy.methods().count("PUT") == 1
+    assert bench.proxy.bytes_up() == len(CONTENT)
+
+
+def test_r11_manifest_stored_response_lost(bench: Bench) -> None:
+    bench.push_image(b"first", tag="other")
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.CUT_AFTER, method="PUT"))
+    body = image(layer(b"first"))
+    bench.registry.put_manifest(bench.repository.tag("two"), OCI_MANIFEST, body)
+    assert bench.proxy.methods() == ["PUT", "HEAD"]
+
+
+def test_r12_a_stale_session_is_opened_anew(bench: Bench) -> None:
+    def spoil(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return status, {**headers, "location": headers["location"].replace("_state=", "_state=x")}, body
+
+    bench.proxy.add(Fault(action=Action.CHANGE, method="POST", change=spoil))
+    assert _upload(bench) is How.UPLOADED
+    assert bench.proxy.methods().count("POST") == 2
+    assert [e.status for e in bench.proxy.log if e.method == "PUT"] == [404, 201]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_r7_a_passing_status_once(bench: Bench, status: int) -> None:
+    html = b"<html><body><h1>Service Unavailable</h1></body></html>"
+    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=status, body=html))
+    assert _upload(bench) is How.UPLOADED
+    assert bench.clock.slept == [0.5]
+
+
+def test_r7_a_passing_status_for_ever(bench: Bench) -> None:
+    html = b"<html><body><h1>Service Unavailable</h1></body></html>"
+    bench.proxy.add(Fault(action=Action.ANSWER, status=503, body=html, times=-1, headers={"Content-Type": "text/html"}))
+    with pytest.raises(TemporaryError) as caught:
+        _upload(bench)
+    assert caught.value.exit_code == 8
+    assert str(caught.value) == f"{bench.proxy.host} answered 503 five times in 8 s"
+    assert bench.clock.slept == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_r6_retry_after(bench: Bench) -> None:
+    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=429, headers={"Retry-After": "2"}))
+    assert _upload(bench) is How.UPLOADED
+    assert bench.clock.slept == [2.0]
+
+
+def test_r6_an_absurd_retry_after(bench: Bench) -> None:
+    bench.proxy.add(Fault(action=Action.ANSWER, status=429, headers={"Retry-After": "86400"}))
+    with pytest.raises(TemporaryError, match="asks to wait 86400 s"):
+        _upload(bench)
+    assert bench.clock.slept == []
+
+
+def test_r8_a_proxy_that_limits_bodies(bench: Bench) -> None:
+    html = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=413, body=html, times=-1))
+    with pytest.raises(RegistryRefusedError) as caught:
+        _upload(bench)
+    assert layer(CONTENT).short in str(caught.value)
+    assert str(len(CONTENT)) in str(caught.value)
+    assert "title" not in str(caught.value)
+    assert "limits the size" in (caught.value.hint or "")
+
+
+def test_r14_corrupted_in_transit_once(bench: Bench) -> None:
+    body = b'{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"}]}'
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=body))
+    assert _upload(bench) is How.UPLOADED
+
+
+def test_r14_corrupted_in_transit_for_ever(bench: Bench) -> None:
+    body = b'{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"}]}'
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=body, times=-1))
+    with pytest.raises(VerificationError, match="corrupted in transit") as caught:
+        _upload(bench)
+    assert layer(CONTENT).digest in str(caught.value)
+    assert bench.proxy.methods().count("PUT") == 2
+
+
+def test_r14_content_that_is_not_the_descriptors(bench: Bench) -> None:
+    wrong = bytes(len(CONTENT))
+    with pytest.raises(VerificationError, match="content on this machine is sha256:") as caught:
+        bench.registry.upload(bench.repository, layer(CONTENT), lambda: io.BytesIO(wrong))
+    assert sha256_digest(wrong) in str(caught.value)
+    assert layer(CONTENT).digest in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [CONTENT[:-1], CONTENT + b"x"], ids=["shorter", "longer"])
+def test_content_of_another_size(bench: Bench, wrong: bytes) -> None:
+    with pytest.raises(VerificationError, match="content is"):
+        bench.registry.upload(bench.repository, layer(CONTENT), lambda: io.BytesIO(wrong))
+    assert not bench.registry.has_blob(bench.repository, sha256_digest(wrong))
+
+
+def test_r14_a_registry_that_stores_under_another_digest(bench: Bench) -> None:
+    def lie(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return status, {**headers, "docker-content-digest": f"sha256:{'0' * 64}"}, body
+
+    bench.proxy.add(Fault(action=Action.CHANGE, path="/manifests/", method="PUT", change=lie, times=-1))
+    bench.proxy.add(Fault(action=Action.ANSWER, path="/manifests/", method="HEAD", status=404, times=-1))
+    with pytest.raises(VerificationError, match="the registry stored 'sha256:0000"):
+        bench.push_image(b"x")
+
+
+def test_r15_a_registry_that_says_201_and_has_nothing(bench: Bench) -> None:
+    bench.push_image(b"layer")
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=201))
+    body = image(layer(b"layer"), config_content=b"{}").replace(b'"schemaVersion"', b' "schemaVersion"')
+    with pytest.raises(VerificationError, match="does not have it"):
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body, confirm=True)
+
+
+def test_r17_a_mount_costs_one_request(bench: Bench) -> None:
+    _upload(bench)
+    other = bench.repository.child("role")
+    bench.proxy.clear()
+    done = bench.registry.upload(
+        other, layer(CONTENT), lambda: io.BytesIO(CONTENT), mount_from=bench.repository, expect_missing=True
+    )
+    assert done.how is How.MOUNTED
+    (mount,) = bench.proxy.log
+    assert mount.method == "POST"
+    assert mount.query == {"mount": [layer(CONTENT).digest], "from": [bench.repository.path]}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(action=Action.ANSWER, path="mount=", status=401),
+        Fault(action=Action.ANSWER, path="mount=", status=403),
+        Fault(action=Action.ANSWER, path="mount=", status=404),
+        Fault(action=Action.ANSWER, path="mount=", status=405),
+        Fault(action=Action.ANSWER, path="mount=", status=503),
+        Fault(action=Action.CUT_BEFORE, path="mount="),
+        Fault(action=Action.CUT_AFTER, path="mount="),
+    ],
+    ids=lambda fault: f"{fault.action}-{fault.status}",
+)
+def test_r17_a_refused_mount_falls_back(bench: Bench, fault: Fault) -> None:
+    bench.proxy.add(fault)
+    source = bench.repository.child("source")
+    done = bench.registry.upload(bench.repository, layer(CONTENT), lambda: io.BytesIO(CONTENT), mount_from=source)
+    assert done.how is How.UPLOADED
+    assert bench.proxy.methods() == ["HEAD", "POST", "POST", "PUT"]
+    assert bench.events.notes == []
+
+
+def test_r17_a_202_to_a_mount_is_a_session(bench: Bench) -> None:
+    source = bench.repository.child("source")  # has nothing
+    done = bench.registry.upload(bench.repository, layer(CONTENT), lambda: io.BytesIO(CONTENT), mount_from=source)
+    assert done.how is How.UPLOADED
+    assert bench.proxy.methods() == ["HEAD", "POST", "PUT"]
+
+
+IMMUTABLE = (
+    b'{"errors":[{"code":"MANIFEST_INVALID","message":"failed precondition: cannot update tag one. '
+    b'The repository has enabled tag immutability"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, IMMUTABLE),
+        (400, b'{"errors":[{"code":"TAG_INVALID","message":"The image tag already exists and is immutable"}]}'),
+        (412, b'{"errors":[{"code":"PRECONDITION","message":"configured as immutable, cannot be updated"}]}'),
+        (409, b'{"errors":[{"code":"CONFLICT","message":"tag exists"}]}'),
+    ],
+    ids=["artifact registry", "ecr", "harbor", "409"],
+)
+def test_r18_r19_an_immutable_tag(bench: Bench, status: int, body: bytes) -> None:
+    digest, one = bench.push_image(b"old")
+    bench.push_image(b"new", tag="two")
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=status, body=body, times=-1))
+    same = bench.registry.put_manifest(bench.repository.tag("one"), OCI_MANIFEST, image(one))
+    assert same == digest
+    new = image(layer(b"new"))
+    with pytest.raises(TagImmutableError) as caught:
+        bench.registry.put_manifest(bench.repository.tag("one"), OCI_MANIFEST, new)
+    assert digest in str(caught.value)
+    assert sha256_digest(new) in str(caught.value)
+    assert caught.value.exit_code == 6
+    assert bench.proxy.methods() == ["PUT", "HEAD", "PUT", "HEAD"]  # not tried again
+
+
+def test_r20_a_manifest_whose_blob_is_gone(bench: Bench) -> None:
+    content = b"collected"
+    bench.registry.upload(bench.repository, config(), lambda: iter((b"{}",)))
+    with pytest.raises(BlobUnknownError) as caught:
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
+    assert caught.value.digests == (layer(content).digest,)
+    again = bench.registry.upload_again(bench.repository, layer(content), lambda: iter((content,)))
+    assert again.how is How.UPLOADED
+    bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
+
+
+def test_r21_a_read_only_registry(bench: Bench, read_only_registry: str) -> None:
+    repository = parse_repository(f"{read_only_registry}/test/read-only")
+    with pytest.raises(RegistryRefusedError, match="405") as caught:
+        bench.registries.at(repository).upload(repository, layer(b"x"), lambda: iter((b"x",)))
+    assert "read-only" in (caught.value.hint or "")
+
+
+def test_r21_a_full_disk(bench: Bench) -> None:
+    body = b'{"errors":[{"code":"UNKNOWN","message":"write /data: no space left on device"}]}'
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=500, body=body, times=-1))
+    with pytest.raises(TemporaryError, match="no space left on device"):
+        _upload(bench, b"x")
+
+
+def test_r27_a_manifest_over_4_mib_is_refused_here(bench: Bench) -> None:
+    body = b'{"schemaVersion":2,"layers":[],"mediaType":"%b"%b}' % (OCI_MANIFEST.encode(), b" " * LARGEST_MANIFEST)
+    with pytest.raises(RegistryRefusedError, match="bytes; registries take 4194304"):
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
+    assert bench.proxy.log == []
+
+
+def test_r1_no_login_is_tried_once(bench: Bench) -> None:
+    challenge = {"WWW-Authenticate": 'Basic realm="x"'}
+    bench.proxy.add(Fault(action=Action.ANSWER, status=401, headers=challenge, times=-1))
+    with pytest.raises(CredentialsError) as caught:
+        _upload(bench)
+    assert caught.value.exit_code == 7
+    assert str(bench.settings.docker_config / "config.json") in str(caught.value)
+    assert len(bench.proxy.log) == 1
+
+
+def test_a_stream_whose_digest_comes_last(bench: Bench) -> None:
+    parts = [b"a" * 700_000, b"b" * 700_000]
+    done = bench.registry.upload_stream(
+        bench.repository,
+        lambda: iter(parts),
+        length=1_400_000,
+        digest_after=lambda: sha256_digest(b"".join(parts)),
+        media_type=OCI_LAYER_GZIP,
+    )
+    assert done.descriptor == layer(b"".join(parts))
+    assert bench.proxy.methods() == ["POST", "PATCH", "PUT"]
+    assert [exchange.received for exchange in bench.proxy.log] == [0, 1_400_000, 0]
+    assert _stored(bench, b"".join(parts))
+
+
+def test_a_stream_of_unknown_length(bench: Bench) -> None:
+    done = bench.registry.upload_stream(
+        bench.repository,
+        lambda: iter((b"abc", b"def")),
+        length=None,
+        digest_after=lambda: sha256_digest(b"abcdef"),
+        media_type=OCI_LAYER_GZIP,
+    )
+    assert (done.descriptor.size, done.sent) == (6, 6)
+    assert _stored(bench, b"abcdef")
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
+def test_a_broken_stream_is_sent_again(bench: Bench, at: int, action: Action) -> None:
+    bench.proxy.add(Fault(action=action, at=at))
+    done = bench.registry.upload_stream(
+        bench.repository,
+        lambda: iter((CONTENT,)),
+        length=len(CONTENT),
+        digest_after=lambda: layer(CONTENT).digest,
+        media_type=OCI_LAYER_GZIP,
+    )
+    assert done.descriptor == layer(CONTENT)
+    assert _stored(bench)
+
+
+def test_a_copy_across_registries_touches_no_disk(
+    bench: Bench, tls_registry: str, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    from tests.registry.support import clients, machine
+
+    _upload(bench)
+    target = parse_repository(f"{tls_registry}/copied/{bench.repository.path}")
+    settings = machine(tmp_path, IMGTOOL_CA_FILE=str(certificate[0]))
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.CUT_ANSWER, method="GET", after=1_500_000))
+    with clients(settings) as registries:
+        done = registries.copy_blob(bench.repository, layer(CONTENT), target)
+        assert done.how is How.UPLOADED
+        assert done.sent == len(CONTENT)
+        assert registries.at(target).read(target, layer(CONTENT), limit=1 << 30) == CONTENT
+        assert registries.copy_blob(bench.repository, layer(CONTENT), target).how is How.UPLOADED
+    assert bench.proxy.methods() == ["GET", "GET"]
+    begin = int(bench.proxy.log[1].headers["range"].removeprefix("bytes=").removesuffix("-"))
+    assert 0 < begin <= 1_500_000
+    assert bench.proxy.log[1].sent == len(CONTENT) - begin
+    assert not any(tmp_path.rglob("*"))
+
+
+def test_copies_at_once_do_not_block_each_other(bench: Bench) -> None:
+    """As many copies within one registry as there are connections: reads and writes must not share them."""
+    contents = [bytes([number]) * 400_000 for number in range(24)]
+    for content in contents:
+        _upload(bench, content)
+    target = bench.repository.child("copy")
+    bench.proxy.add(Fault(action=Action.ANSWER, path="mount=", status=405, times=-1))
+    hows: list[How] = []
+
+    def copy(content: bytes) -> None:
+        hows.append(bench.registries.copy_blob(bench.repository, layer(content), target).how)
+
+    threads = [threading.Thread(target=copy, args=(content,), daemon=True) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert hows == [How.UPLOADED] * 24

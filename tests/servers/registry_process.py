@@ -1,0 +1,83 @@
+"""A docker-registry of one's own on a free port: plain, with TLS, with a token server, read-only."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = "docker-registry"
+
+
+def installed() -> bool:
+    """Whether docker-registry can be run here."""
+    return shutil.which(PROGRAM) is not None
+
+
+@dataclass(frozen=True)
+class RunningRegistry:
+    """A registry that answers."""
+
+    host: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def run_registry(
+    folder: Path,
+    *,
+    data: Path | None = None,
+    tls: tuple[Path, Path] | None = None,
+    auth: str = "",
+    read_only: bool = False,
+) -> Iterator[RunningRegistry]:
+    """Runs a registry until the block ends.
+
+    Args:
+        folder: for its configuration and log.
+        data: where its blobs are; by default in `folder`.
+        tls: certificate and key, PEM.
+        auth: the `auth:` section's YAML, if any.
+        read_only: refuses writes with 405.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    lines = ["version: 0.1", "log: {level: warn}", "storage:"]
+    lines += [f"  filesystem: {{rootdirectory: {data or folder / 'data'}}}", "  delete: {enabled: true}"]
+    lines += ["  maintenance: {readonly: {enabled: true}}"] if read_only else []
+    lines += ["http:", f"  addr: 127.0.0.1:{port}"]
+    lines += [f"  tls: {{certificate: {tls[0]}, key: {tls[1]}}}"] if tls else []
+    config = folder / "config.yml"
+    config.write_text("\n".join([*lines, auth]) + "\n")
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([PROGRAM, "serve", str(config)], stdout=output, stderr=output, cwd=folder)
+    try:
+        _wait(process, port, log)
+        yield RunningRegistry(f"127.0.0.1:{port}", process, log)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    for _ in range(400):
+        if process.poll() is not None:
+            raise RuntimeError(f"{PROGRAM} ended: {log.read_text()[-2000:]}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"{PROGRAM} does not listen on {port}")
