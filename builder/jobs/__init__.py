@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from builder.errors import FieldError, FieldListError
-from builder.jobs import ai_platform, vertex
+from builder.jobs import ai_platform, compose, eci, jobset, pods, tf_config, tfjob, vertex
+from builder.jobs.fit import leftovers, misfits
 from builder.jobs.model import Format, Images, JobFile, JobOptions, image_of, replicas, spec_hash
 from builder.jobs.text import command_line
 from builder.reference import Digest
@@ -30,6 +31,12 @@ class JobTarget(Protocol):
 _MODULES: Mapping[Target, ModuleType] = {
     Target.AI_PLATFORM: ai_platform,
     Target.VERTEX: vertex,
+    Target.TFJOB: tfjob,
+    Target.JOBSET: jobset,
+    Target.PODS: pods,
+    Target.ECI: eci,
+    Target.COMPOSE: compose,
+    Target.TF_CONFIG: tf_config,
 }
 
 
@@ -39,8 +46,9 @@ def check(
     """Every violation of the target's rules, each with its field in the spec; raises InputError without an image."""
     if not spec.job.runtime_version:
         for role in replicas(spec):
-            image_of(images, role)
-    return _target(target).check(spec, images, options or JobOptions())
+            image_of(images, role)  # also at run time: a tag never gets into a job file
+    refused = list(misfits(spec, target))
+    return refused or _target(target).check(spec, images, options or JobOptions())
 
 
 def job_data(
@@ -54,11 +62,11 @@ def job_data(
     job = _target(target).make(spec, images, options)
     header = (
         f"Written by imgtool {options.version} for {target}; spec {spec_hash(spec)[:16]}.",
-        "Submit with:",
+        *(["Submit with:"] if job.command else []),
         *(f"  {line}" for line in command_line(job.command).splitlines()),
         *job.header,
     )
-    return replace(job, header=header)
+    return replace(job, header=header, notes=(*job.notes, *leftovers(spec, target)))
 
 
 def _target(target: Target) -> JobTarget:

@@ -20,6 +20,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "number": ("a number", (int, float)),
     "bool": ("true or false", (bool,)),
+    "quantity": ("a number or text", (str, int, float)),
 }
 
 
@@ -38,6 +39,11 @@ def shape_findings(value: Any, kind: str, path: Path = (), *, allow_unknown: boo
         yield from _scalar(value, head, path)
     else:
         yield from _object(value, head, path, allow_unknown)
+
+
+def shape_keys(name: str) -> list[str]:
+    """The keys of a shape."""
+    return [key.removesuffix("!") for key in _shape(name)]
 
 
 def _collection(value: Any, head: str, rest: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
@@ -86,7 +92,7 @@ def _scalar(value: Any, kind: str, path: Path) -> Iterator[Finding]:
 
 
 def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
-    shape: Mapping[str, str] = read_table("shapes.yaml")[name]
+    shape = _shape(name)
     if not isinstance(value, dict):
         yield Finding(path=path, message=f"{_seen(value)}: expected a mapping")
         return
@@ -104,6 +110,11 @@ def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[
     for key in shape:
         if key.endswith("!") and key.removesuffix("!") not in value:
             yield Finding(path=path, message=f"{key.removesuffix('!')!r} is missing")
+
+
+def _shape(name: str) -> Mapping[str, str]:
+    shapes: Mapping[str, Mapping[str, str]] = read_table("shapes.yaml")
+    return shapes[name] if name in shapes else dict(read_table("shapes_kubernetes.yaml")[name])
 
 
 def _key_hint(key: str, kinds: Mapping[str, str]) -> str | None:

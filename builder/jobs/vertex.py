@@ -160,14 +160,6 @@ def _has_gap(spec: ImageSpec) -> bool:
 
 def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
     job = spec.job
-    hints = {
-        "scale_tier": "give every role a machine and a count",
-        "hyperparameters": "Vertex AI has a resource of its own for it: HyperparameterTuningJob",
-        "runtime_version": "build images, or write a pythonPackageSpec with one of Google's images",
-    }
-    for key, hint in hints.items():
-        if getattr(job, key):
-            yield FieldError("belongs to AI Platform alone", field=f"job.{key}", hint=hint)
     if not job.region:
         yield FieldError("is missing: every job runs in a region", field="job.region", hint="for example us-central1")
     if Role.MASTER not in spec.roles:
@@ -226,9 +218,6 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
 
 
 def _lost(spec: ImageSpec) -> Iterator[str]:
-    times = spec.job.scheduling
-    if times and times.priority is not None:
-        yield "warning: job.scheduling.priority: Vertex AI has no priorities; left out"
     if spec.job.chief_in_tf_config is False:
         yield "warning: job.chief_in_tf_config: TF_CONFIG says chief on Vertex AI, always"
 
