@@ -30,8 +30,8 @@ def printable(text: str, *, most: int = LONGEST_LINE) -> str:
     return "".join(char if char.isascii() and char.isprintable() else _visible(char) for char in text)
 
 
-def printable_block(text: str, *, most: int = LONGEST_LINE) -> str:
-    """Several lines of `text`, each as `printable` makes it."""
+def safe(text: str, *, most: int = LONGEST_LINE) -> str:
+    """`text` as a terminal may show it, line by line as `printable` makes them; for messages of several lines."""
     return "\n".join(printable(line, most=most) for line in text.split("\n"))
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from builder.cli.progress_lines import JsonLines, PlainLines, Writer, bytes_text, seconds_text
+from builder.errors import UsageError
 from builder.progress import Done, Event, LogLine, Note, Outcome, Progress, Step, Transfer, silent
 from builder.terminal import printable
 
@@ -59,12 +60,14 @@ def open_progress(
     """Yields a Progress that writes to `stream` until the block ends; safe from any thread, and never raises.
 
     Args:
-        mode: one of `Mode`; ValueError for another word.
+        mode: one of `Mode`; another word raises UsageError.
         stream: usually sys.stderr; None, or one that is closed or breaks, shows nothing.
         environ: TERM, CI and NO_COLOR are looked at.
         clock: seconds, for tests.
     """
     writer = Writer(stream)
+    if mode not in list(Mode):
+        raise UsageError(f"--progress {mode}: expected {', '.join(Mode)}")
     chosen = chosen_mode(Mode(mode), is_tty=writer.isatty(), environ=environ)
     if stream is None or chosen is Mode.QUIET:
         yield silent
@@ -87,6 +90,16 @@ class _Row:
     log: str = ""
     transfers: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     transfers_began: float = 0.0
+
+
+class _Frames:
+    """A renderable that is made anew whenever rich draws: also when a line that stays pushes the live ones down."""
+
+    def __init__(self, frame: Callable[[], RenderableType]) -> None:
+        self._frame = frame
+
+    def __rich__(self) -> RenderableType:
+        return self._frame()
 
 
 class LiveView:
@@ -112,8 +125,8 @@ class LiveView:
             legacy_windows=False,
         )
         self._live = Live(
+            _Frames(self._frame),
             console=self._console,
-            get_renderable=self._frame,
             refresh_per_second=_FRAMES_PER_SECOND,
             redirect_stdout=False,
             redirect_stderr=False,

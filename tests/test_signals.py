@@ -1,0 +1,109 @@
+"""Signals, with real processes: the first ends in order, the second at once, and nothing takes longer than it may."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PROGRAM = """
+import sys, threading, time
+from builder.signals import Cancelled, handling
+try:
+    with handling(grace_seconds={grace}) as cancelled:
+        try:
+            print("ready", flush=True)
+            {body}
+        except Exception:
+            print("taken for a fault", flush=True)
+        finally:
+            print("cleaned", cancelled.is_set(), flush=True)
+            {cleaning}
+except Cancelled as stopped:
+    print(stopped, flush=True)
+    sys.exit(stopped.exit_code)
+print("went on", flush=True)
+"""
+
+
+@contextmanager
+def program(
+    body: str = "time.sleep(60)", cleaning: str = "pass", grace: float = 5.0, prefix: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    script = prefix + PROGRAM.format(body=body, cleaning=cleaning, grace=grace)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    assert process.stdout
+    lines = process.stdout.read().splitlines()
+    return process.wait(20), lines
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=str,
+)
+def test_the_first_signal_cleans_up(number: signal.Signals, code: int) -> None:
+    with program() as process:
+        process.send_signal(number)
+        assert ended(process) == (code, ["cleaned True", f"stopped by {number.name}"])
+
+
+def test_a_wait_for_a_thread_is_interrupted() -> None:
+    body = "thread = threading.Thread(target=time.sleep, args=(60,), daemon=True); thread.start(); thread.join()"
+    with program(body) as process:
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert ended(process)[0] == 143
+        assert time.monotonic() - began < 3
+
+
+def test_the_second_signal_ends_at_once() -> None:
+    with program(cleaning="time.sleep(60)", grace=60) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout
+        assert process.stdout.readline() == "cleaned True\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, [])
+        assert time.monotonic() - began < 3
+
+
+THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n"
+
+
+@pytest.mark.parametrize(("prefix", "cleaning"), [("", "time.sleep(60)"), (THREAD, "pass")])
+def test_cleaning_up_has_a_limit(prefix: str, cleaning: str) -> None:
+    """Python waits at its end for the threads that still run."""
+    with program(cleaning=cleaning, grace=1.0, prefix=prefix) as process:
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 143
+        assert 0.8 < time.monotonic() - began < 4
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    prefix = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    with program("time.sleep(0.5)", prefix=prefix) as process:
+        process.send_signal(signal.SIGHUP)
+        assert ended(process) == (0, ["cleaned False", "went on"])
+
+
+def test_afterwards_signals_do_what_they_did() -> None:
+    with program("pass", prefix="import atexit, time; atexit.register(time.sleep, 60)\n") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "cleaned False\n"
+        assert process.stdout.readline() == "went on\n"
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (-signal.SIGTERM, [])
