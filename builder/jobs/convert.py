@@ -15,8 +15,8 @@ from builder.jobs import gcloud
 from builder.jobs.ai_platform_machines import PREFIXES
 from builder.jobs.model import Document, JobFile, JobOptions, count_of, dotted, get, without_none
 from builder.jobs.model import Severity as Level
-from builder.jobs.tables import region_findings
 from builder.jobs.tables import machines as machine_table
+from builder.jobs.tables import region_findings
 from builder.jobs.text import command_line
 from builder.jobs.vertex_rules import custom_job_spec_findings
 from builder.jobs.yamlio import read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,14 @@ from builder.jobs.model import Finding, Path, Severity, dotted
 from builder.jobs.shapes import shape_keys
 from builder.jobs.vertex_rules import custom_job_findings, custom_job_spec_findings
 from builder.jobs.yamlio import Parsed, read
+
+_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top that tells the target
+    "apiVersion": object_findings,
+    "kind": object_findings,
+    "services": compose_findings,
+    "jobSpec": custom_job_findings,
+    "trainingInput": job_findings,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -60,16 +68,11 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
     if data.get("kind") == "List" and isinstance(data.get("items"), list):
         return _items(data["items"], allow_unknown=allow_unknown)
-    if "apiVersion" in data or "kind" in data:
-        return object_findings(data, allow_unknown=allow_unknown)
-    if "services" in data:
-        return compose_findings(data, allow_unknown=allow_unknown)
     if "workerPoolSpecs" in data:
         return custom_job_spec_findings(data, region=region, allow_unknown=allow_unknown)
-    if "jobSpec" in data:
-        return custom_job_findings(data, allow_unknown=allow_unknown)
-    if "trainingInput" in data:
-        return job_findings(data, allow_unknown=allow_unknown)
+    for key, rules in _BY_KEY.items():
+        if key in data:
+            return rules(data, allow_unknown=allow_unknown)
     if "cluster" in data or any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
         return tf_config_findings(data)
     return _unwrapped(data)
