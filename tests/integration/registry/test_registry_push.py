@@ -14,7 +14,7 @@ from builder.registry.failures import BlobUnknownError, TagImmutableError
 from builder.registry.manifests import LARGEST_MANIFEST, OCI_LAYER_GZIP, OCI_MANIFEST, sha256_digest
 from builder.registry.upload import How
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import config, image, layer
+from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.fault_proxy import Action, Fault
 
 pytestmark = pytest.mark.registry
@@ -381,8 +381,6 @@ def test_a_broken_stream_is_sent_again(bench: Bench, at: int, action: Action) ->
 def test_a_copy_across_registries_touches_no_disk(
     bench: Bench, tls_registry: str, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    from tests.registry.support import clients, machine
-
     _upload(bench)
     target = parse_repository(f"{tls_registry}/copied/{bench.repository.path}")
     settings = machine(tmp_path, IMGTOOL_CA_FILE=str(certificate[0]))

@@ -1,0 +1,361 @@
+"""Reading from a real docker-registry: what is verified, what is followed, what a question costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from builder.errors import RegistryRefusedError, TemporaryError, VerificationError
+from builder.reference import parse_reference, parse_repository
+from builder.registry.connect import Registries
+from builder.registry.failures import RepositoryMissingError
+from builder.registry.manifests import (
+    MANIFEST_TYPES,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    sha256_digest,
+)
+from builder.registry.transport import Transport
+from tests.integration.registry.conftest import Bench
+from tests.registry.support import clients, image, layer, machine, quick_retry
+from tests.servers.certificates import make_certificate
+from tests.servers.fault_proxy import Action, Fault
+from tests.servers.registry_process import free_port
+from tests.servers.scripted import Asked, Reply, ScriptedServer
+
+pytestmark = pytest.mark.registry
+CONTENT = bytes(range(256)) * 4096 * 3
+
+
+def _index(bench: Bench) -> tuple[str, dict[str, str]]:
+    """Pushes an index of two platforms and an attestation; returns its digest and its children's by name."""
+    children = {}
+    entries = []
+    for name, platform in [
+        ("attestation", {"os": "unknown", "architecture": "unknown"}),
+        ("arm64", {"os": "linux", "architecture": "arm64", "variant": "v8"}),
+        ("amd64", {"os": "linux", "architecture": "amd64"}),
+    ]:
+        digest, _ = bench.push_image(name.encode(), tag=name)
+        children[name] = digest
+        size = len(bench.registry.manifest(bench.repository.tag(name)).body)
+        entries.append({"mediaType": OCI_MANIFEST, "digest": digest, "size": size, "platform": platform})
+    body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}).encode()
+    return bench.registry.put_manifest(bench.repository.tag("all"), OCI_INDEX, body), children
+
+
+def test_head_is_one_request(bench: Bench) -> None:
+    digest, _ = bench.push_image(b"x")
+    bench.proxy.clear()
+    assert bench.registry.head(bench.repository.tag("one")) == digest
+    (only,) = bench.proxy.log
+    assert only.line == f"HEAD /v2/{bench.repository.path}/manifests/one 200"
+    assert only.headers["accept"] == ", ".join(MANIFEST_TYPES)
+    assert only.headers["user-agent"].startswith("imgtool/")
+
+
+def test_head_of_nothing_is_none(bench: Bench) -> None:
+    assert bench.registry.head(bench.repository.tag("none")) is None
+    assert bench.registry.head(bench.repository.digest(f"sha256:{'0' * 64}")) is None
+    assert bench.proxy.methods() == ["HEAD", "HEAD"]
+
+
+def test_head_without_a_digest_header_falls_back_to_get(bench: Bench) -> None:
+    digest, _ = bench.push_image(b"x")
+
+    def without(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return status, {name: value for name, value in headers.items() if name != "docker-content-digest"}, body
+
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.CHANGE, change=without, times=-1))
+    assert bench.registry.head(bench.repository.tag("one")) == digest
+    assert bench.proxy.methods() == ["HEAD", "GET"]
+
+
+def test_an_index_is_resolved_to_the_platform(bench: Bench) -> None:
+    digest, children = _index(bench)
+    tag = bench.repository.tag("all")
+    assert bench.registry.manifest(tag).digest == digest
+    assert bench.registry.manifest(tag, "linux/amd64").digest == children["amd64"]
+    assert bench.registry.manifest(tag, "linux/arm64").digest == children["arm64"]
+    with pytest.raises(RegistryRefusedError, match="no image for windows/amd64; it has: linux/amd64, linux/arm64/v8"):
+        bench.registry.manifest(tag, "windows/amd64")
+
+
+def test_a_missing_image_is_refused(bench: Bench) -> None:
+    with pytest.raises(RegistryRefusedError, match=r"reading .*: refused \(HTTP 404") as caught:
+        bench.registry.manifest(bench.repository.tag("none"))
+    assert caught.value.exit_code == 6
+
+
+def test_r3_a_missing_repository_is_its_own_error(bench: Bench) -> None:
+    body = b'{"errors":[{"code":"NAME_UNKNOWN","message":"Repository \\"images\\" not found"}]}'
+    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=404, body=body))
+    with pytest.raises(RepositoryMissingError, match="the server says: NAME_UNKNOWN"):
+        bench.registry.upload(bench.repository, layer(b"x"), lambda: iter((b"x",)))
+
+
+def _pushed(bench: Bench) -> Descriptor:
+    _, one = bench.push_image(CONTENT)
+    bench.proxy.clear()
+    return one
+
+
+@pytest.mark.parametrize("after", [0, 1, 300_000, len(CONTENT) - 1])
+def test_r16_a_broken_download_goes_on_where_it_broke(bench: Bench, after: int) -> None:
+    one = _pushed(bench)
+    bench.proxy.add(*(Fault(action=Action.CUT_ANSWER, method="GET", after=after) for _ in range(3)))
+    assert bench.registry.read(bench.repository, one, limit=1 << 30) == CONTENT
+
+
+def test_r16_a_server_without_ranges(bench: Bench) -> None:
+    one = _pushed(bench)
+    bench.proxy.add(Fault(action=Action.CUT_ANSWER, method="GET", after=2_000_000))
+
+    def whole(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 200, {**headers, "content-range": ""}, CONTENT
+
+    bench.proxy.add(Fault(action=Action.CHANGE, at=2, change=whole))
+    assert bench.registry.read(bench.repository, one, limit=1 << 30) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (CONTENT[:-1] + b"x", "the bytes are sha256:"),
+        (CONTENT[:-1], "the registry sent 3145727 bytes"),
+        (CONTENT + b"x", "sends more than that"),
+    ],
+    ids=["changed", "truncated", "too long"],
+)
+def test_r16_wrong_bytes(bench: Bench, changed: bytes, says: str) -> None:
+    one = _pushed(bench)
+    bench.proxy.add(Fault(action=Action.CHANGE, method="GET", change=lambda s, h, _: (s, h, changed), times=-1))
+    with pytest.raises(VerificationError, match=says) as caught:
+        bench.registry.read(bench.repository, one, limit=1 << 30)
+    assert caught.value.exit_code == 10
+
+
+def test_r16_a_manifest_that_is_not_its_digest(bench: Bench) -> None:
+    digest, _ = bench.push_image(b"x")
+    other = image(layer(b"other"))
+    bench.proxy.add(Fault(action=Action.CHANGE, method="GET", change=lambda s, h, _: (s, h, other), times=-1))
+    for ref in (bench.repository.digest(digest), bench.repository.tag("one")):
+        with pytest.raises(VerificationError) as caught:
+            bench.registry.manifest(ref)
+        assert digest in str(caught.value)
+        assert sha256_digest(other) in str(caught.value)
+
+
+def test_r14_a_manifest_damaged_once(bench: Bench) -> None:
+    digest, _ = bench.push_image(b"x")
+    bench.proxy.add(Fault(action=Action.CHANGE, method="GET", change=lambda s, h, b: (s, h, b + b" ")))
+    assert bench.registry.manifest(bench.repository.tag("one")).digest == digest
+
+
+def test_a_manifest_over_4_mib_is_not_read(bench: Bench) -> None:
+    bench.push_image(b"x")
+    huge = b"{" + b" " * 5_000_000 + b"}"
+    bench.proxy.add(Fault(action=Action.CHANGE, method="GET", change=lambda s, h, _: (s, h, huge), times=-1))
+    with pytest.raises(RegistryRefusedError, match="over 4194304 bytes"):
+        bench.registry.manifest(bench.repository.tag("one"))
+
+
+def test_r22_storage_on_another_port_gets_no_credentials(bench: Bench, tmp_path: Path) -> None:
+    auth = "YW5uOnB3"  # ann:pw
+    folder = tmp_path / ".docker"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"auths": {bench.proxy.host: {"auth": auth}}}))
+    (folder / "config.json").chmod(0o600)
+    one = _pushed(bench)
+    with ScriptedServer([Reply(200, CONTENT)]) as storage, clients(machine(tmp_path)) as registries:
+        location = {"Location": f"http://{storage.host}/bucket/blob?X-Signature=secret"}
+        bench.proxy.add(Fault(action=Action.ANSWER, method="GET", status=307, headers=location))
+        assert registries.at(bench.repository).read(bench.repository, one, limit=1 << 30) == CONTENT
+        assert bench.proxy.log[0].headers["authorization"] == f"Basic {auth}"
+        (asked,) = storage.asked
+        assert "authorization" not in asked.headers
+        assert asked.target == "/bucket/blob?X-Signature=secret"
+
+
+def test_r22_redirects_end(bench: Bench) -> None:
+    one = _pushed(bench)
+    bench.proxy.add(Fault(action=Action.ANSWER, method="GET", status=307, headers={"Location": "/v2/x"}, times=-1))
+    with pytest.raises(RegistryRefusedError, match="redirected more than 5 times"):
+        bench.registry.read(bench.repository, one, limit=1 << 30)
+    assert len(bench.proxy.log) == 6
+
+
+def test_r22_a_redirected_post_is_followed(bench: Bench) -> None:
+    location = {"Location": f"/v2/{bench.repository.path}/blobs/uploads/"}
+    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=307, headers=location))
+    bench.registry.upload(bench.repository, layer(b"x"), lambda: iter((b"x",)))
+    assert bench.proxy.methods() == ["HEAD", "POST", "POST", "PUT"]
+
+
+@pytest.mark.parametrize("kind", ["absolute", "relative", "query"])
+def test_r23_location_of_an_upload(bench: Bench, kind: str) -> None:
+    def change(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        path = headers["location"].removeprefix(f"http://{bench.proxy.host}")
+        location = {
+            "absolute": headers["location"],
+            "relative": path,
+            "query": f"{path}&part=a%2Fb%3D&empty=",
+        }[kind]
+        return status, {**headers, "location": location}, body
+
+    bench.proxy.add(Fault(action=Action.CHANGE, method="POST", change=change))
+    bench.registry.upload(bench.repository, layer(b"x"), lambda: iter((b"x",)))
+    put = bench.proxy.log[-1]
+    assert put.status == 201
+    assert put.query["digest"] == [layer(b"x").digest]
+    if kind == "query":
+        assert (put.query["part"], put.query["empty"]) == (["a/b="], [""])
+
+
+def test_r23_a_missing_location(bench: Bench) -> None:
+    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=202, times=-1))
+    with pytest.raises(TemporaryError, match="without saying where") as caught:
+        bench.registry.upload(bench.repository, layer(b"x"), lambda: iter((b"x",)))
+    assert caught.value.exit_code == 8
+
+
+def test_r13_a_stalled_answer_ends_after_the_idle_limit(bench: Bench, tmp_path: Path) -> None:
+    bench.proxy.add(Fault(action=Action.DELAY, seconds=3, times=2))
+    with Registries(bench.settings, retry=quick_retry(tries=2), idle_seconds=0.2) as registries:
+        began = time.monotonic()
+        with pytest.raises(TemporaryError, match="sent nothing for too long twice"):
+            registries.at(bench.repository).head(bench.repository.tag("x"))
+    assert time.monotonic() - began < 2
+
+
+def test_r13_a_slow_link_is_waited_for(bench: Bench) -> None:
+    one = _pushed(bench)
+    bench.proxy.rate = 2_000_000
+    assert bench.registry.read(bench.repository, one, limit=1 << 30) == CONTENT
+
+
+def test_r25_tls_with_our_own_ca(tls_registry: str, certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    repository = parse_repository(f"{tls_registry}/test/tls")
+    with clients(machine(tmp_path, IMGTOOL_CA_FILE=str(certificate[0]))) as registries:
+        registry = registries.at(repository)
+        registry.upload(repository, layer(b"x"), lambda: iter((b"x",)))
+        assert registry.read(repository, layer(b"x")) == b"x"
+
+
+def test_r25_an_unknown_ca(tls_registry: str, tmp_path: Path) -> None:
+    repository = parse_repository(f"{tls_registry}/test/tls")
+    with clients(machine(tmp_path)) as registries, pytest.raises(RegistryRefusedError, match="not trusted") as caught:
+        registries.at(repository).head(repository.tag("x"))
+    assert "IMGTOOL_CA_FILE" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [({"days": (-30, -1)}, "not valid now"), ({"name": "other.example", "addresses": ()}, "for another host")],
+    ids=["expired", "wrong host"],
+)
+def test_r25_a_wrong_certificate(made: dict[str, object], says: str, tmp_path: Path) -> None:
+    files = make_certificate(tmp_path / "tls", **made)  # type: ignore[arg-type]
+    with ScriptedServer([Reply(200)], tls=files) as server:
+        transport = Transport(proxies={}, ca_file=files[0])
+        with pytest.raises(RegistryRefusedError, match=says):
+            transport.send("GET", f"https://{server.host}/v2/", headers={})
+        transport.close()
+
+
+def test_r25_http_on_a_tls_port(plain_registry: str, tmp_path: Path) -> None:
+    transport = Transport(proxies={}, ca_file=None)
+    with pytest.raises(RegistryRefusedError, match="does not speak TLS") as caught:
+        transport.send("GET", f"https://{plain_registry}/v2/", headers={})
+    transport.close()
+    assert "IMGTOOL_INSECURE_REGISTRIES" in (caught.value.hint or "")
+
+
+def test_r25_tls_on_a_port_listed_as_plain(tls_registry: str, tmp_path: Path) -> None:
+    repository = parse_repository(f"{tls_registry}/test/tls")
+    with (
+        clients(machine(tmp_path, IMGTOOL_INSECURE_REGISTRIES=tls_registry)) as registries,
+        pytest.raises(RegistryRefusedError, match="HTTP 400"),
+    ):
+        registries.at(repository).head(repository.tag("x"))
+
+
+def test_r26_nothing_listens(tmp_path: Path) -> None:
+    port = free_port()
+    repository = parse_repository(f"127.0.0.1:{port}/a/b")
+    with clients(machine(tmp_path)) as registries, pytest.raises(TemporaryError, match=f"127.0.0.1:{port}") as caught:
+        registries.at(repository).head(repository.tag("x"))
+    assert caught.value.exit_code == 8
+
+
+def test_r26_an_unknown_host(tmp_path: Path) -> None:
+    ref = parse_reference("no-such-host.invalid/a/b:c")
+    with clients(machine(tmp_path)) as registries, pytest.raises(TemporaryError, match=r"no-such-host\.invalid"):
+        registries.at(ref.repository).head(ref)
+
+
+def test_r26_loopback_is_never_proxied(bench: Bench, tmp_path: Path) -> None:
+    settings = machine(tmp_path, HTTP_PROXY="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9")
+    with clients(settings) as registries:
+        assert registries.at(bench.repository).head(bench.repository.tag("x")) is None
+
+
+def test_r26_a_proxy_is_used(tmp_path: Path) -> None:
+    def script(asked: Asked) -> Reply:
+        return Reply(200, b"", {"Docker-Content-Digest": f"sha256:{'1' * 64}"})
+
+    ref = parse_reference("registry.example:5000/a/b:c")
+    with ScriptedServer(script) as proxy:
+        settings = machine(
+            tmp_path, HTTP_PROXY=f"http://{proxy.host}", IMGTOOL_INSECURE_REGISTRIES="registry.example:5000"
+        )
+        with clients(settings) as registries:
+            assert registries.at(ref.repository).head(ref) == f"sha256:{'1' * 64}"
+        assert proxy.asked[0].target == "http://registry.example:5000/v2/a/b/manifests/c"
+
+
+def test_a_mirror_is_read_instead(bench: Bench, tmp_path: Path) -> None:
+    hub = parse_reference("python:3.11-slim")
+    with clients(machine(tmp_path, IMGTOOL_MIRRORS=f"docker.io={bench.proxy.host}/hub")) as registries:
+        place = registries.source(hub.repository)
+        assert str(place) == f"{bench.proxy.host}/hub/library/python"
+        assert registries.at(place).head(place.tag("3.11-slim")) is None
+        assert registries.source(bench.repository) == bench.repository
+
+
+PROGRAM = """
+import sys, time
+began = time.perf_counter()
+from pathlib import Path
+from builder.reference import parse_reference
+from builder.registry.connect import connect
+from builder.settings import from_environment
+ref = parse_reference(sys.argv[1])
+with connect(from_environment({"HOME": sys.argv[2]})) as registries:
+    assert registries.at(ref.repository).head(ref)
+print(time.perf_counter() - began, *(name for name in ("google", "docker", "requests", "rich") if name in sys.modules))
+"""
+
+
+def test_a_head_in_a_fresh_process_is_quick(bench: Bench, tmp_path: Path) -> None:
+    """Imports included; the best of seven, since the machine has other work."""
+    bench.push_image(b"x")
+    walls = []
+    for _ in range(7):
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(bench.repository.tag("one")), str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        walls.append(time.perf_counter() - began)
+        assert done.stdout.split()[1:] == []
+    assert min(walls) < 0.3
