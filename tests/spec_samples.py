@@ -1,0 +1,301 @@
+"""Specs that are right and specs that are wrong, for the reader's tests and the schema's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAD = "name: m\ntensorflow: 2.15.1\nroles: {master: {}}\n"  # a case begins in line 4
+LONG_TAG = "x" * 129
+
+
+def make_folder(folder: Path) -> Path:
+    """A folder with what the samples name: a trainer, requirements, a template."""
+    (folder / "trainer").mkdir(parents=True)
+    for name in ("trainer/__init__.py", "trainer/task.py", "requirements.txt", "my.Dockerfile.j2"):
+        (folder / name).touch()
+    return folder
+
+
+GOOD: dict[str, str] = {
+    "smallest": HEAD,
+    "roles without a value": "name: m\ntensorflow: 2.15.1\nroles:\n  master:\n  worker: {}\n  ps: ~\n",
+    "numbers unquoted": HEAD + "python: 3.11\nuser: 1000\nenv: {A: 2.10, B: 0755, C: 12e5678, D: on, E: 22:22}\n",
+    "keys without a value": HEAD + "base:\nregistry: ~\nargs: null\nenv:\ntrainer:\njob:\n",
+    "byte order mark": "\ufeff" + HEAD,
+    "CRLF": HEAD.replace("\n", "\r\n"),
+    "anchors": HEAD.replace("{master: {}}", "{master: &m {machine: a}, worker: *m}"),
+    "quoted numbers": HEAD.replace("{master: {}}", '{master: {count: "1"}, worker: {count: "3"}}'),
+    "paths": HEAD + "requirements: ./requirements.txt\ntemplate: my.Dockerfile.j2\ntrainer: {source: trainer/}\n",
+    "a module of a package": HEAD + "trainer: {module: some_package.main}\n",
+    "model's tokens are no secrets": HEAD + 'env: {PAD_TOKEN: "[PAD]", MAX_TOKEN: 512}\nargs: [--eos-token, </s>]\n',
+    "where a secret is": HEAD + "env: {API_KEY: projects/p/secrets/s, DB_PASSWORD_FILE: /run/pw, SECRET: $X}\n",
+    "a secret that is none": HEAD + "env: {DB_PASSWORD: none-at-all}\nallow_secrets: [env.DB_PASSWORD]\n",
+    "a runtime version": "name: m\ntensorflow: 2.11.0\nroles: {}\njob: {runtime_version: 2.11, scale_tier: BASIC}\n",
+    "everything": """\
+name: mnist
+registry: us-central1-docker.pkg.dev/my-project/training
+tensorflow: "2.15.1"
+python: "3.10"
+accelerator: gpu
+base: nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04
+cuda_from: base
+system_packages: [libgomp1, "libssl3=3.0.11-1~deb12u2"]
+requirements: requirements.txt
+trainer: {source: trainer, module: trainer.task}
+args: ["--epochs=10"]
+env: {TF_CPP_MIN_LOG_LEVEL: "1"}
+user: "1000:1000"
+template: my.Dockerfile.j2
+platform: linux/amd64
+exclude: [tensorflow/include]
+compression: gzip
+roles:
+  master: {machine: n1-standard-16, gpus: {type: NVIDIA_TESLA_V100, count: 2}, disk: {type: pd-ssd, size_gb: 200}}
+  worker: {machine: n1-standard-16, gpus: {type: NVIDIA_TESLA_V100, count: 2}, count: 9, env: {A: b}}
+  ps: {machine: n1-highmem-8, count: 3, accelerator: cpu, args: [], cpus: "4", memory: 16Gi}
+  evaluator: {accelerator: tpu, tpu: {type: TPU_V3}, tolerations: [{key: a, operator: Exists}]}
+job:
+  target: ai-platform
+  region: us-central1
+  job_dir: gs://my-bucket/mnist
+  scheduling: {max_wait: 3600s, max_running: 7200s, priority: 5, restart_on_worker_restart: true}
+  service_account: trainer@my-project.iam.gserviceaccount.com
+  labels: {team: vision}
+  web_access: false
+  hyperparameters: {goal: MAXIMIZE, params: [{name: rate, type: DOUBLE, min: 0.1, max: "1"}]}
+""",
+}
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A wrong spec, and what must be said: the place (line:column), the key, words of the message and of the hint."""
+
+    text: str
+    at: str
+    field: str
+    message: str
+    hint: str = ""
+    in_schema: bool = True  # whether the editor's schema refuses it too
+
+    @property
+    def label(self) -> str:
+        """A name for the test's report."""
+        return f"{self.field} {self.message}"[:70].replace("/", "|")
+
+
+def _case(text: str, at: str, field: str, message: str, hint: str = "", *, in_schema: bool = True) -> Bad:
+    return Bad(HEAD + text, at, field, message, hint, in_schema)
+
+
+def _roles(text: str, at: str, field: str, message: str, hint: str = "", *, in_schema: bool = True) -> Bad:
+    return Bad("name: m\ntensorflow: 2.15.1\n" + text, at, field, message, hint, in_schema)
+
+
+_HIDDEN = "it is not shown"
+_NOT_ENV = "is not the name of an environment variable"
+_NEWLINE = "the character U+000A is not allowed in a value (character 2)"
+
+BAD: tuple[Bad, ...] = (
+    # Keys
+    _case("imagess: x\n", "4:1", "imagess", "unknown key 'imagess'", "allowed here: name, registry, tensorflow"),
+    _case("pyhton: 3.11\n", "4:1", "pyhton", "unknown key 'pyhton'", "did you mean python?"),
+    _case("system-packages: [a]\n", "4:1", "system-packages", "unknown key", "did you mean system_packages?"),
+    _case("jobDir: gs://a/b\n", "4:1", "jobDir", "unknown key 'jobDir'", "did you mean job.job_dir?"),
+    _case("region: x\n", "4:1", "region", "unknown key 'region'", "did you mean job.region?"),
+    _case("password: hunter2\n", "4:1", "password", "unknown key 'password'"),
+    _case("true: x\n", "4:1", "true", "unknown key 'true'"),
+    _case("1: x\n", "4:1", "1", "unknown key '1'"),
+    _case("job: {trgt: vertex}\n", "4:7", "job.trgt", "unknown key 'trgt'", "did you mean target?"),
+    _roles("", "1:1", "roles", "missing: expected a mapping with master, worker, ps or evaluator"),
+    _roles("roles:\n", "3:1", "roles", "expected a mapping with master, worker, ps or evaluator, found nothing"),
+    Bad("name: m\nroles: {master: {}}\n", "1:1", "tensorflow", 'missing: expected a full release, such as "2.15.1"'),
+    Bad("name:\ntensorflow: 2.15.1\nroles: {master: {}}\n", "1:1", "name", "found nothing"),
+    # Roles
+    _roles("roles: {}\n", "3:1", "roles", "expected a master, found no role", "master, worker, ps, evaluator"),
+    _roles("roles: {worker: {}}\n", "3:1", "roles", "expected a master, found worker", "add `master: {}`"),
+    _roles("roles: {chief: {}}\n", "3:9", "roles.chief", "unknown key 'chief'", "did you mean master?"),
+    _roles("roles:\n  wokrer: {}\n  master:\n", "4:3", "roles.wokrer", "unknown key", "did you mean worker?"),
+    _roles(
+        "roles: [master]\n", "3:1", "roles", "expected a mapping with master, worker, ps or evaluator, found a list"
+    ),
+    _roles(
+        "roles: {master: {count: 3}}\n",
+        "3:25",
+        "roles.master.count",
+        "a master is always one, found 3",
+        "more replicas are workers",
+        in_schema=False,
+    ),
+    _roles("roles: {master: yes}\n", "3:17", "roles.master", "expected a mapping with count, machine, accelerator"),
+    _roles("roles: {master: {replicas: 3}}\n", "3:18", "roles.master.replicas", "unknown key", "did you mean count?"),
+    _roles("roles: {master: {gpus: {count: 2}}}\n", "3:18", "roles.master.gpus.type", "missing", "NVIDIA_TESLA_V100"),
+    _roles(
+        "roles: {master: {gpus: 2}}\n", "3:24", "roles.master.gpus", "expected a mapping with type or count, found '2'"
+    ),
+    # Numbers, booleans, choices
+    _roles(
+        "roles: {master: , worker: {count: two}}\n",
+        "3:35",
+        "roles.worker.count",
+        "expected a whole number, at least 0, found 'two'",
+    ),
+    _roles(
+        "roles: {master: , worker: {count: 0755}}\n",
+        "3:35",
+        "roles.worker.count",
+        "found '0755'",
+        "decimal digits only, without a leading zero",
+        in_schema=False,
+    ),
+    _roles(
+        "roles: {master: , worker: {count: 1_0}}\n",
+        "3:35",
+        "roles.worker.count",
+        "found '1_0'",
+        "decimal digits",
+        in_schema=False,
+    ),
+    _roles("roles: {master: , worker: {count: 2.0}}\n", "3:35", "roles.worker.count", "found '2.0'", in_schema=False),
+    _roles("roles: {master: , worker: {count: -1}}\n", "3:35", "roles.worker.count", "at least 0, found '-1'"),
+    _roles(
+        f"roles: {{master: {{disk: {{size_gb: {'1' * 5000}}}}}}}\n",
+        "3:34",
+        "roles.master.disk.size_gb",
+        "expected a whole number, at least 1, found '1111",
+        in_schema=False,
+    ),
+    _case(
+        "job: {web_access: yes}\n",
+        "4:19",
+        "job.web_access",
+        "expected true or false, found 'yes'",
+        "write true",
+        in_schema=False,
+    ),
+    _case("job: {web_access: False}\n", "4:19", "job.web_access", "found 'False'", "write false", in_schema=False),
+    _case("job: {web_access: 1}\n", "4:19", "job.web_access", "expected true or false, found '1'"),
+    _case("accelerator: gqu\n", "4:14", "accelerator", "expected cpu, gpu or tpu, found 'gqu'", "did you mean gpu?"),
+    _case("compression: lzma\n", "4:14", "compression", "expected splice, gzip or zstd, found 'lzma'"),
+    _case("cuda_from: wheel\n", "4:12", "cuda_from", "expected base or wheels", "did you mean wheels?"),
+    _case("platform: linux/arm\n", "4:11", "platform", "expected linux/amd64 or linux/arm64", "linux/arm64"),
+    _case(
+        "job: {target: vertexx}\n", "4:15", "job.target", "expected ai-platform, vertex, tfjob", "did you mean vertex?"
+    ),
+    # Text
+    Bad(HEAD.replace("2.15.1", "2.15"), "2:13", "tensorflow", "such as \"2.15.1\", found '2.15'", in_schema=False),
+    Bad(HEAD.replace(": m", ": Mnist"), "1:7", "name", "expected lower-case letters and digits", ""),
+    Bad(HEAD.replace(": m", ": a//b"), "1:7", "name", "found 'a//b'", ""),
+    Bad(
+        HEAD.replace(": m", ": " + "a" * 250) + "registry: localhost:5000\n",
+        "1:7",
+        "name",
+        "longer than 255",
+        "",
+        in_schema=False,
+    ),
+    Bad(HEAD.replace(": m", ": [m]"), "1:1", "name", "found a list", ""),
+    _case("python: 3.11.4\n", "4:9", "python", "expected MAJOR.MINOR, such as 3.11, found '3.11.4'"),
+    _case("system_packages: ['a; rm -rf /']\n", "4:19", "system_packages[0]", "expected a Debian package's name"),
+    _case("exclude: [a, tensorflow/../..]\n", "4:14", "exclude[1]", "expected a path below site-packages"),
+    _case("user: a b\n", "4:7", "user", "expected a user's name or number"),
+    _case('env: {A: "x\\nRUN curl evil"}\n', "4:10", "env.A", _NEWLINE, "one line", in_schema=False),
+    _case("env:\n  A: |\n    x\n", "5:6", "env.A", _NEWLINE, "`|` and `>` keep line ends", in_schema=False),
+    _case('args: ["x\\0"]\n', "4:8", "args[0]", "the character U+0000 is not allowed", in_schema=False),
+    _case('args: ["x\\u2028y"]\n', "4:8", "args[0]", "the character U+2028 is not allowed", in_schema=False),
+    _case('job: {id: "x\\u202ey"}\n', "4:11", "job.id", "the character U+202E is not allowed", in_schema=False),
+    _case(f"args: [{'x' * 40_000}]\n", "4:8", "args[0]", "at most 32768 characters, found 40000", in_schema=False),
+    # Lists and mappings
+    _case("args: --epochs=3\n", "4:7", "args", "expected a list, found '--epochs=3'", "write ['--epochs=3']"),
+    _case("args: {a: b}\n", "4:1", "args", "expected a list, found a mapping"),
+    _case("args: [a, ~]\n", "4:11", "args[1]", "expected a value, found nothing", 'write "~"'),
+    _case("args: [[a]]\n", "4:8", "args[0]", "expected text, found a list"),
+    _case("env: [A=b]\n", "4:1", "env", "expected a mapping (`key: value` lines), found a list"),
+    _case("env: {A: }\n", "4:7", "env.A", "expected a value, found nothing", 'write "" for an empty text'),
+    _case("env: {1A: x}\n", "4:7", "env.1A", _NOT_ENV),
+    _case("env: {A-B: x}\n", "4:7", "env.A-B", _NOT_ENV),
+    _case('env: {"A\\nRUN x": y}\n', "4:7", "env", _NEWLINE),
+    _case("env: {TF_CONFIG: x}\n", "4:7", "env.TF_CONFIG", "cannot be set: the service sets it", "leave it away"),
+    _roles(
+        "roles: {master: {env: {PATH: x}}}\n", "3:24", "roles.master.env.PATH", "the image puts /opt/venv/bin first"
+    ),
+    _case("job: {env: {LD_LIBRARY_PATH: x}}\n", "4:13", "job.env.LD_LIBRARY_PATH", "CUDA's libraries"),
+    _case("env:\n" + "".join(f"  A{n}: x\n" for n in range(1001)), "4:1", "env", "at most 1000 variables, found 1001"),
+    _case("trainer: trainer.task\n", "4:10", "trainer", "expected a mapping with source or module"),
+    # Names in registries
+    _case(
+        "registry: https://x.org/y\n", "4:11", "registry", "expected HOST/PATH", "leave https:// away", in_schema=False
+    ),
+    _case("registry: a/b/\n", "4:11", "registry", "without a '/' at either end, found 'a/b/'", in_schema=False),
+    _case(
+        "registry: us-docker.pkg.dev/p\n",
+        "4:11",
+        "registry",
+        "expected LOCATION-docker.pkg.dev/PROJECT/REPO, found 'us-docker.pkg.dev/p'",
+        "us-central1",
+        in_schema=False,
+    ),
+    _case("registry: docker.pkg.dev/p/r\n", "4:11", "registry", "expected LOCATION-docker.pkg.dev", in_schema=False),
+    _case(
+        "registry: us-docker.pkg.dev/P/r\n", "4:11", "registry", "not a repository path", "lower case", in_schema=False
+    ),
+    _case("registry: host:99999999/a\n", "4:11", "registry", "is not a registry host: expected HOST", in_schema=False),
+    _case("registry: gcr.io\n", "4:11", "registry", "expected gcr.io/PROJECT, found 'gcr.io'", in_schema=False),
+    _case("registry: docker.io\n", "4:11", "registry", "expected docker.io/USER", in_schema=False),
+    _case("base: nvidia/cuda:-x\n", "4:7", "base", "'-x' is not a tag", in_schema=False),
+    _case(f"base: a:{LONG_TAG}\n", "4:7", "base", "is not a tag: expected 1 to 128", in_schema=False),
+    _case("base: a@sha256:12\n", "4:7", "base", "'sha256:12' is not a digest", in_schema=False),
+    _roles("roles: {master: {base: UP/x}}\n", "3:24", "roles.master.base", "not a repository path", in_schema=False),
+    # Paths
+    _case("requirements: /etc/passwd\n", "4:15", "requirements", "inside the spec's folder", "copy", in_schema=False),
+    _case("requirements: trainer/../../x\n", "4:15", "requirements", "expected a path inside", in_schema=False),
+    _case(
+        "requirements: requirement.txt\n",
+        "4:15",
+        "requirements",
+        "there is no 'requirement.txt' beside the spec",
+        "did you mean requirements.txt?",
+        in_schema=False,
+    ),
+    _case("requirements: trainer\n", "4:15", "requirements", "expected a file, found a folder", in_schema=False),
+    _case("requirements: ''\n", "4:15", "requirements", "found nothing", in_schema=False),
+    _case(
+        "trainer: {source: trianer}\n", "4:19", "trainer.source", "there is no 'trianer'", "trainer?", in_schema=False
+    ),
+    _case("trainer: {source: .}\n", "4:19", "trainer.source", "found the spec's own", "put the code", in_schema=False),
+    _case("trainer: {source: requirements.txt}\n", "4:19", "trainer.source", "expected a folder", in_schema=False),
+    _case(
+        "trainer: {module: trainer.tsk}\n",
+        "4:19",
+        "trainer.module",
+        "there is no trainer/tsk.py",
+        "did you mean trainer.task?",
+        in_schema=False,
+    ),
+    _case("trainer: {module: a..b}\n", "4:19", "trainer.module", "expected a module's dotted name"),
+    _case("template: templates/x.j2\n", "4:11", "template", "there is no 'templates' beside the spec", in_schema=False),
+    # Secrets
+    _case(
+        "env: {DB_PASSWORD: hunter2}\n",
+        "4:20",
+        "env.DB_PASSWORD",
+        _HIDDEN,
+        "env.DB_PASSWORD in allow_secrets",
+        in_schema=False,
+    ),
+    _case(
+        "env: {A: https://u:hunter2@h/x}\n",
+        "4:10",
+        "env.A",
+        "a URL with a password; it is not shown",
+        "",
+        in_schema=False,
+    ),
+    _case("args: [--token, hunter2hunter2]\n", "4:17", "args[1]", _HIDDEN, in_schema=False),
+    _case("args: [--api-key=hunter2]\n", "4:8", "args[0]", _HIDDEN, in_schema=False),
+    _case("args: --password=hunter2\n", "4:7", "args", "expected a list, found a secret"),
+    _case("job: {labels: {a: AKIAHUNTER2HUNTER2AB}}\n", "4:19", "job.labels.a", "an AWS access key", in_schema=False),
+    _case('args: ["-----BEGIN RSA PRIVATE KEY-----"]\n', "4:8", "args[0]", "a private key", in_schema=False),
+    _case("registry: https://u:hunter2@h/x\n", "4:11", "registry", "a URL with a password", in_schema=False),
+)
