@@ -57,11 +57,18 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.AI_PLATFORM,
         documents=(job,),
-        notes=(CLOSED, *notes_of(_findings(spec, images, options), _names(spec))),
+        notes=(CLOSED, *_staging(options), *notes_of(_findings(spec, images, options), _names(spec))),
         command=command,
         header=(),
         flags=lambda: gcloud.flag_command(job, spec.job.project),
     )
+
+
+def _staging(options: JobOptions) -> tuple[str, ...]:
+    if not options.package_uri:
+        return ()
+    file = options.package_uri.rpartition("/")[2]
+    return (f"note: stage the package before the job: gcloud storage cp {file} {options.package_uri}",)
 
 
 def job_id(spec: ImageSpec, images: Images) -> str:

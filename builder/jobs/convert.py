@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from builder.errors import FieldError, FieldListError, InputError
@@ -21,6 +22,7 @@ from builder.jobs.text import command_line
 from builder.jobs.vertex_rules import custom_job_spec_findings
 from builder.jobs.yamlio import read
 from builder.spec import Target
+from builder.yamltext import read_bytes
 
 _LOST = {
     "etag": "belongs to a patch of an existing job",
@@ -64,6 +66,12 @@ def convert(text: str, file: str, target: Target, options: JobOptions | None = N
     if not isinstance(job, dict) or not isinstance(job.get("trainingInput"), dict):
         raise InputError(f"{file}: not an AI Platform Job: expected one document with trainingInput")
     return _convert(_Source(job=job), options)
+
+
+def convert_file(path: Path, *, allow_unknown: bool = False, version: str = "0") -> JobFile:
+    """`convert` of a file to Vertex AI; raises InputError also when the file cannot be read."""
+    options = JobOptions(allow_unknown=allow_unknown, version=version)
+    return convert(read_bytes(path).decode("utf-8", errors="replace"), str(path), Target.VERTEX, options)
 
 
 def _convert(source: _Source, options: JobOptions) -> JobFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path as File
 from typing import Any
 
 from builder.jobs.ai_platform_rules import job_findings
@@ -13,6 +14,7 @@ from builder.jobs.model import Finding, Path, Severity, dotted
 from builder.jobs.shapes import shape_keys
 from builder.jobs.vertex_rules import custom_job_findings, custom_job_spec_findings
 from builder.jobs.yamlio import Parsed, read
+from builder.yamltext import read_bytes
 
 _BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top that tells the target
     "apiVersion": object_findings,
@@ -61,6 +63,12 @@ def lint(text: str, file: str, *, allow_unknown: bool = False, region: str | Non
         found = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in _once(found)]
     return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
+
+
+def lint_file(path: File, *, allow_unknown: bool = False, region: str | None = None) -> tuple[Message, ...]:
+    """`lint` of a file; raises InputError also when the file cannot be read."""
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    return lint(text, str(path), allow_unknown=allow_unknown, region=region)
 
 
 def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:

@@ -11,8 +11,9 @@ import io
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from builder.errors import FieldError, InputError
+from builder.errors import FieldError, InputError, LocalFileError
 from builder.spec import ImageSpec
 
 _SETUP = """\
@@ -55,6 +56,25 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
     content |= {"PKG-INFO": f"Metadata-Version: 1.0\nName: {name}\nVersion: {_VERSION}\n".encode()}
     data = _archive(f"{name}-{_VERSION}", content)
     return Package(file=f"{name}-{_VERSION}.tar.gz", data=data)
+
+
+def build_package(spec: ImageSpec, folder: Path) -> Package:
+    """Packs the trainer that lies beside the spec in `folder`.
+
+    Hidden files, caches and links stay out. Raises InputError as `trainer_package`, LocalFileError when a file
+    cannot be read.
+    """
+    source = folder / spec.trainer.source
+    files: dict[str, bytes] = {}
+    try:
+        for path in sorted(source.rglob("*")):
+            parts = path.relative_to(source).parts
+            hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+            if not hidden and path.is_file() and not path.is_symlink():
+                files[path.relative_to(folder).as_posix()] = path.read_bytes()
+    except OSError as error:
+        raise LocalFileError(f"{error.filename}: {error.strerror}") from error
+    return trainer_package(spec, files)
 
 
 def staged_uri(spec: ImageSpec, package: Package) -> str:
