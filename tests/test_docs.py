@@ -1,0 +1,77 @@
+"""The documentation says what is so: generated parts are current, commands and links exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from builder.cli.main import app
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+OWN_FIRST = {"--version", "--help", "--install-completion", "--show-completion"}
+
+
+@cache
+def verbs() -> dict[str, set[str]]:
+    """Every verb with its options."""
+    group: Any = typer.main.get_command(app)
+    return {
+        name: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for name, command in group.commands.items()
+    }
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """The imgtool command lines of a page's code blocks and inline code."""
+    blocks = re.findall(r"```(?:console|sh|shell|bash)\n(.*?)```", text, re.DOTALL)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"`(imgtool [^`]+)`", text)
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("imgtool ")]
+
+
+def test_generated_parts_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, CHECKOUT / "scripts/docs", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_every_command_exists(page: Path) -> None:
+    for words in commands_in(page.read_text()):
+        verb, *rest = words[1:]
+        if verb in OWN_FIRST or not verb.islower():  # options of the command itself; VERB as a placeholder
+            continue
+        assert verb in verbs(), f"{shlex.join(words)}: no such verb"
+        options = {word.partition("=")[0] for word in rest[: rest.index("--") if "--" in rest else None]}
+        unknown = {option for option in options if option.startswith("-")} - verbs()[verb] - {"--help", "-h"}
+        assert not unknown, f"{shlex.join(words)}: {unknown}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    headings = {
+        re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-")
+        for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in headings, target
+        elif "://" not in target:
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    missing = [verb for verb in verbs() if f"imgtool {verb}" not in readme]
+    assert not missing
