@@ -1,0 +1,65 @@
+"""What a rendered Dockerfile may not contain, whatever its template says: nothing that moves, nothing unnamed."""
+
+from __future__ import annotations
+
+import re
+
+from builder.dockerfile import Dockerfile, DockerfileError, Instruction, Stage
+from builder.errors import InputError
+from builder.reference import Digest, parse_reference
+
+_FRONTEND = re.compile(r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z")
+
+
+def check_rules(dockerfile: Dockerfile) -> None:
+    """Refuses images without a digest, ADD from the network, foreign frontends and another escape character.
+
+    Raises:
+        DockerfileError: with `file:line`, and what to do instead.
+    """
+    syntax = dockerfile.directives.get("syntax")
+    if syntax is not None and not _FRONTEND.match(syntax):
+        raise DockerfileError(
+            f"{dockerfile.file}:1: syntax={syntax}: a frontend is a program that runs the build",
+            hint="only docker/dockerfile is allowed",
+        )
+    if dockerfile.directives.get("escape", "\\") != "\\":
+        raise DockerfileError(f"{dockerfile.file}:1: escape=`: the quoting filters need the usual backslash")
+    for stage in dockerfile.stages:
+        try:
+            line = stage.line
+            _check_image(stage.base, dockerfile, stage)
+            for instruction in stage.instructions:
+                line = instruction.line
+                _check(instruction, dockerfile, stage)
+        except InputError as error:
+            raise DockerfileError(f"{dockerfile.file}:{line}: {error}", hint=error.hint) from error
+
+
+def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> None:
+    if instruction.name in {"ADD", "COPY"}:
+        source = instruction.flag("from")
+        if source is not None:
+            _check_image(source, dockerfile, stage)
+        for word in instruction.sources:
+            if "://" in word or word.startswith("git@"):
+                raise InputError(
+                    f"ADD {word}: what lies behind an address can change",
+                    hint="put the file in the context, or fetch it in a RUN that checks its hash",
+                )
+    for flag, value in instruction.flags:
+        fields = dict(part.partition("=")[::2] for part in (value or "").split(",")) if flag == "mount" else {}
+        if "from" in fields:
+            _check_image(fields["from"], dockerfile, stage)
+    if instruction.name == "ONBUILD":
+        _check(instruction.wrapped, dockerfile, stage)
+
+
+def _check_image(reference: str, dockerfile: Dockerfile, stage: Stage) -> None:
+    if reference == "scratch" or dockerfile.earlier(reference, stage) is not None:
+        return
+    if not isinstance(parse_reference(reference), Digest):
+        raise InputError(
+            f"{reference} is neither a stage above nor an image by digest",
+            hint="a tag can be moved: write REPOSITORY:TAG@sha256:…",
+        )

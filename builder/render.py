@@ -1,0 +1,189 @@
+"""Renders a role's Dockerfile: plain values in, checked text out, the same bytes anywhere.
+
+Templates of ours render in this process. A user's template is data from a pull request: it renders in a child
+with limits (`builder.render_child`). Either way values are checked before, and the text is parsed after: with
+harmless values in their place, the template must give the same instructions, so no value can add one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from builder import resources
+from builder.dockerfile import Dockerfile, parse
+from builder.dockerfile_rules import check_rules
+from builder.errors import InputError
+from builder.keys import KEY_LABEL
+from builder.plan import RolePlan
+from builder.spec import Role
+from builder.template_values import check_values, template_values
+
+BUILTIN = frozenset({"base.Dockerfile.j2", *(f"{role}.Dockerfile.j2" for role in Role)})
+LONGEST = 1 << 20  # characters of a rendered Dockerfile, bytes of a template
+_PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
+
+
+class TemplateError(InputError):
+    """A template that cannot be rendered, or gives something else than a Dockerfile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRoots:
+    """Where templates lie: the spec's folder for the user's, and our own."""
+
+    user: Path | None = None
+    builtin: Path = field(default_factory=lambda: resources.directory("templates"))
+
+
+def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None) -> str:
+    """The Dockerfile of one role; ends in one newline.
+
+    Args:
+        plan: every choice made.
+        roots: where templates are looked for.
+        key: the content key for the last label; None leaves the label out, which changes no key.
+
+    Raises:
+        FieldError: a value that has no place in a Dockerfile, by its field.
+        TemplateError: a template that is wrong, with `TEMPLATE:LINE`; or a value that changed the instructions.
+        DockerfileError: a rendered line that is refused.
+    """
+    values = template_values(plan, key)
+    check_values(plan)
+    text, harmless = _rendered(plan.template, [values, _harmless(values)], roots)
+    file = f"{plan.role}.Dockerfile"
+    dockerfile = parse(text, file=file)
+    _compare(dockerfile, parse(harmless, file=file), plan.template)
+    check_rules(dockerfile)
+    _check_end(dockerfile, plan, key)
+    return text
+
+
+def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values with a plain letter for all free text."""
+    free = {"env": values["env"], "labels": values["labels"]}
+    return {
+        **values,
+        **{name: {key: "x" if value else "" for key, value in pairs.items()} for name, pairs in free.items()},
+        "user": "x" if values["user"] else "",
+        "source": "x",
+        "module": "x",
+        "entrypoint": ["x"] * len(values["entrypoint"]),
+    }
+
+
+def _rendered(template: str, values: list[dict[str, Any]], roots: TemplateRoots) -> tuple[str, ...]:
+    request = {
+        "builtin": str(roots.builtin),
+        "builtin_names": sorted(BUILTIN),
+        "user": str(roots.user) if roots.user is not None else None,
+        "template": template,
+        "values": values,
+        "limit": LONGEST,
+    }
+    if template in BUILTIN:
+        from builder.render_child import render as render_here
+
+        answer = render_here(request)
+    else:
+        answer = _in_child(request)
+    if "error" in answer:
+        raise _template_error(template, answer["error"], values[0])
+    return tuple(_normalised(text) for text in answer["texts"])
+
+
+def _in_child(request: dict[str, Any]) -> dict[str, Any]:
+    """Runs `render_child` with limits; whatever happens to it comes back as an answer."""
+    child = Path(__file__).with_name("render_child.py")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(child)],
+            input=json.dumps({**request, "path": sys.path}).encode(),
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return {"error": {"kind": "limits", "message": "", "where": ""}}
+    return answer
+
+
+def _template_error(template: str, error: Mapping[str, str], values: Mapping[str, Any]) -> TemplateError:
+    where = error["where"] or template
+    message = error["message"]
+    match error["kind"]:
+        case "undefined":
+            return TemplateError(f"{where}: {message}", hint=f"defined: {', '.join(sorted(values))}")
+        case "missing":
+            return TemplateError(
+                f"{where}: no template {message!r}",
+                hint=f"a path relative to the spec, or one of {', '.join(sorted(BUILTIN))}",
+            )
+        case "security":
+            return TemplateError(f"{where}: not allowed in a template: {message}")
+        case "limits" | "memory":
+            return TemplateError(f"{where}: the template exceeded 5 s or 512 MiB")
+        case "recursion":
+            return TemplateError(f"{where}: the template includes or extends itself")
+    return TemplateError(f"{where}: {message}")
+
+
+def _normalised(text: str) -> str:
+    """Unix lines, no blank lines at the ends, one between instructions, none inside one."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
+    blank = {
+        number
+        for one in _continued(text)
+        for number, line in enumerate(one.raw.splitlines(), one.line)
+        if not line.strip()
+    }
+    lines = [line for number, line in enumerate(text.split("\n"), 1) if number not in blank]
+    return "\n".join(lines)
+
+
+def _continued(text: str) -> list[Any]:
+    """The instructions over several lines whose blank lines mean nothing."""
+    try:
+        dockerfile = parse(text)
+    except InputError:
+        return []  # parsed again, with the file's name, by the caller
+    every = [*dockerfile.args, *(one for stage in dockerfile.stages for one in stage.instructions)]
+    return [one for one in every if not one.heredocs and "\n" in one.raw.rstrip("\n")]
+
+
+def _shape(dockerfile: Dockerfile) -> list[str]:
+    names = [one.name for one in dockerfile.args]
+    for stage in dockerfile.stages:
+        names += ["FROM", *(one.name for one in stage.instructions)]
+    return names
+
+
+def _compare(dockerfile: Dockerfile, harmless: Dockerfile, template: str) -> None:
+    """Refuses a text whose instructions depend on the values in it."""
+    found, expected = _shape(dockerfile), _shape(harmless)
+    if found != expected or dockerfile.directives != harmless.directives:
+        same = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), len(expected))
+        raise TemplateError(
+            f"{template}: a value changes the instructions: {' '.join(found[same : same + 3]) or 'fewer of them'} "
+            f"where other values give {' '.join(expected[same : same + 3]) or 'none'}",
+            hint="put values in with the filters env_value, label, shell or exec_json, and do not branch on free text",
+        )
+
+
+def _check_end(dockerfile: Dockerfile, plan: RolePlan, key: str | None) -> None:
+    last = dockerfile.stages[-1]
+    if last.name != plan.role:
+        raise TemplateError(f"{plan.template}: the last stage is {last.label!r}, expected {str(plan.role)!r}")
+    labelled = any(one.name == "LABEL" and KEY_LABEL in dict(one.pairs) for one in last.instructions[-1:])
+    if key is not None and not labelled:
+        raise TemplateError(
+            f"{plan.template}: the last instruction is not LABEL {KEY_LABEL}",
+            hint=f'let the template begin with {{% extends "{plan.role}.Dockerfile.j2" %}}',
+        )

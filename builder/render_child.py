@@ -1,0 +1,209 @@
+"""Renders templates: the only module that imports Jinja, and a program of its own for templates that are not ours.
+
+As a program it reads a request as JSON, limits its own memory and CPU time, gives up network and processes,
+and answers with JSON. It must import nothing of this package, so that it runs by its path alone.
+
+A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null, "template": NAME, "values": […],
+"limit": CHARACTERS}`; the answer `{"texts": […]}`, one per value set, or `{"error": {"kind", "message", "where"}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+MEMORY = 512 << 20  # bytes of address space
+SECONDS = 5  # of CPU time
+_FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "ctypes.", "pty.")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class RefusedError(Exception):
+    """Something that a template may not do, in words for its author."""
+
+
+def quoted(value: object) -> str:
+    """A value of ENV or LABEL in double quotes, so that it arrives byte for byte."""
+    text = _plain(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
+
+
+def shell(value: object) -> str:
+    """A value as one word of a shell command."""
+    return shlex.quote(_plain(value))
+
+
+def exec_json(value: object) -> str:
+    """A list of words as the JSON form of RUN, CMD or ENTRYPOINT."""
+    if not isinstance(value, list | tuple):
+        raise RefusedError(f"exec_json takes a list of text, not {_kind(value)}")
+    return json.dumps([_plain(word) for word in value], ensure_ascii=False)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise RefusedError(f"expected text, found {_kind(value)}")
+    text = str(value)
+    for character in text:
+        if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
+            raise RefusedError(f"a value holds the control character U+{ord(character):04X}")
+    return text
+
+
+def _kind(value: object) -> str:
+    return "nothing (null)" if value is None else f"a {type(value).__name__}"
+
+
+def render(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Renders a template once per set of values; never raises for what a template can do wrong."""
+    from jinja2.exceptions import TemplateSyntaxError
+
+    environment = _environment(request)
+    try:
+        template = environment.get_template(request["template"])
+        return {"texts": [_text(template, values, request["limit"]) for values in request["values"]]}
+    except TemplateSyntaxError as error:
+        where = f"{error.filename or error.name}:{error.lineno}"
+        return {"error": {"kind": "refused", "message": error.message or "", "where": where}}
+    except Exception as error:  # noqa: BLE001 - a template can make Python raise anything
+        where = _where(error.__traceback__)
+        return {"error": {"kind": _kind_of(error), "message": _message(error), "where": where}}
+
+
+def _kind_of(error: Exception) -> str:
+    from jinja2.exceptions import SecurityError, TemplateNotFound, UndefinedError
+
+    kinds: list[tuple[type[Exception], str]] = [
+        (TemplateNotFound, "missing"),
+        (SecurityError, "security"),
+        (UndefinedError, "undefined"),
+        (MemoryError, "memory"),
+        (RecursionError, "recursion"),
+    ]
+    return next((kind for of, kind in kinds if isinstance(error, of)), "refused")
+
+
+def _message(error: Exception) -> str:
+    from jinja2.exceptions import TemplateError, TemplateNotFound
+
+    if isinstance(error, TemplateNotFound):
+        return str(error.name)
+    if isinstance(error, RefusedError | TemplateError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _text(template: Any, values: Mapping[str, Any], limit: int) -> str:
+    parts = []
+    length = 0
+    for part in template.generate(values):
+        length += len(part)
+        if length > limit:
+            raise RefusedError(f"the rendered Dockerfile is longer than {limit} characters")
+        parts.append(part)
+    return "".join(parts)
+
+
+def _environment(request: Mapping[str, Any]) -> Any:
+    from jinja2 import StrictUndefined, Undefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def finalize(value: object) -> object:
+        if isinstance(value, Undefined) or (isinstance(value, str | int) and not isinstance(value, bool)):
+            return value
+        raise RefusedError(f"expected text, found {_kind(value)}; use a filter such as join, exec_json or string")
+
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined,
+        finalize=finalize,
+        loader=_loader(request),
+        autoescape=False,  # Dockerfiles are not HTML; the filters below quote
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for name in ("lipsum", "cycler"):
+        environment.globals.pop(name)
+    environment.filters.pop("random")
+    environment.filters |= {"env_value": quoted, "label": quoted, "shell": shell, "exec_json": exec_json}
+    return environment
+
+
+def _loader(request: Mapping[str, Any]) -> Any:
+    from jinja2 import FunctionLoader, TemplateNotFound
+
+    def load(name: str) -> tuple[str, str, Callable[[], bool]]:
+        builtin = name in request["builtin_names"]
+        root = request["builtin"] if builtin else request["user"]
+        if root is None:
+            raise TemplateNotFound(name)
+        source = _source(root, name, request["limit"])
+        if source is None:
+            raise TemplateNotFound(name)
+        return source, name, lambda: True
+
+    return FunctionLoader(load)
+
+
+def _source(root: str, name: str, limit: int) -> str | None:
+    """The text of a template below `root`; None when it is not there. Raises RefusedError for one outside."""
+    top = Path(root).resolve()
+    path = (top / name).resolve()
+    if not path.is_relative_to(top):
+        raise RefusedError(f"the template {name!r} lies outside the spec's folder")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            raise RefusedError(f"the template {name!r} is not a file, or longer than {limit} bytes")
+        data = file.read(limit)
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise RefusedError(f"the template {name!r} is not UTF-8 at byte {error.start}") from error
+
+
+def _where(traceback: TracebackType | None) -> str:
+    """`TEMPLATE:LINE` of the innermost template in a traceback that Jinja rewrote."""
+    where = ""
+    while traceback is not None:
+        if "__jinja_exception__" in traceback.tb_frame.f_globals:
+            where = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return where
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: no network, no processes, no writing."""
+    if event.startswith(_FORBIDDEN) or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES):
+        raise RefusedError(f"a template may not do this: {event}")
+
+
+def main() -> None:
+    """Answers one request on stdin."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+    request = json.load(sys.stdin)
+    sys.path[:] = request["path"]
+    import jinja2.debug
+    import jinja2.sandbox  # noqa: F401 - loaded before memory is scarce
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    sys.addaudithook(_refuse)
+    json.dump(render(request), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
