@@ -26,7 +26,7 @@ from builder.spec import Role
 from builder.spec_file import SpecFile, find, load
 
 if TYPE_CHECKING:
-    from builder.registry.client import Registries
+    from builder.registry.connect import Registries
     from builder.wheels import WheelStore
 
 KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
@@ -130,12 +130,8 @@ def with_wheels(context: Context, locked: LockedVariant) -> Context:
     for wheel in locked.wheels:
         context = context.with_known(f"{folder}/{wheel.file}", sha256=wheel.sha256, size=wheel.size)
     installer = locked.installer
-    context = context.with_known(
-        f"{folder}/installer/{installer.file}", sha256=installer.sha256, size=installer.size
-    )
-    return context.with_bytes(
-        f"{folder}/{packages.REQUIREMENTS}", packages.requirements_text(locked).encode()
-    )
+    context = context.with_known(f"{folder}/installer/{installer.file}", sha256=installer.sha256, size=installer.size)
+    return context.with_bytes(f"{folder}/{packages.REQUIREMENTS}", packages.requirements_text(locked).encode())
 
 
 def _image(role_plan: RolePlan, plan: Plan, context: Context) -> RoleImage:
@@ -192,19 +188,17 @@ def ensure_lock(
     return lock
 
 
-def _made_lock(
-    spec_file: SpecFile, settings: Settings, progress: Progress, registries: Registries | None
-) -> Lock:
+def _made_lock(spec_file: SpecFile, settings: Settings, progress: Progress, registries: Registries | None) -> Lock:
     from builder.compat import load_matrix
     from builder.locker import make_lock
-    from builder.registry.client import connect
+    from builder.registry.connect import connect
 
     clients = registries or connect(settings, progress)
 
     def base_digest(reference: str) -> str:
         from builder.bases import digest_of
 
-        return digest_of(reference, spec_file.spec.platform, settings.mirrors, clients)
+        return digest_of(reference, spec_file.spec.platform, clients)
 
     try:
         return make_lock(spec_file, load_matrix(), base_digest, settings, progress)

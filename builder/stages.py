@@ -90,11 +90,11 @@ class StageRunner:
         return future.result()
 
     def _make(self, recipe: Recipe, stage: Stage, key: str) -> str:
-        subject = recipe.shared.get(stage.name or "", recipe.subject)
+        subject = recipe.shared.get(stage.label, recipe.subject)
         if not self._no_cache:
             found = self._engine.image_id(key)
             if found is not None:
-                self._progress(Done(subject, Outcome.FOUND, f"stage {stage.name} in the engine"))
+                self._progress(Done(subject, Outcome.FOUND, f"stage {stage.label} in the engine"))
                 return found
         parent, parent_is_key = self._parent(recipe, stage)
         copied = {source: self._image(recipe, source) for source in _copied_stages(stage, recipe.dockerfile)}
@@ -114,14 +114,14 @@ class StageRunner:
             ),
             self._progress,
         )
-        self._progress(Done(subject, Outcome.BUILT, f"stage {stage.name}", time.monotonic() - started))
+        self._progress(Done(subject, Outcome.BUILT, f"stage {stage.label}", time.monotonic() - started))
         return image
 
     def _parent(self, recipe: Recipe, stage: Stage) -> tuple[str, bool]:
         """What FROM names: an image ID of a stage, or a base by digest that the engine has pulled."""
-        earlier = earlier_stage(stage, recipe.dockerfile)
+        earlier = recipe.dockerfile.earlier(stage.base, stage)
         if earlier is not None and earlier.instructions:
-            return self._image(recipe, earlier.name or str(earlier.index)), True
+            return self._image(recipe, earlier.label), True
         if earlier is not None:
             return self._parent(recipe, earlier)
         if stage.base == "scratch":
@@ -148,15 +148,10 @@ class StageRunner:
         future.result()
 
 
-def earlier_stage(stage: Stage, dockerfile: Dockerfile) -> Stage | None:
-    """The stage that `stage` starts from, or None when it starts from an image."""
-    return next((other for other in dockerfile.stages[: stage.index] if other.name == stage.base), None)
-
-
 def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> tuple[str, ...]:
-    names = {other.name or str(other.index) for other in dockerfile.stages}
+    names = {other.label for other in dockerfile.stages}
     found = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
-    return tuple(dict.fromkeys(name for name in found if name in names))
+    return tuple(dict.fromkeys(name for name in found if name is not None and name in names))
 
 
 def context_sources(stage: Stage) -> tuple[str, ...]:
@@ -174,7 +169,7 @@ def stage_text(stage: Stage, parent: str, images: Mapping[str, str]) -> str:
     for instruction in stage.instructions:
         text = instruction.raw
         source = instruction.flag("from")
-        if source in images:
+        if source is not None and source in images:
             text = _with_source(instruction, images[source])
         lines.append(text if text.endswith("\n") else text + "\n")
     return "".join(lines)

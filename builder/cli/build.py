@@ -12,7 +12,7 @@ from builder.cli.output import emit, emit_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.pipeline import BuildOptions, Built
+    from builder.work import BuildOptions, Built
     from builder.spec import Role
 
 
@@ -37,11 +37,9 @@ def build(
     as_json: opt.Json = False,
 ) -> None:
     """Build the images of the spec's roles: into the engine, or with --push into the registry."""
-    from builder.pipeline import BuildOptions
+    from builder.work import BuildOptions
 
-    options = BuildOptions(
-        roles=tuple(roles or ()), push=push, engine=engine, tags=tuple(tag or ()), no_cache=no_cache
-    )
+    options = BuildOptions(roles=tuple(roles or ()), push=push, engine=engine, tags=tuple(tag or ()), no_cache=no_cache)
     if dry_run:
         foresee(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
     else:
@@ -54,11 +52,12 @@ def run(
     """Builds and prints one line per role; `push` is the same with `options.push`."""
     from builder import pipeline
     from builder.inputs import open_spec, prepare
+    from builder.work import Work
 
     settings = opt.settings()
     with opt.progress(progress) as view:
         inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
-        results = pipeline.build(inputs, options, settings, view)
+        results = pipeline.build(Work(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
         emit_json({"ok": True, "images": [as_data(result) for result in results]})
     else:
@@ -85,11 +84,14 @@ def foresee(
     """Says what a build would find and make; asks the registry, changes nothing."""
     from builder import pipeline
     from builder.inputs import open_spec, prepare
+    from builder.work import Work
 
     settings = opt.settings()
     with opt.progress(progress) as view:
         inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked, write=False)
-        foreseen: dict[Role, str] = pipeline.foresee(inputs, options, settings, view)
+        foreseen: dict[Role, str] = pipeline.foresee(
+            Work(inputs=inputs, options=options, settings=settings, progress=view)
+        )
     tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
     if as_json:
         emit_json({"ok": True, "images": [{"role": r, "would": what, "tag": tags[r]} for r, what in foreseen.items()]})

@@ -25,8 +25,8 @@ def config(
     job_id: Annotated[str | None, typer.Option("--job-id", help="The job's name.")] = None,
     command: Annotated[bool, typer.Option("--command", help="Print the command that submits the job.")] = False,
     output_format: Annotated[
-        str | None, typer.Option("--format", help="yaml, json, or gcloud (one command line without a file).")
-    ] = None,
+        str, typer.Option("--format", metavar="FORMAT", help="yaml, json, gcloud (one line, no file), env, docker-run.")
+    ] = "yaml",
     hosts: Annotated[
         str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="For tf-config: the machines.")
     ] = None,
@@ -41,21 +41,24 @@ def config(
 ) -> None:
     """Write the job file for the images of the current inputs, which must be in the registry."""
     from builder import jobfile
+    from builder.jobs.model import Format
 
     request = jobfile.Request(
-        target=target, job_id=job_id, output_format=output_format, hosts=hosts, allow_unknown=allow_unknown
+        target=target,
+        job_id=job_id,
+        form=Format(output_format),
+        hosts=hosts,
+        allow_unknown=allow_unknown,
+        output=output,
     )
-    settings = opt.settings()
     with opt.progress(progress) as view:
         if source is not None:
             written = jobfile.converted(source, request)
         else:
-            written = jobfile.made(spec, request, settings, view, registry=registry, locked=locked, output=output)
-        for line in written.notes:
-            note(line)
-    if output is not None:
-        jobfile.write(written, output)
+            written = jobfile.made(spec, request, opt.settings(), view, registry=registry, locked=locked)
+    for line in written.notes:
+        note(line)
     if command:
-        emit(written.command(output) + "\n")
+        emit(written.command + "\n")
     elif output is None:
         emit(written.text)

@@ -31,7 +31,7 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Put what is not there yet into the registry; what is there is only asked for."""
-    from builder.pipeline import BuildOptions
+    from builder.work import BuildOptions
 
     options = BuildOptions(
         roles=tuple(roles or ()), push=True, engine=engine, tags=tuple(tag or ()), create_repository=create_repository

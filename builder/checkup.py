@@ -1,0 +1,107 @@
+"""`doctor`: looks at everything that a build needs on this machine, and says what to do about what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.errors import ImgtoolError
+from builder.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at. `needed` is off for what imgtool can do without."""
+
+    name: str
+    ok: bool
+    text: str
+    hint: str | None = None
+    needed: bool = True
+
+    def as_data(self) -> dict[str, Any]:
+        """The check as plain data."""
+        return {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
+
+    def as_line(self) -> str:
+        """The check for people."""
+        mark = "ok     " if self.ok else "missing" if self.needed else "absent "
+        return f"{mark} {self.name}: {self.text}" + (f"\n        {self.hint}" if self.hint and not self.ok else "")
+
+
+def examine(where: Path | None, settings: Settings, *, registry: str | None = None) -> tuple[Check, ...]:
+    """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
+    checks = [
+        _checked("uv", _uv),
+        _checked("cache", lambda: _cache(settings)),
+        _checked("engine", lambda: _engine(settings), needed=False),
+    ]
+    return (*checks, *_of_spec(where, settings, registry))
+
+
+def _checked(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
+    try:
+        return Check(name=name, ok=True, text=look(), needed=needed)
+    except ImgtoolError as error:
+        return Check(name=name, ok=False, text=str(error), hint=error.hint, needed=needed)
+
+
+def _uv() -> str:
+    from builder.resolver_uv import uv_version
+
+    return uv_version()
+
+
+def _cache(settings: Settings) -> str:
+    from builder.files import check_writable
+
+    check_writable(settings.cache / "probe")
+    return f"{settings.cache} can be written"
+
+
+def _engine(settings: Settings) -> str:
+    from builder.engines.docker import connect
+
+    engine = connect(settings)
+    try:
+        return engine.name
+    finally:
+        engine.close()
+
+
+def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
+    from builder.inputs import open_spec
+    from builder.lock import LOCK_FILE, lock_inputs, read_lock
+
+    try:
+        spec_file = open_spec(where)
+    except ImgtoolError as error:
+        yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=where is not None)
+        return
+    yield Check(name="spec", ok=True, text=str(spec_file.path))
+    path = spec_file.folder / LOCK_FILE
+
+    def lock() -> str:
+        current = path.exists() and read_lock(path).inputs == lock_inputs(spec_file)
+        return f"{path} is current" if current else f"{path} will be made by the next build"
+
+    yield _checked("lock", lock)
+    place = registry or settings.registry or spec_file.spec.registry
+    if place is None:
+        hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
+        yield Check(name="registry", ok=False, text="none named", hint=hint)
+        return
+    yield _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
+
+
+def _registry(place: str, name: str, settings: Settings) -> str:
+    from builder.reference import parse_repository
+    from builder.registry.connect import connect
+
+    repository = parse_repository(f"{place.rstrip('/')}/{name}")
+    with connect(settings) as registries:
+        login = registries.login(repository.registry)
+        registries.at(repository).head(repository.tag("imgtool-doctor"))
+    return f"{repository} answers; login: {login.name}"

@@ -1,0 +1,126 @@
+"""The road through an engine: stages are built there, and the images pushed from there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from builder.errors import VerificationError
+from builder.inputs import RoleImage, WheelContext
+from builder.parallel import run_all
+from builder.progress import Done, Outcome, Step
+from builder.reference import Digest
+from builder.settings import Settings
+from builder.spec import Role
+from builder.stages import Recipe, StageRunner
+from builder.work import Built, Work, tag_of
+
+if TYPE_CHECKING:
+    from builder.engines import Engine
+    from builder.registry.connect import Registries
+
+
+@contextmanager
+def open_engine(settings: Settings) -> Iterator[Engine]:
+    """The Docker Engine; what it still does is stopped at the end. Raises EngineUnavailableError."""
+    from builder.engines.docker import connect
+
+    engine = connect(settings)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def build_locally(work: Work, engine: Engine) -> tuple[Built, ...]:
+    """Builds what the engine does not have, in its own store."""
+    started = time.monotonic()
+    wanted = work.wanted
+    present = {image.role: None if work.options.no_cache else engine.image_id(image.key) for image in wanted}
+    for image in wanted:
+        if present[image.role]:
+            work.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
+    made = run_stages(work, tuple(image for image in wanted if not present[image.role]), engine)
+    ids = {image.role: present[image.role] or made[image.role] for image in wanted}
+    for image in wanted:
+        if image.tag is not None:
+            engine.tag(ids[image.role], image.tag)
+    seconds = time.monotonic() - started
+    return tuple(
+        Built(
+            role=image.role,
+            outcome=Outcome.FOUND if present[image.role] else Outcome.BUILT,
+            key=image.key,
+            tag=image.tag,
+            image_id=ids[image.role],
+            seconds=seconds,
+        )
+        for image in wanted
+    )
+
+
+def make(work: Work, missing: tuple[RoleImage, ...], engine: Engine, registries: Registries) -> dict[Role, Built]:
+    """Builds images and pushes them; each is done when the registry answers for its digest."""
+    started = time.monotonic()
+    images = run_stages(work, missing, engine)
+    digests = run_all(
+        {image.role: partial(push, work, engine, images[image.role], image, registries) for image in missing}
+    )
+    return {
+        image.role: Built(
+            role=image.role,
+            outcome=Outcome.BUILT,
+            key=image.key,
+            tag=image.tag,
+            digest=digests[image.role],
+            image_id=images[image.role],
+            seconds=time.monotonic() - started,
+        )
+        for image in missing
+    }
+
+
+def run_stages(work: Work, wanted: tuple[RoleImage, ...], engine: Engine) -> dict[str, str]:
+    """Builds the images' last stages; image IDs by role."""
+    if not wanted:
+        return {}
+    from builder.registry.credentials import find_login
+    from builder.wheels import WheelStore
+
+    runner = StageRunner(
+        engine,
+        WheelContext(work.inputs, WheelStore(work.settings), work.progress),
+        platform=work.inputs.plan.platform,
+        login_for=lambda host: find_login(host, work.settings).login,
+        progress=work.progress,
+        no_cache=work.options.no_cache,
+    )
+    return runner.run(tuple(recipe(image) for image in wanted))
+
+
+def recipe(image: RoleImage) -> Recipe:
+    """What an engine needs to make the image."""
+    target = image.dockerfile.stages[-1].label
+    variant = image.plan.locked.variant.name
+    shared = {name: f"{name} {variant}" for name in image.keys if name != target}
+    return Recipe(subject=image.role, dockerfile=image.dockerfile, target=target, keys=image.keys, shared=shared)
+
+
+def push(work: Work, engine: Engine, image_id: str, image: RoleImage, registries: Registries) -> Digest:
+    """Pushes one image from the engine under its tag, and asks the registry for it."""
+    started = time.monotonic()
+    tag = tag_of(image)
+    engine.tag(image_id, tag)
+    work.progress(Step(image.role, f"pushing {tag}"))
+    login = registries.login(tag.repository.registry).login
+    pushed = tag.repository.digest(engine.push(tag, login, work.progress, subject=image.role))
+    if registries.at(tag.repository).head(pushed) != pushed.digest:
+        raise VerificationError(
+            f"{pushed}: the push was reported as done, but the registry does not have it",
+            hint="run the same command again; if it stays so, the registry loses what it accepts",
+        )
+    work.progress(Done(image.role, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+    return pushed

@@ -1,0 +1,154 @@
+"""`config`: from a spec, or from a job file of another service, to the job file that is printed or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder import __version__
+from builder.errors import FieldListError, UsageError
+from builder.files import check_writable, write_atomic
+from builder.files import locked as lock_file
+from builder.inputs import Inputs, open_spec, prepare
+from builder.jobs import Format, JobFile, JobOptions, check, job_data
+from builder.jobs.text import command_line, dump
+from builder.progress import Note, Progress
+from builder.reference import Digest
+from builder.settings import Settings
+from builder.spec import ImageSpec, Role, Target
+
+if TYPE_CHECKING:
+    from builder.spec_file import SpecFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What `imgtool config` was asked for."""
+
+    target: Target | None = None
+    job_id: str | None = None
+    form: Format = Format.YAML
+    hosts: str | None = None
+    allow_unknown: bool = False
+    output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A job file ready to go: its text, the command that submits it, and what the user should know."""
+
+    text: str
+    command: str
+    notes: tuple[str, ...]
+    images: Mapping[Role, Digest]
+
+
+def made(
+    where: Path | None,
+    request: Request,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None = None,
+    locked: bool = False,
+) -> Written:
+    """The job file of a spec, its images asked for by key; with `request.output` it is written there.
+
+    Raises:
+        FieldListError: what the service would refuse, every violation with its place in the spec.
+        InputError: an image of the current inputs is not in the registry.
+        LocalFileError: the file cannot be written; an older one is as it was.
+    """
+    if request.output is not None:
+        check_writable(request.output)
+    spec_file = open_spec(where)
+    spec = with_job_id(spec_file.spec, request.job_id)
+    target = request.target or spec.job.target
+    try:
+        if spec.job.runtime_version:
+            written = _packaged(spec, spec_file, target, request)
+        else:
+            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
+            written = _of_images(spec, inputs, target, request, settings, progress)
+    except FieldListError as errors:
+        raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
+    if request.output is not None:
+        with lock_file(request.output, lambda text: progress(Note(text))):
+            write_atomic(request.output, written.text.encode())
+    return written
+
+
+def _of_images(
+    spec: ImageSpec, inputs: Inputs, target: Target, request: Request, settings: Settings, progress: Progress
+) -> Written:
+    from builder.pipeline import require_images
+    from builder.registry.connect import connect
+
+    options = _options(spec, request, inputs)
+    placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
+    errors = check(
+        spec, placeholders, target, options
+    )  # before the registry is asked: a wrong spec is the nearer cause
+    if errors:
+        raise FieldListError(tuple(errors))
+    with connect(settings, progress) as registries:
+        images = require_images(inputs, registries, progress)
+    return _written(job_data(spec, images, target, options), request, images)
+
+
+def _packaged(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
+    from builder.jobs.package import build_package, staged_uri
+
+    options = _options(spec, request, None)
+    if spec.job.staging and not spec.job.package_uris:
+        package = build_package(spec, spec_file.folder)
+        options = replace(options, package_uri=staged_uri(spec, package))
+    return _written(job_data(spec, {}, target, options), request, {})
+
+
+def _written(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
+    return Written(text=dump(job, request.form), command=command_line(job.command), notes=job.notes, images=images)
+
+
+def _options(spec: ImageSpec, request: Request, inputs: Inputs | None) -> JobOptions:
+    cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
+    return JobOptions(
+        allow_unknown=request.allow_unknown,
+        file=str(request.output or "config.yaml"),
+        hosts=hosts_of(request.hosts, spec),
+        cuda={role: version for role, version in cuda.items() if version},
+        version=__version__,
+    )
+
+
+def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
+    """The spec with another job name."""
+    return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
+
+
+def hosts_of(text: str | None, spec: ImageSpec) -> dict[Role, tuple[str, ...]]:
+    """`master=a,worker=b,worker=c:2223` as hosts by role, in the order given; raises UsageError."""
+    found: dict[Role, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in (text or "").split(","))):
+        name, equals, host = part.partition("=")
+        role = next((role for role in spec.roles if role == ("master" if name == "chief" else name)), None)
+        if not equals or not host or role is None:
+            raise UsageError(
+                f"--hosts: {part!r} is not ROLE=HOST[:PORT]", hint=f"roles of this spec: {', '.join(spec.roles)}"
+            )
+        found[role] = (*found.get(role, ()), host)
+    return found
+
+
+def converted(source: Path, request: Request) -> Written:
+    """An existing AI Platform job file as its Vertex equivalent, with a note per field that has no counterpart."""
+    from builder.jobs.convert import convert_file
+
+    if request.target not in {None, Target.VERTEX}:
+        raise UsageError(f"--from converts to vertex, not to {request.target}")
+    written = _written(convert_file(source, allow_unknown=request.allow_unknown), request, {})
+    if request.output is not None:
+        write_atomic(request.output, written.text.encode())
+    return written

@@ -1,0 +1,64 @@
+"""One run of `build` or `push`: what was asked, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from builder.errors import UsageError
+from builder.inputs import Inputs, RoleImage
+from builder.progress import Outcome, Progress
+from builder.reference import Digest, Tag
+from builder.settings import Settings
+from builder.spec import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """What `build` and `push` were asked for."""
+
+    roles: tuple[Role, ...] = ()
+    push: bool = False
+    engine: str = "auto"  # auto, docker, direct
+    tags: tuple[str, ...] = ()
+    no_cache: bool = False
+    create_repository: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The inputs of a run with how to do it."""
+
+    inputs: Inputs
+    options: BuildOptions
+    settings: Settings
+    progress: Progress
+
+    @property
+    def wanted(self) -> tuple[RoleImage, ...]:
+        """The images of the roles that were named, all when none was."""
+        return self.inputs.selected(self.options.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """One role's image: where it is and how it came to be."""
+
+    role: Role
+    outcome: Outcome
+    key: str
+    tag: Tag | None
+    digest: Digest | None = None  # None when the image is only in an engine's store
+    image_id: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def reference(self) -> str:
+        """What names the image: its digest, else its ID in the engine."""
+        return str(self.digest or self.image_id)
+
+
+def tag_of(image: RoleImage) -> Tag:
+    """The tag that names the image by its key; raises UsageError when nobody said which registry."""
+    if image.tag is None:
+        raise UsageError("no registry", hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY")
+    return image.tag
