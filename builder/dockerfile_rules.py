@@ -5,26 +5,35 @@ from __future__ import annotations
 import re
 
 from builder.dockerfile import Dockerfile, DockerfileError, Instruction, Stage
+from builder.dockerfile_lines import LineError, directives, physical_lines
 from builder.errors import InputError
 from builder.reference import Digest, parse_reference
 
 _FRONTEND = re.compile(r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z")
 
 
+def check_directives(text: str, file: str) -> None:
+    """Refuses foreign frontends and another escape character; raises DockerfileError."""
+    try:
+        found = directives(physical_lines(text))
+    except LineError as error:
+        raise DockerfileError(f"{file}:{error.line}: {error}") from error
+    syntax = found.get("syntax")
+    if syntax is not None and not _FRONTEND.match(syntax):
+        raise DockerfileError(
+            f"{file}:1: syntax={syntax}: a frontend is a program that runs the build",
+            hint="only docker/dockerfile is allowed",
+        )
+    if found.get("escape", "\\") != "\\":
+        raise DockerfileError(f"{file}:1: escape=`: the quoting filters need the usual backslash")
+
+
 def check_rules(dockerfile: Dockerfile) -> None:
-    """Refuses images without a digest, ADD from the network, foreign frontends and another escape character.
+    """Refuses images without a digest and ADD from the network.
 
     Raises:
         DockerfileError: with `file:line`, and what to do instead.
     """
-    syntax = dockerfile.directives.get("syntax")
-    if syntax is not None and not _FRONTEND.match(syntax):
-        raise DockerfileError(
-            f"{dockerfile.file}:1: syntax={syntax}: a frontend is a program that runs the build",
-            hint="only docker/dockerfile is allowed",
-        )
-    if dockerfile.directives.get("escape", "\\") != "\\":
-        raise DockerfileError(f"{dockerfile.file}:1: escape=`: the quoting filters need the usual backslash")
     for stage in dockerfile.stages:
         try:
             line = stage.line

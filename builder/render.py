@@ -17,7 +17,7 @@ from typing import Any
 
 from builder import resources
 from builder.dockerfile import Dockerfile, parse
-from builder.dockerfile_rules import check_rules
+from builder.dockerfile_rules import check_directives, check_rules
 from builder.errors import InputError
 from builder.keys import KEY_LABEL
 from builder.plan import RolePlan
@@ -58,6 +58,7 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None) -> str:
     check_values(plan)
     text, harmless = _rendered(plan.template, [values, _harmless(values)], roots)
     file = f"{plan.role}.Dockerfile"
+    check_directives(text, file)
     dockerfile = parse(text, file=file)
     _compare(dockerfile, parse(harmless, file=file), plan.template)
     check_rules(dockerfile)

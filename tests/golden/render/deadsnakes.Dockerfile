@@ -1,0 +1,55 @@
+# Made by imgtool for the role worker: change the spec or its template, not this file.
+
+FROM docker.io/nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04@sha256:1868f4fdb1f2f5d88fd13a833fd7522e2fa3d0ffb9f3772a63f6edbe1406639d AS base
+
+FROM base AS system
+# Some CUDA images leave out the folder into which a node mounts its driver, and then see no GPU.
+ENV LD_LIBRARY_PATH="/usr/local/nvidia/lib:/usr/local/nvidia/lib64:/usr/local/cuda/lib64"
+# The base is pinned by its digest. Versions are not: a distribution keeps only its newest ones.
+# hadolint ignore=DL3008
+RUN set -eu; \
+    export DEBIAN_FRONTEND=noninteractive; \
+    apt-get update; \
+    apt-get install --yes --no-install-recommends ca-certificates; \
+    /usr/lib/apt/apt-helper download-file \
+        "https://keyserver.ubuntu.com/pks/lookup?op=get&search=0xF23C5A6CF475977595C89F51BA6932366A755776" \
+        /etc/apt/trusted.gpg.d/deadsnakes.asc; \
+    codename="$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)"; \
+    echo "deb [signed-by=F23C5A6CF475977595C89F51BA6932366A755776] https://ppa.launchpadcontent.net/deadsnakes/ppa/ubuntu $codename main" \
+        > /etc/apt/sources.list.d/deadsnakes.list; \
+    apt-get update; \
+    apt-get install --yes --no-install-recommends \
+        ca-certificates \
+        python3.9 \
+        python3.9-distutils; \
+    /usr/bin/python3.9 -c 'import ctypes; [ctypes.CDLL(name) for name in ["libcudart.so.11.0", "libcudnn.so.8"]]'; \
+    apt-get clean; \
+    rm -rf /var/lib/apt/lists/* /var/log/apt/* /var/log/dpkg.log /var/log/alternatives.log \
+        /var/cache/ldconfig/aux-cache
+
+FROM system AS wheels
+COPY wheels/gpu/ /wheels/
+RUN set -eu; \
+    mkdir -p /opt/venv/bin /opt/venv/lib/python3.9/site-packages; \
+    ln -s /usr/bin/python3.9 /opt/venv/bin/python; \
+    ln -s python /opt/venv/bin/python3; \
+    ln -s python /opt/venv/bin/python3.9; \
+    printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.9\n' > /opt/venv/pyvenv.cfg; \
+    /opt/venv/bin/python /wheels/installer/pip-24.3.1-py3-none-any.whl/pip --isolated --no-cache-dir --disable-pip-version-check install --quiet --no-index --no-deps --no-compile --no-warn-script-location --root-user-action=ignore --require-hashes --find-links /wheels -r /wheels/requirements.txt; \
+    { /opt/venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib/python3.9/site-packages >/dev/null || true; }
+
+FROM system AS packages
+COPY --from=wheels /opt/venv /opt/venv
+ENV PATH="/opt/venv/bin:$PATH"
+
+FROM packages AS worker
+COPY trainer/ /app/trainer/
+WORKDIR /app
+LABEL dev.imgtool.role="worker" \
+      dev.imgtool.tensorflow="2.10.1" \
+      org.opencontainers.image.base.digest="sha256:1868f4fdb1f2f5d88fd13a833fd7522e2fa3d0ffb9f3772a63f6edbe1406639d" \
+      org.opencontainers.image.base.name="docker.io/nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04" \
+      org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
+      org.opencontainers.image.title="mnist-worker"
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
+LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

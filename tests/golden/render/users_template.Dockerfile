@@ -1,0 +1,38 @@
+# Made by imgtool for the role worker: change the spec or its template, not this file.
+
+FROM docker.io/library/python:3.11-slim-bookworm@sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2 AS base
+
+FROM base AS system
+# A tool for reading what the trainer logs.
+RUN printf '%s\n' worker > /etc/role
+
+FROM system AS wheels
+COPY wheels/cpu/ /wheels/
+RUN set -eu; \
+    mkdir -p /opt/venv/bin /opt/venv/lib/python3.11/site-packages; \
+    ln -s /usr/local/bin/python3.11 /opt/venv/bin/python; \
+    ln -s python /opt/venv/bin/python3; \
+    ln -s python /opt/venv/bin/python3.11; \
+    printf 'home = /usr/local/bin\ninclude-system-site-packages = false\nversion = 3.11\n' > /opt/venv/pyvenv.cfg; \
+    /opt/venv/bin/python /wheels/installer/pip-24.3.1-py3-none-any.whl/pip --isolated --no-cache-dir --disable-pip-version-check install --quiet --no-index --no-deps --no-compile --no-warn-script-location --root-user-action=ignore --require-hashes --find-links /wheels -r /wheels/requirements.txt; \
+    { /opt/venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages >/dev/null || true; }
+
+FROM system AS packages
+COPY --from=wheels /opt/venv /opt/venv
+ENV PATH="/opt/venv/bin:$PATH"
+
+FROM packages AS worker
+COPY trainer/ /app/trainer/
+WORKDIR /app
+COPY extra/ /opt/extra/
+ENV A="1"
+
+ENV ROLE="worker"
+LABEL dev.imgtool.role="worker" \
+      dev.imgtool.tensorflow="2.15.1" \
+      org.opencontainers.image.base.digest="sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2" \
+      org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
+      org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
+      org.opencontainers.image.title="mnist-worker"
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
+LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
