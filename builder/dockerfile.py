@@ -65,8 +65,9 @@ class Instruction:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What COPY or ADD takes, heredocs left out; not expanded."""
-        return tuple(word for word in self.words[:-1] if not HEREDOC.match(word))
+        """What COPY or ADD takes, heredocs left out; quotes gone, a word with a variable as it stands."""
+        words = (word for word in self.words[:-1] if not HEREDOC.match(word))
+        return tuple(word if "$" in word else expand(word, {}, self.escape) for word in words)
 
     @property
     def destination(self) -> str:

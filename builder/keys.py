@@ -117,14 +117,14 @@ class _Reader:
 
 
 def _path(word: str, one: Instruction) -> str:
-    """A source as it is written, quotes gone; raises InputError for what is known only while building."""
+    """A source; raises InputError for one that is known only while building."""
     if "$" in word:
         raise InputError(f"{word!r}: a source with a variable", hint="let the template put the path in")
     if one.name == "ADD" and ("://" in word or word.startswith("git@")):
         raise InputError(
             f"{word!r}: what lies behind an address has no content key", hint="put the file in the context"
         )
-    return word if one.json is not None else expand(word, {}, one.escape)
+    return word
 
 
 def _args(dockerfile: Dockerfile, stage: Stage) -> list[object]:
