@@ -14,7 +14,7 @@ from builder.engines import Login
 from builder.errors import ImgtoolError
 from builder.progress import Note, Progress
 from builder.registry.addresses import is_google
-from builder.registry.docker_config import IDENTITY_TOKEN, helper_for, read_config, run_helper, stored_login
+from builder.registry.docker_config import IDENTITY_TOKEN, helper_for, read_config, stored_login
 from builder.settings import Settings
 
 
@@ -65,6 +65,8 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
         tried = []
         helper = helper_for(config, host)
         if helper:
+            from builder.registry.credential_helper import run_helper
+
             login = run_helper(helper, host, settings.environ)
             if login:
                 return _fixed(login, f"docker-credential-{helper}", notes)

@@ -10,13 +10,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.registry.challenges import Scopes, scope_texts
+from builder.registry.challenges import Access, Scopes, scope_texts
 
 _LARGEST_FILE = 65536
 _SHORTEST_KEPT = 30.0  # seconds that a token must still last to be worth a file
@@ -64,11 +63,12 @@ class TokenStore:
         covering = [token for token in held if scopes <= token.scopes]
         if covering:
             return covering[-1]
-        token = self._read(scopes)
-        if token is not None and self._lasts(token):
-            with self._lock:
-                self._tokens.append(token)
-            return token
+        for wider in dict.fromkeys((scopes, scopes | {Access(access.path, "push") for access in scopes})):
+            token = self._read(wider)
+            if token is not None and self._lasts(token):
+                with self._lock:
+                    self._tokens.append(token)
+                return token
         return None
 
     def add(self, token: Token) -> None:
@@ -115,6 +115,8 @@ class TokenStore:
     def _write(self, token: Token) -> None:
         if self._folder is None:
             return
+        import tempfile
+
         with contextlib.suppress(OSError):  # a cache that cannot be written costs two requests, no more
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self._folder)  # mode 0600
