@@ -72,6 +72,19 @@ def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     return tuple(found)
 
 
+def wanted_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
+    """The sha256 values that `--hash` options allow, by normalised name."""
+    found: dict[str, frozenset[str]] = {}
+    for _, text in texts:
+        for _, line in _lines(text):
+            hashes = frozenset(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
+            match = re.match(r"[A-Za-z0-9._-]+", line)
+            if hashes and match and not line.startswith("-"):
+                name = re.sub(r"[-_.]+", "-", match[0]).lower()
+                found[name] = found.get(name, frozenset()) | hashes
+    return found
+
+
 def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
     found = set()
     for name, text in texts:

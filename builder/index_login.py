@@ -1,0 +1,93 @@
+"""Which user name and password go with an index's host, from where uv and pip take them.
+
+In this order: the index's own URL, UV_INDEX_<NAME>_USERNAME and _PASSWORD, netrc, and with
+UV_KEYRING_PROVIDER=subprocess the `keyring` program. They are sent to the index's own origin only.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+_KEYRING_SECONDS = 10
+
+
+def authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    """The Authorization header for `url`, or None when nobody gave credentials for its origin."""
+    target = urlsplit(url)
+    own = [parts for parts in map(urlsplit, (url, *index_urls)) if _origin(parts) == _origin(target)]
+    for parts in own:
+        if parts.password is not None:
+            return _basic(unquote(parts.username or ""), unquote(parts.password))
+    found = _named(target, environ) or _netrc(target.hostname or "", environ)
+    if found is None and environ.get("UV_KEYRING_PROVIDER") == "subprocess":
+        user = next((unquote(parts.username) for parts in own if parts.username), None)
+        found = _keyring(target, user, environ) if user else None
+    return _basic(*found) if found else None
+
+
+def without_login(url: str) -> str:
+    """`url` without user name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int | None]:
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return parts.scheme, (parts.hostname or "").lower(), port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _named(target: SplitResult, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Indexes named in UV_INDEX and UV_DEFAULT_INDEX as NAME=URL."""
+    for entry in f"{environ.get('UV_INDEX', '')} {environ.get('UV_DEFAULT_INDEX', '')}".split():
+        name, equals, url = entry.partition("=")
+        if not equals or "/" in name or _origin(urlsplit(url)) != _origin(target):
+            continue
+        prefix = f"UV_INDEX_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
+        password = environ.get(f"{prefix}_PASSWORD")
+        if password is not None:
+            return environ.get(f"{prefix}_USERNAME", ""), password
+    return None
+
+
+def _netrc(host: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    from netrc import NetrcParseError, netrc
+
+    home = environ.get("HOME")
+    path = environ.get("NETRC") or (str(Path(home) / ".netrc") if home else None)
+    if path is None:
+        return None
+    try:
+        found = netrc(path).hosts.get(host)  # not its `default`: that would go to every host
+    except (OSError, NetrcParseError, UnicodeDecodeError):
+        return None
+    return (found[0], found[2] or "") if found else None
+
+
+def _keyring(target: SplitResult, user: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    for service in (f"{target.scheme}://{target.netloc.rpartition('@')[2]}", target.hostname or ""):
+        try:
+            done = subprocess.run(
+                ["keyring", "get", service, user],
+                env=dict(environ),
+                capture_output=True,
+                text=True,
+                timeout=_KEYRING_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode == 0 and done.stdout.strip():
+            return user, done.stdout.strip("\n")
+    return None

@@ -1,0 +1,74 @@
+"""The simple repository API's pages, as JSON (PEP 691) and as HTML (PEP 503): files and their hashes. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A file on a page: `sha256` and `size` (bytes) are None when the page does not tell."""
+
+    file: str
+    url: str
+    sha256: str | None
+    size: int | None
+
+
+class PageError(ValueError):
+    """The page is neither."""
+
+
+def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, ...]:
+    """The files of a page that came from `url`; raises PageError when it is no such page."""
+    try:
+        if "json" in content_type:
+            return _json(data, url)
+        reader = _Anchors(url)
+        reader.feed(data.decode())
+    except (UnicodeDecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise PageError(f"not a page of the simple repository API: {error}") from error
+    return tuple(reader.found)
+
+
+def page_url(index: str, name: str) -> str:
+    """Where an index has the page of a project (PEP 503 normalised)."""
+    return f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
+
+
+def _json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
+    rows = json.loads(data)["files"]
+    return tuple(
+        IndexedFile(
+            str(row["filename"]), urljoin(base, row["url"]), row.get("hashes", {}).get("sha256"), row.get("size")
+        )
+        for row in rows
+    )
+
+
+class _Anchors(HTMLParser):
+    """Collects `<a href="…#sha256=…">`."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self._base = base
+        self.found: list[IndexedFile] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        href = values.get("href")
+        if href is None:
+            return
+        if tag == "base":
+            self._base = urljoin(self._base, href)
+        elif tag == "a":
+            url, fragment = urldefrag(urljoin(self._base, href))
+            digest = re.search(r"sha256=([0-9a-f]{64})", fragment)
+            file = unquote(urlsplit(url).path.rpartition("/")[2])
+            self.found.append(IndexedFile(file, url, digest[1] if digest else None, None))

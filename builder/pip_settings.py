@@ -1,0 +1,99 @@
+"""pip's index settings, told to uv in its own words where uv has none of its own.
+
+People configure a company's index for pip: in PIP_* variables or a pip.conf
+(https://pip.pypa.io/en/stable/topics/configuration/). uv reads neither, so what is found there becomes UV_*
+variables for the uv that imgtool runs. Credentials in those URLs stay in that environment.
+"""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Mapping
+from pathlib import Path
+
+_UV_INDEX_SETTINGS = (
+    "UV_CONFIG_FILE",
+    "UV_DEFAULT_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_NO_INDEX",
+)
+_KEYS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "trusted-host")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+
+
+def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
+    """The environment for uv: `environ`, with pip's index settings where it has no setting of uv's own.
+
+    Args:
+        environ: the machine's.
+        ca_file: a PEM file to trust, which wins over everything in `environ`.
+    """
+    result = dict(environ)
+    for name in ("VIRTUAL_ENV", "UV_PYTHON", "UV_NO_BINARY", "UV_NO_BUILD", "UV_PROJECT"):
+        result.pop(name, None)  # they are about the Python that runs here, not about the image's
+    pip = pip_settings(environ)
+    cert = str(ca_file) if ca_file else result.get("SSL_CERT_FILE") or pip.get("cert")
+    if cert:
+        result["SSL_CERT_FILE"] = cert
+    if any(environ.get(name) for name in _UV_INDEX_SETTINGS):
+        return result
+    if pip.get("no-index", "").lower() in _TRUE:
+        result["UV_NO_INDEX"] = "1"
+    if pip.get("index-url"):
+        result["UV_INDEX_URL"] = pip["index-url"]
+    if pip.get("extra-index-url"):
+        result["UV_EXTRA_INDEX_URL"] = " ".join(pip["extra-index-url"].split())
+        # pip takes the best version of all indexes; uv by default the first index that has the name.
+        result.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    if pip.get("find-links"):
+        result["UV_FIND_LINKS"] = ",".join(pip["find-links"].split())
+    if pip.get("trusted-host"):
+        result["UV_INSECURE_HOST"] = " ".join(pip["trusted-host"].split())
+    return result
+
+
+def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The keys that matter here as pip sees them: its files in their order, then its variables."""
+    found: dict[str, str] = {}
+    for path in _files(environ):
+        found.update(_read(path))
+    for key in _KEYS:
+        value = environ.get(f"PIP_{key.upper().replace('-', '_')}")
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _files(environ: Mapping[str, str]) -> list[Path]:
+    """Global, user, site, then PIP_CONFIG_FILE; later ones win. PIP_CONFIG_FILE=/dev/null means none at all."""
+    chosen = environ.get("PIP_CONFIG_FILE")
+    if chosen == "/dev/null":
+        return []
+    paths = [Path(part) / "pip/pip.conf" for part in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":") if part]
+    paths.append(Path("/etc/pip.conf"))
+    home = environ.get("HOME")
+    if home:
+        config = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+        paths += [Path(home) / ".pip/pip.conf", Path(config) / "pip/pip.conf"]
+    if environ.get("VIRTUAL_ENV"):
+        paths.append(Path(environ["VIRTUAL_ENV"]) / "pip.conf")
+    if chosen:
+        paths.append(Path(chosen))
+    return paths
+
+
+def _read(path: Path) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        if not parser.read(path, encoding="utf-8"):
+            return {}
+    except (configparser.Error, UnicodeDecodeError, OSError):
+        return {}  # pip itself says what is wrong with it
+    found: dict[str, str] = {}
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            found.update({key.replace("_", "-"): value for key, value in parser.items(section)})
+    return {key: found[key] for key in _KEYS if key in found}

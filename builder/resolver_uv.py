@@ -1,0 +1,198 @@
+"""The one door to uv: resolving requirements for an image's Python, and which indexes this machine uses.
+
+uv is run as a program, always with `--only-binary :all:`: what goes into an image is a wheel, so nobody's
+setup.py runs here. It speaks to the indexes with its own settings, netrc and keyring included; no URL and
+no credential of theirs goes into what is returned for a lock.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from builder.errors import CredentialsError, ImgtoolError, InputError, TemporaryError
+from builder.wheel_tags import best_wheel, uv_platform
+
+_SECONDS = 600
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
+_NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
+_REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
+_UNREACHABLE = re.compile(
+    r"error sending request|Failed to fetch|Request failed|Connection|timed out|dns error|status server error|\b429\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One wheel of a resolution, and where this machine finds it.
+
+    `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int | None
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a resolution is for: `python` such as 3.11, `platform` such as linux/amd64, `glibc` such as 2.36."""
+
+    python: str
+    platform: str
+    glibc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """Where uv looks: simple indexes, the first of them the default one last, and find-links; with credentials."""
+
+    urls: tuple[str, ...]
+    find_links: tuple[str, ...]
+
+
+def indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
+    """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default."""
+    text = _run(("--emit-index-url", "--emit-find-links"), "", environ=environ, folder=folder)
+    found: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
+    for line in text.splitlines():
+        option, _, value = line.partition(" ")
+        if option in found:
+            found[option].append(value.strip())
+    return Indexes((*found["--extra-index-url"], *found["--index-url"]), tuple(found["--find-links"]))
+
+
+def compile_requirements(
+    requirements: str,
+    target: Target,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    constraints: tuple[str, ...] = (),
+    find_links: tuple[Path, ...] = (),
+    hashes: Mapping[str, frozenset[str]] | None = None,
+) -> tuple[Found, ...]:
+    """Resolves `requirements` to one wheel per package, sorted by name.
+
+    Args:
+        requirements: the text of a requirements file; a `-r` in it names an absolute path.
+        target: the image's Python, platform and C library.
+        environ: the machine's environment for uv.
+        folder: where uv runs, which decides whose uv.toml counts.
+        constraints: lines of a constraints file.
+        find_links: folders with wheels that no index has.
+        hashes: per package the sha256 values that may be chosen, where the user's file names some.
+
+    Raises:
+        InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
+        CredentialsError: an index refuses.
+        TemporaryError: an index does not answer.
+    """
+    options = [
+        "--format=pylock.toml",
+        f"--python-version={target.python}",
+        f"--python-platform={uv_platform(target.platform, target.glibc)}",
+        "--only-binary=:all:",
+        *(f"--find-links={path}" for path in find_links),
+    ]
+    text = _run(
+        tuple(options),
+        requirements,
+        environ=environ,
+        folder=folder,
+        constraints="".join(f"{line}\n" for line in constraints),
+    )
+    packages = tomllib.loads(text).get("packages", [])
+    found = (_choose(package, target, hashes or {}) for package in packages)
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]]) -> Found:
+    name, version = str(package["name"]), str(package.get("version", ""))
+    candidates = _candidates(package)
+    wanted = hashes.get(name)
+    if wanted:
+        candidates = {file: row for file, row in candidates.items() if row[0] in wanted}
+    file = best_wheel(candidates, target.python, target.platform, target.glibc)
+    if file is None:
+        why = " with one of the hashes in the requirements" if wanted else ""
+        raise InputError(
+            f"{name} {version} has no wheel{why} for Python {target.python}, {target.platform}, glibc {target.glibc}",
+            hint="another version of it; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
+        )
+    sha256, size, url = candidates[file]
+    return Found(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
+
+
+def _candidates(package: Mapping[str, object]) -> dict[str, tuple[str, int | None, str]]:
+    rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
+    found = {}
+    for row in rows if isinstance(rows, list) else []:
+        url = str(row.get("url") or Path(str(row.get("path"))).absolute().as_uri())
+        file = str(row.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]))
+        sha256 = row.get("hashes", {}).get("sha256")
+        if sha256:
+            found[file] = (str(sha256), row.get("size"), url)
+    return found
+
+
+def _run(
+    options: tuple[str, ...],
+    requirements: str,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    constraints: str = "",
+) -> str:
+    from uv import find_uv_bin
+
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        work = Path(temporary)
+        for name, text in (("spec", requirements), ("constraints", constraints)):
+            (work / f"{name}.txt").write_text(text, encoding="utf-8")
+        command = [
+            find_uv_bin(),
+            *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
+            *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
+            f"--constraints={work}/constraints.txt",
+            *options,
+        ]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
+        if done.returncode:
+            raise _failure(done.stderr, f"{work}/")
+        return done.stdout
+
+
+def _failure(stderr: str, temporary: str) -> ImgtoolError:
+    text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
+    lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
+    no_wheel = sorted(set(_NO_WHEEL.findall(text)))
+    if no_wheel:
+        names = ", ".join(no_wheel)
+        return InputError(
+            f"no wheel of {names} fits, and source archives are not built",
+            hint="a version that has one; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
+            details=lines,
+        )
+    if _REFUSED.search(text) and "No solution" not in text:
+        hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
+        return CredentialsError("the package index refuses access", hint=hint, details=lines)
+    if _UNREACHABLE.search(text) and "No solution" not in text:
+        return TemporaryError("the package index does not answer", hint="try again later", details=lines)
+    hint = "loosen one of the requirements that uv names, or take another TensorFlow"
+    return InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)
