@@ -36,7 +36,7 @@ _TOKEN_VALUE = re.compile(r"[A-Za-z0-9_\-.=/+]{12,}\Z")  # a model's "[PAD]" or 
 _POINTER = re.compile(
     r"(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z", re.IGNORECASE
 )
-_ASSIGNMENT = re.compile(r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?([^\s"',}\]]+)""")
+_ASSIGNMENT = re.compile(r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?(?=([^\s"',}\]]+))""")
 _OPTION = re.compile(r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
 
 
