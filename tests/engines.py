@@ -157,18 +157,23 @@ def private_engine_missing() -> str | None:
     """Why no second dockerd can be started here, or None."""
     if os.geteuid() != 0:
         return "a private dockerd needs root"
-    return None if shutil.which("dockerd") else "no dockerd program"
+    return next((f"no {name} program" for name in ("dockerd", "ip") if not shutil.which(name)), None)
 
 
 @contextmanager
 def private_engine() -> Iterator[PrivateEngine]:
-    """Starts a dockerd without network in a folder of its own, and ends it with all that it started."""
+    """Starts a dockerd in a folder of its own, and ends it with all that it started.
+
+    It has a bridge of its own: with `--bridge=none` a dockerd takes away docker0, which the machine's engine needs.
+    """
     if reason := private_engine_missing():
         pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="imgtool-engine-"))
-    command = ["dockerd", "-H", f"unix://{folder}/d.sock", "--data-root", f"{folder}/root"]
-    command += ["--exec-root", f"{folder}/exec", "-p", f"{folder}/d.pid", "--bridge=none", "--iptables=false"]
+    # In a network of its own: a dockerd with --bridge=none removes docker0, which the first one needs.
+    command = ["unshare", "--net", "dockerd", "-H", f"unix://{folder}/d.sock", "--data-root", f"{folder}/root"]
+    command += ["--exec-root", f"{folder}/exec", "-p", f"{folder}/d.pid", "--bridge", bridge, "--iptables=false"]
     command += ["--storage-driver=vfs"]
+    _add_bridge(bridge)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -177,6 +182,19 @@ def private_engine() -> Iterator[PrivateEngine]:
         yield PrivateEngine(process, folder)
     finally:
         _end(process, folder)
+        subprocess.run(["ip", "link", "delete", bridge], check=False, capture_output=True)
+
+
+def _add_bridge(name: str) -> None:
+    commands = (
+        ["ip", "link", "add", name, "type", "bridge"],
+        ["ip", "address", "add", "198.18.77.1/24", "dev", name],  # RFC 2544: for tests
+        ["ip", "link", "set", name, "up"],
+    )
+    for command in commands:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no bridge for a private dockerd: {' '.join(command)}: {done.stderr.strip()}")
 
 
 def _answers(path: Path) -> bool:
