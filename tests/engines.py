@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import http.server
@@ -157,23 +158,21 @@ def private_engine_missing() -> str | None:
     """Why no second dockerd can be started here, or None."""
     if os.geteuid() != 0:
         return "a private dockerd needs root"
-    return next((f"no {name} program" for name in ("dockerd", "ip") if not shutil.which(name)), None)
+    return next((f"no {name} program" for name in ("dockerd", "unshare", "ip") if not shutil.which(name)), None)
 
 
 @contextmanager
 def private_engine() -> Iterator[PrivateEngine]:
-    """Starts a dockerd in a folder of its own, and ends it with all that it started.
+    """Starts a dockerd in a folder and a network namespace of its own, and ends it with all that it started.
 
-    It has a bridge of its own: with `--bridge=none` a dockerd takes away docker0, which the machine's engine needs.
+    In the machine's own network it would take away docker0, which the machine's engine needs (`--bridge=none` does).
     """
     if reason := private_engine_missing():
         pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="imgtool-engine-"))
-    # In a network of its own: a dockerd with --bridge=none removes docker0, which the first one needs.
-    command = ["unshare", "--net", "dockerd", "-H", f"unix://{folder}/d.sock", "--data-root", f"{folder}/root"]
-    command += ["--exec-root", f"{folder}/exec", "-p", f"{folder}/d.pid", "--bridge", bridge, "--iptables=false"]
-    command += ["--storage-driver=vfs"]
-    _add_bridge(bridge)
+    dockerd = f"dockerd -H unix://{folder}/d.sock --data-root {folder}/root --exec-root {folder}/exec -p {folder}/d.pid"
+    dockerd += " --bridge=none --iptables=false --storage-driver=vfs"
+    command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -182,19 +181,23 @@ def private_engine() -> Iterator[PrivateEngine]:
         yield PrivateEngine(process, folder)
     finally:
         _end(process, folder)
-        subprocess.run(["ip", "link", "delete", bridge], check=False, capture_output=True)
 
 
-def _add_bridge(name: str) -> None:
-    commands = (
-        ["ip", "link", "add", name, "type", "bridge"],
-        ["ip", "address", "add", "198.18.77.1/24", "dev", name],  # RFC 2544: for tests
-        ["ip", "link", "set", name, "up"],
-    )
-    for command in commands:
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"no bridge for a private dockerd: {' '.join(command)}: {done.stderr.strip()}")
+def in_network_of(pid: int, call: Callable[[], T]) -> T:
+    """What `call` returns when it runs in the network namespace of a process; sockets that it makes stay there."""
+    new_network = 0x40000000  # CLONE_NEWNET of <sched.h>
+    results: list[T] = []
+
+    def run() -> None:
+        with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), new_network):
+                raise OSError(ctypes.get_errno(), "setns")
+        results.append(call())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return results[0]
 
 
 def _answers(path: Path) -> bool:
@@ -276,7 +279,11 @@ def refusing_server(
 
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH"):
         setattr(Handler, f"do_{method}", Handler._answer)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def listen() -> http.server.ThreadingHTTPServer:
+        return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    server = in_network_of(beside, listen) if beside else listen()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

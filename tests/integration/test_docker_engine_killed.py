@@ -80,7 +80,10 @@ def test_stopped_while_building_is_not_the_steps_fault(private: PrivateEngine, t
 
 def test_killed_while_pushing(private: PrivateEngine, tmp_path: Path) -> None:
     """The registry answers 503, which is tried again; the engine dies in between."""
-    with closing(connected(private, tmp_path)) as engine, refusing_server(503, "<html>") as (address, seen):
+    with (
+        closing(connected(private, tmp_path)) as engine,
+        refusing_server(503, "<html>", beside=private.process.pid) as (address, seen),
+    ):
         base = busybox_base(engine)
         tag = parse_repository(f"{address}/team/image").tag("x")
         engine.tag(base, tag)
