@@ -26,12 +26,13 @@ Sink = Callable[[bytes], object]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry with its content: a wheel's member, or bytes of our own."""
+    """An entry with its content: a wheel's member, bytes of our own, or (in `tar` only) what `blocks` opens."""
 
     entry: Entry
     data: bytes = b""
     wheel: WheelFile | None = None
     member: Member | None = None
+    blocks: Callable[[], Iterator[bytes]] | None = None
 
 
 def splice(items: Iterable[Item], mtime: int, sink: Sink | None = None) -> Iterator[bytes]:
@@ -74,7 +75,9 @@ def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
         descriptors: dict[WheelFile, int] = {}
         for item in items:
             yield header(item.entry, mtime)
-            if item.wheel is None or item.member is None:
+            if item.blocks is not None:
+                yield from item.blocks()
+            elif item.wheel is None or item.member is None:
                 yield item.data
             else:
                 if item.wheel not in descriptors:

@@ -1,0 +1,77 @@
+"""A layer of files from the build context, compressed by zlib, which every machine has, at one fixed level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from builder.direct import blobs, splice
+from builder.direct.codecs import zlib_codec
+from builder.direct.layer_cache import LayerCache, LayerRecord, layer_key
+from builder.direct.layers import LayerSource
+from builder.direct.splice import Item, Sink
+
+_KEPT_MOST = 4 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
+
+
+def context_layer(
+    items: tuple[Item, ...], hashes: tuple[str, ...], history: str, *, cache: LayerCache, mtime: int
+) -> LayerSource:
+    """The layer of `items`, in their order.
+
+    Args:
+        items: entries whose contents come from the context.
+        hashes: the content hash of each, empty for folders and links; with the entries they are the cache's key.
+        history: the instruction.
+        cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
+        mtime: of every entry.
+
+    Raises:
+        InputError: a file changed since the context was scanned.
+        LocalFileError: the cache cannot be written.
+    """
+    codec = zlib_codec()
+    key = layer_key(
+        {
+            "kind": "context",
+            "version": splice.VERSION,
+            "codec": codec.name,
+            "mtime": mtime,
+            "entries": [[repr(item.entry), digest] for item, digest in zip(items, hashes, strict=True)],
+        }
+    )
+
+    def blocks(sink: Sink | None = None) -> Iterator[bytes]:
+        plain = splice.tar(items, mtime)
+        return codec.compress(blobs.noted(plain, sink) if sink else plain)
+
+    records = cache.find(key)
+    record, data = (records[0], None) if records else _measured(history, codec.media_type, blocks)
+    if not records:
+        cache.keep(key, (record,))
+    again = partial(blobs.verified, blob=record.blob, forget=partial(cache.forget, key))
+    return LayerSource(
+        descriptor=record.blob,
+        diff_id=record.diff_id,
+        history=history,
+        open=(lambda: iter((data,))) if data is not None else lambda: again(blocks()),
+    )
+
+
+def _measured(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
+    """The layer's record, and its bytes when they are few."""
+    held: list[bytes] = []
+    size = 0
+
+    def held_blocks(sink: Sink) -> Iterator[bytes]:
+        nonlocal size
+        for block in blocks(sink):
+            size += len(block)
+            if size <= _KEPT_MOST:
+                held.append(block)
+            else:
+                held.clear()
+            yield block
+
+    record = blobs.measured(name, media_type, held_blocks)
+    return record, b"".join(held) if size <= _KEPT_MOST else None
