@@ -248,9 +248,14 @@ def _json_words(rest: str) -> tuple[str, ...] | None:
     if not rest.startswith("["):
         return None
     try:
-        words = json.loads(rest)
+        words, end = json.JSONDecoder().raw_decode(rest)
     except ValueError:
         return None
+    if rest[end:].strip():
+        raise DockerfileError(
+            f"{rest[:60]}: a JSON form with text after it: Docker 20.10 drops the text, BuildKit takes it for shell",
+            hint="begin a shell test with `test` instead of `[`",
+        )
     if not all(isinstance(word, str) for word in words):
         raise DockerfileError(f"{rest[:60]}: a JSON form holds only strings")
     return tuple(words)

@@ -133,6 +133,7 @@ def test_a_directive_after_anything_else_is_a_comment() -> None:
         ("FROM a\nCOPY a\n", "Dockerfile:2: COPY needs a source and a destination"),
         ("FROM a\nRUN\n", "Dockerfile:2: RUN needs an argument"),
         ('FROM a\nCMD ["a", 1]\n', "holds only strings"),
+        ('FROM a\nRUN [ "$X" ] || true\n', "a JSON form with text after it"),
         ("FROM a\nSHELL bash\n", "Dockerfile:2: SHELL needs a JSON array"),
         ("FROM a\nRUN <<EOF\nx\n", "Dockerfile:2: the heredoc <<EOF has no line 'EOF'"),
         ("FROM a\nHEALTHCHECK foo\n", "Dockerfile:2: HEALTHCHECK: expected NONE or CMD"),
