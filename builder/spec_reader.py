@@ -21,6 +21,8 @@ from builder.spec_kinds import converted, described, field_kinds, key_paths, lis
 from builder.spec_rules import MAX_ENV, check_env_name, check_text, nearest, shown
 from builder.yamltree import Items, Node, Position, Scalar, Table
 
+_LONGEST_KEY = 60
+_HIDDEN_KEY = "(a secret)"
 _WRONG: Any = object()  # in place of a value that could not be read; its error is recorded
 _NO_LIMITS: Mapping[str, Any] = MappingProxyType({})
 _HINT = (
@@ -139,10 +141,8 @@ class Reader:
         if elsewhere and folded not in names and other not in names:
             close = " or ".join(elsewhere)
         hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
-        if secret_in(key.text):
-            self.fail(path, "unknown key, which is not shown because it looks like a secret", at=key.at)
-        else:
-            self.fail(_join(path, key.text[:60]), f"unknown key {shown(key.text)}", hint=hint, at=key.at)
+        name = _HIDDEN_KEY if secret_in(key.text) else shown(key.text)
+        self.fail(_join(path, key.text), f"unknown key {name}", hint=hint, at=key.at)
 
     def _tuple(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         if not isinstance(node, Items):
@@ -170,7 +170,7 @@ class Reader:
             return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
         values = {}
         for key, value in node.entries:
-            child = _join(path, key.text[:60])
+            child = _join(path, key.text)
             self._place(child, key, value)
             name = self._key(key_kind, key, path, is_env=is_env)
             if name is _WRONG:
@@ -193,12 +193,7 @@ class Reader:
             if is_env:
                 check_env_name(key.text)
         except InputError as error:
-            return self.fail(
-                _join(path, key.text[:60]) if key.text.isprintable() else path,
-                error.message,
-                hint=error.hint,
-                at=key.at,
-            )
+            return self.fail(_join(path, key.text), error.message, hint=error.hint, at=key.at)
         return key.text
 
     def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
@@ -240,4 +235,6 @@ def _found(node: Node) -> str:
 
 
 def _join(path: str, name: str) -> str:
+    """The path of the key `name`, fit for a message: one line, not too long, no secret."""
+    name = _HIDDEN_KEY if secret_in(name) else "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_KEY])
     return f"{path}.{name}" if path else name

@@ -42,6 +42,9 @@ _KNOWN: tuple[tuple[str, str, str, str | None, bool], ...] = (
     ("block mapping", "expected", "expected a key in the column of the keys above", _INDENT, False),
     ("block collection", "expected", "expected '- ' in the column of the items above", _INDENT, False),
     ("block scalar", "", "after '|' or '>' nothing but a comment may follow", _QUOTE, False),
+    ("", "node content", "a value is missing, or begins with a bracket or comma", _QUOTE, False),
+    ("", "unexpected ':'", "a ':' that YAML does not expect", _QUOTE, False),
+    ("", "mapping keys are not allowed", "a value cannot begin with '? '", _QUOTE, False),
     ("", "document start", "a second document begins here", "one file holds one document", False),
 )
 

@@ -107,6 +107,8 @@ BAD: tuple[Bad, ...] = (
     _case("password: hunter2\n", "4:1", "password", "unknown key 'password'"),
     _case("true: x\n", "4:1", "true", "unknown key 'true'"),
     _case("1: x\n", "4:1", "1", "unknown key '1'"),
+    _case('"py\u202ethon": x\n', "4:1", "py?thon", "unknown key 'py\\u202ethon'", "did you mean python?"),
+    _case("ghp_hunter2hunter2hunter2: x\n", "4:1", "(a secret)", "unknown key (a secret)"),
     _case("job: {trgt: vertex}\n", "4:7", "job.trgt", "unknown key 'trgt'", "did you mean target?"),
     _roles("", "1:1", "roles", "missing: expected a mapping with master, worker, ps or evaluator"),
     _roles("roles:\n", "3:1", "roles", "expected a mapping with master, worker, ps or evaluator, found nothing"),
@@ -215,7 +217,7 @@ BAD: tuple[Bad, ...] = (
     _case("env: {A: }\n", "4:7", "env.A", "expected a value, found nothing", 'write "" for an empty text'),
     _case("env: {1A: x}\n", "4:7", "env.1A", _NOT_ENV),
     _case("env: {A-B: x}\n", "4:7", "env.A-B", _NOT_ENV),
-    _case('env: {"A\\nRUN x": y}\n', "4:7", "env", _NEWLINE),
+    _case('env: {"A\\nRUN x": y}\n', "4:7", "env.A?RUN x", _NEWLINE),
     _case("env: {TF_CONFIG: x}\n", "4:7", "env.TF_CONFIG", "cannot be set: the service sets it", "leave it away"),
     _roles(
         "roles: {master: {env: {PATH: x}}}\n", "3:24", "roles.master.env.PATH", "the image puts /opt/venv/bin first"

@@ -100,6 +100,8 @@ REFUSED = (
     (b"a: b: c\n", "f.yaml:1:5: a second ': ' in one value, or a wrong indent"),
     (b"a:\n  b: c\n d: e\n", "f.yaml:3:2: expected a key in the column of the keys above"),
     (b"a: - b\n", "f.yaml:1:4: a list begins on its key's line"),
+    (b"a: ]\n", "f.yaml:1:4: a value is missing, or begins with a bracket or comma"),
+    (b"a: ? b\n", "f.yaml:1:4: a value cannot begin with '? '"),
     (b"a: @b\n", "f.yaml:1:4: a value cannot begin with '@'"),
     (b"a: `b`\n", "f.yaml:1:4: a value cannot begin with '`'"),
     (b"a: *.txt\n", "f.yaml:1:4: a value that begins with '*' is an alias"),
