@@ -258,9 +258,12 @@ def free_port() -> int:
 
 @contextmanager
 def refusing_server(
-    status: int, body: str, headers: Mapping[str, str] | None = None
+    status: int, body: str, headers: Mapping[str, str] | None = None, *, beside: int | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """A registry that answers every request with the same status; yields HOST:PORT and the requests' lines."""
+    """A registry that answers every request with the same status; yields HOST:PORT and the requests' lines.
+
+    It listens in the network of the process `beside`, when that is given.
+    """
     seen: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
