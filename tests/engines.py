@@ -26,13 +26,14 @@ import pytest
 
 from builder.engines import StageBuild
 from builder.engines.docker import connect
-from builder.engines.docker_engine import DockerEngine
+from builder.engines.docker_engine import STAGES, DockerEngine
 from builder.progress import Event
 from builder.settings import Settings, from_environment
 
 BUSYBOX = Path("/bin/busybox")
 PLATFORM = "linux/amd64"
 T = TypeVar("T")
+_made_up_keys: list[str] = []
 
 
 class Events(list[Event]):
@@ -75,8 +76,11 @@ def stage(
     """A stage of the text of a Dockerfile whose every line is an instruction; it begins at line 10 of the file."""
     parent = text.split()[1]
     data = tar_of(files or {})
+    if key is None:
+        key = hashlib.sha256(f"{text}{time.time_ns()}".encode()).hexdigest()
+        _made_up_keys.append(key)
     return StageBuild(
-        key=key or hashlib.sha256(f"{text}{time.time_ns()}".encode()).hexdigest(),
+        key=key,
         subject=subject,
         parent=parent,
         parent_is_key=False,
@@ -113,10 +117,14 @@ def busybox_base(engine: DockerEngine) -> str:
 
 @contextmanager
 def shared_engine(folder: Path) -> Iterator[DockerEngine]:
-    """The engine that this machine runs; its tests remove what they name."""
+    """The engine that this machine runs; images built from `stage` without a key of their own are removed."""
     host = os.environ.get("DOCKER_HOST")
     with closing(connect(settings(folder, **({"DOCKER_HOST": host} if host else {})), timeout=20)) as engine:
-        yield engine
+        try:
+            yield engine
+        finally:
+            while _made_up_keys:
+                engine.remove_tag(f"{STAGES}:{_made_up_keys.pop()}")
 
 
 def containers_running(engine: DockerEngine, command: str) -> list[str]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -357,3 +361,45 @@ def test_loads_an_image(engine: DockerEngine, base: str) -> None:
 def test_refuses_to_load_what_is_no_image(engine: DockerEngine) -> None:
     with pytest.raises(EngineUnavailableError, match="loading an image"):
         engine.load(io.BytesIO(b"not a tar"))
+
+
+PROGRAM = """
+import os, sys
+from contextlib import closing
+from pathlib import Path
+from builder.cli.progress import open_progress
+from builder.engines.docker import connect
+from builder.parallel import run_all
+from builder.signals import Cancelled, handling
+from tests.engines import settings, stage
+
+base, marker, host = sys.argv[1:]
+try:
+    with (
+        handling(),
+        open_progress("plain", sys.stderr, os.environ) as progress,
+        closing(connect(settings(Path("/nonexistent"), **({"DOCKER_HOST": host} if host else {})))) as engine,
+    ):
+        builds = {name: stage(f"FROM {base}\\nRUN {marker}{name}\\n", subject=name) for name in ("1", "2")}
+        run_all({name: lambda build=build: engine.build(build, progress) for name, build in builds.items()})
+except Cancelled as stopped:
+    sys.exit(stopped.exit_code)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+def test_a_signal_stops_what_the_engine_does(
+    engine: DockerEngine, base: str, number: signal.Signals, code: int
+) -> None:
+    marker = f"sleep 4{time.time_ns() % 10_000_000}"
+    command = [sys.executable, "-c", PROGRAM, base, marker, os.environ.get("DOCKER_HOST", "")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert wait_for(lambda: len(containers_running(engine, marker)) == 2, 30)
+        began = time.monotonic()
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=20)
+        assert process.returncode == code
+        assert wait_for(lambda: not containers_running(engine, marker), 5)
+        assert time.monotonic() - began < 5
+    assert "Traceback" not in shown
+    assert "[1] 2/2 RUN sleep 4" in shown
