@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 
 from builder.errors import FieldError
@@ -53,8 +54,11 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         target=Target.COMPOSE,
         documents=(document,),
         notes=(),
-        command=("docker", "compose", "--file", options.file, "up", "--exit-code-from", "master"),
-        header=(),
+        command=("docker", "compose", "--file", options.file, "up", "--detach"),
+        header=(
+            "The master's exit code, and the end of the others with it:",
+            f"  docker compose --file {shlex.quote(options.file)} wait --down-project master",
+        ),
     )
 
 

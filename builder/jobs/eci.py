@@ -46,10 +46,17 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.ECI,
         documents=(*cache, *services(spec, images), *pods(spec, images, change)),
-        notes=(*notes, *stay_note(spec, images)),
+        notes=(*notes, *_cache_note(spec, images, eci), *stay_note(spec, images)),
         command=("kubectl", "create", "-f", options.file),
         header=(),
     )
+
+
+def _cache_note(spec: ImageSpec, images: Images, eci: Eci) -> list[str]:
+    if eci.image_cache != "create":
+        return []
+    name = job_name(spec, images)
+    return [f"note: Pods start from the image cache once kubectl get imagecache {name} says Ready; till then they pull"]
 
 
 def _image_cache(spec: ImageSpec, images: Images, eci: Eci) -> Document:

@@ -54,8 +54,8 @@ def metadata(spec: ImageSpec, name: str, of: Mapping[str, str]) -> Document:
 
 
 def literal(text: str) -> str:
-    """Text that Kubernetes leaves alone: it would expand `$(NAME)` in arguments and variables."""
-    return text.replace("$(", "$$(")
+    """Text that comes through as it is: Kubernetes expands `$(NAME)` and makes `$` of `$$`."""
+    return text.replace("$", "$$")
 
 
 def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:

@@ -115,7 +115,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     container = {
         "imageUri": image_of(images, role),
         "command": list(of_role.command or ()),
-        "args": args_with_job_dir(spec, role, spec.job.job_dir),
+        "args": args_with_job_dir(spec, role, spec.job.job_dir or (volume.mount if volume else None)),
         "env": [{"name": name, "value": value} for name, value in spec.job.env.items()],
     }
     return without_none(

@@ -1,0 +1,96 @@
+"""Specs x targets: the text is the golden file's, the strict schema passes, every reader agrees."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from builder.jobs import Format, JobFile, job_data
+from builder.jobs.lint import lint
+from builder.jobs.model import Severity
+from builder.jobs.text import dump
+from builder.spec import Target
+from tests.jobs import schemas
+from tests.jobs.specs import Case, images, pairs
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
+PAIRS = [pytest.param(case, target, id=name) for name, case, target in pairs()]
+
+
+def made(case: Case, target: Target) -> JobFile:
+    return job_data(case.spec, images(case.spec), target, case.job_options())
+
+
+def strings(data: Any) -> list[str]:
+    if isinstance(data, dict):
+        return [text for value in data.values() for text in strings(value)]
+    if isinstance(data, list | tuple):
+        return [text for value in data for text in strings(value)]
+    return [data] if isinstance(data, str) else []
+
+
+def test_there_are_enough() -> None:
+    assert len(PAIRS) >= 60
+    assert {param.values[1] for param in PAIRS} == set(Target)
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_text_is_the_golden_file(case: Case, target: Target) -> None:
+    text = dump(made(case, target))
+    assert text == (GOLDEN / f"{case.name}.{target}.yaml").read_text(), "python -m tests.jobs.regenerate"
+
+
+def test_no_golden_file_without_a_case() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.yaml")} == {name for name, _, _ in pairs()}
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_strict_schema_passes(case: Case, target: Target) -> None:
+    schemas.need()
+    job = made(case, target)
+    for document in job.documents:
+        kind = document.get("kind", target.value)
+        assert schemas.complaints(kind, document) == []
+    if target is Target.VERTEX:
+        assert schemas.complaints("vertex-api", job.api) == []
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_every_image_is_a_digest(case: Case, target: Target) -> None:
+    found = [text for text in strings(made(case, target).documents) if "docker.pkg.dev" in text]
+    assert all(re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", text) for text in found)
+    assert found or case.spec.job.runtime_version or target is Target.TF_CONFIG
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_every_reader_reads_the_same(case: Case, target: Target) -> None:
+    job = made(case, target)
+    text = dump(job)
+    assert list(yaml.safe_load_all(text)) == list(job.documents)
+    for version in ((1, 1), (1, 2)):
+        reader = YAML(typ="safe", pure=True)
+        reader.version = version
+        assert list(reader.load_all(io.StringIO(text))) == list(job.documents)
+    whole = json.loads(dump(job, Format.JSON))
+    if job.api is None:
+        assert (whole["items"] if len(job.documents) > 1 else [whole]) == list(job.documents)
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_lint_finds_nothing_in_our_own(case: Case, target: Target) -> None:
+    job = made(case, target)
+    for form in (Format.YAML, Format.JSON):
+        found = lint(dump(job, form), "config.yaml", region=case.spec.job.region)
+        assert [str(message) for message in found if message.severity is Severity.ERROR] == []
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_same_input_same_bytes(case: Case, target: Target) -> None:
+    assert dump(made(case, target)) == dump(made(case, target))
