@@ -17,7 +17,7 @@ from typing import IO
 
 from builder import gittree, gomatch
 from builder.context_scan import Walk
-from builder.context_tar import write_tar
+from builder.context_tar import MTIME, write_tar
 from builder.dockerignore import DockerIgnore, parse_dockerignore
 from builder.entries import Entry, Kind, unreadable
 from builder.errors import InputError
@@ -135,7 +135,7 @@ class Context:
         """The git object id of `folder` as a tree; raises InputError when it is not there."""
         return gittree.tree_id(self.select((folder,)).entries, posixpath.normpath(folder.strip("/")))
 
-    def write_tar(self, stream: IO[bytes], mtime: int = 0) -> None:
+    def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
         """Writes the entries as a deterministic tar; raises InputError when a file changed since it was seen."""
         write_tar(self.entries, stream, mtime)
 

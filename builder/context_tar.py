@@ -9,10 +9,11 @@ from typing import IO
 from builder.entries import Entry, Kind, blocks
 
 _TYPES = {Kind.FILE: tarfile.REGTYPE, Kind.DIRECTORY: tarfile.DIRTYPE, Kind.SYMLINK: tarfile.SYMTYPE}
+MTIME = 315_619_200  # 1980-01-02T00:00:00Z: a zip file, which trainers make too, cannot hold anything earlier
 _END = bytes(2 * tarfile.BLOCKSIZE)
 
 
-def write_tar(entries: Iterable[Entry], stream: IO[bytes], mtime: int = 0) -> None:
+def write_tar(entries: Iterable[Entry], stream: IO[bytes], mtime: int = MTIME) -> None:
     """Writes a POSIX tar, PAX headers only where a name needs one, owner 0:0.
 
     Args:

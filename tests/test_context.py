@@ -13,6 +13,7 @@ import pytest
 
 from builder import context_scan
 from builder.context import Context, scan
+from builder.context_tar import MTIME
 from builder.dockerignore import DockerIgnore
 from builder.errors import InputError, VerificationError
 
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def tar_of(context: Context, mtime: int = 0) -> bytes:
+def tar_of(context: Context, mtime: int = MTIME) -> bytes:
     stream = io.BytesIO()
     context.write_tar(stream, mtime)
     return stream.getvalue()
@@ -75,7 +76,7 @@ def test_the_tar_is_the_same_for_any_time_owner_and_mode(folder: Path, tmp_path:
     assert tar_of(scan(copy)) == first
     with tarfile.open(fileobj=io.BytesIO(first)) as archive:
         members = archive.getmembers()
-        assert {(m.uid, m.gid, m.uname, m.mtime) for m in members} == {(0, 0, "", 0)}
+        assert {(m.uid, m.gid, m.uname, m.mtime) for m in members} == {(0, 0, "", MTIME)}
         assert [m.name for m in members] == list(scan(folder).paths())
         link = archive.getmember("trainer/link")
         assert (link.issym(), link.linkname) == (True, "data/a.csv")
