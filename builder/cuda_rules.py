@@ -26,7 +26,7 @@ def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) 
                 field, f"nvidia/cuda:{image.tag} has no cuDNN, which TensorFlow {minor.name} needs", _fitting(minor)
             )
         )
-    elif inside.cudnn is not None:
+    elif inside.cudnn is not None and all(finding.warning for finding in findings):
         findings += _cudnn_release(inside, minor, field)
     if inside.status == "unsupported" and not findings:
         hint = "copy it to your own registry, or take a supported one" + _supported(minor, matrix, inside.tag)

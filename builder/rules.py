@@ -107,6 +107,10 @@ def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list
         message = f"whether AI Platform takes tpuTfVersion {minor.name} is not known"
         known = ", ".join(matrix.ai_platform_tpu)
         findings.append(Finding("tensorflow", message, f"seen to be accepted: {known}", warning=True))
+    if spec.job.target == "vertex" and version_key(minor.name) < _FIRST_TPU_PACKAGE:
+        message = f"a TPU VM needs a build of TensorFlow {minor.name} that no package index has"
+        hint = "TensorFlow 2.19.1 or 2.20.0, or a `base` that brings it"
+        findings.append(Finding("tensorflow", message, hint, warning=True))
     return findings
 
 
