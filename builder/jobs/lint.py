@@ -10,7 +10,7 @@ from typing import Any
 from builder.jobs.ai_platform_rules import job_findings
 from builder.jobs.compose_rules import compose_findings, tf_config_findings
 from builder.jobs.kubernetes_rules import object_findings
-from builder.jobs.model import Finding, Path, Severity, dotted
+from builder.jobs.model import Finding, Path, Severity, dotted, first_of_each
 from builder.jobs.shapes import shape_keys
 from builder.jobs.vertex_rules import custom_job_findings, custom_job_spec_findings
 from builder.jobs.yamlio import Parsed, read
@@ -61,7 +61,7 @@ def lint(text: str, file: str, *, allow_unknown: bool = False, region: str | Non
         return (_message(nothing, file, None),)
     for parsed in documents:
         found = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
-        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in _once(found)]
+        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(found)]
     return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
 
 
@@ -101,14 +101,6 @@ def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
         return [Finding(path=(key,), message=message) for key in inside]
     keys = "trainingInput, workerPoolSpecs, apiVersion, services or cluster"
     return [Finding(path=(), message=f"is no job file that imgtool knows: expected one of {keys} at the top")]
-
-
-def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    seen: set[tuple[Path, str]] = set()
-    for finding in findings:
-        if (finding.path, finding.message) not in seen:
-            seen.add((finding.path, finding.message))
-            yield finding
 
 
 def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:

@@ -113,18 +113,27 @@ def spec_field(path: Path, names: Mapping[str, str]) -> str:
     return dotted(path)
 
 
+def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The first finding of each severity at each place: a value that is wrong is so once."""
+    seen: set[tuple[Path, Severity]] = set()
+    for finding in findings:
+        if (finding.path, finding.severity) not in seen:
+            seen.add((finding.path, finding.severity))
+            yield finding
+
+
 def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[FieldError]:
     """The findings that stop the file, each under the spec's own key."""
     return [
         FieldError(finding.message, field=spec_field(finding.path, names), hint=finding.hint)
-        for finding in findings
+        for finding in first_of_each(findings)
         if finding.severity is Severity.ERROR
     ]
 
 
 def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
     """The findings that do not stop the file, one line each; what several fields share is said once."""
-    for finding in findings:
+    for finding in first_of_each(findings):
         if finding.severity is not Severity.ERROR:
             where = spec_field(finding.path, names)
             hint = f"; {finding.hint}" if finding.hint else ""

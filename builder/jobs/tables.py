@@ -39,8 +39,11 @@ def machines(service: str, *, allow_unknown: bool) -> Machines:
 
 
 def nearest(value: str, known: Iterable[str]) -> str | None:
-    """`did you mean X?` for the closest of `known`, or None."""
-    close = difflib.get_close_matches(value, list(known), n=1, cutoff=0.6)
+    """`did you mean X?` for the closest of `known`, or None; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
+    names = list(known)
+    last = value.rpartition("_")[2]
+    same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
+    close = same_end[:1] or difflib.get_close_matches(value, names, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close else None
 
 
@@ -93,7 +96,8 @@ def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Findi
 def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, region: str) -> Iterator[Finding]:
     """Whether the region has the accelerator, as far as the table knows."""
     having = tables.table.get("accelerator_regions", {}).get(accelerator)
-    if having is not None and region not in having:
+    real = region in read_table("machines.yaml")["vertex"]["regions"]
+    if having is not None and real and region not in having:
         yield Finding(
             path=path,
             message=f"{region} has no {accelerator}: expected {', '.join(having)}",

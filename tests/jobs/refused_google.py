@@ -1,0 +1,406 @@
+"""Specs that AI Platform or Vertex AI would refuse: name, target, spec, the key that is wrong, part of the message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from builder.spec import (
+    Disk,
+    Gpus,
+    Hyperparameters,
+    ImageSpec,
+    Parameter,
+    Role,
+    RoleSpec,
+    Scheduling,
+    Target,
+    Tpu,
+    Volume,
+)
+from tests.jobs.specs import ONE, RUNTIME, TPU, cpu, spec
+
+M, W, P = Role.MASTER, Role.WORKER, Role.PS
+AI, VX = Target.AI_PLATFORM, Target.VERTEX
+
+V100 = "NVIDIA_TESLA_V100"
+
+
+def gpu(kind: str = V100, count: int = 1, machine: str = "n1-standard-8", **more: Any) -> RoleSpec:
+    return RoleSpec(machine=machine, gpus=Gpus(type=kind, count=count), **more)
+
+
+def tuned(*params: Parameter, **more: Any) -> dict[str, Any]:
+    return {"hyperparameters": Hyperparameters(**{"goal": "MAXIMIZE", "params": params, **more})}
+
+
+def param(kind: str, **more: Any) -> Parameter:
+    return Parameter(name="p", type=kind, **more)
+
+
+LEGACY_GPU = RoleSpec(machine="standard_gpu", gpus=Gpus(type="NVIDIA_TESLA_K80"))
+OTHER_MINOR = {M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3", tf_version="2"))}
+
+GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
+    ("no machine", AI, spec({M: RoleSpec()}), "roles.master.machine", "is missing: master needs a machine type"),
+    ("no region", AI, spec(ONE, region=None), "job.region", "is missing: every job runs in a region"),
+    ("zone", AI, spec(ONE, region="us-central1-a"), "job.region", "'us-central1-a' is not a region"),
+    ("region typo", AI, spec(ONE, region="us-centrall1"), "job.region", "'us-centrall1' is not a region with training"),
+    ("no master", AI, spec({W: cpu()}), "roles", "the role master is missing"),
+    ("job id", AI, spec(ONE, id="my-job.1"), "job.id", "'my-job.1' is not a job's name"),
+    ("job id digit", AI, spec(ONE, id="1job"), "job.id", "'1job' is not a job's name"),
+    ("long job id", AI, spec(ONE, id="j" * 129), "job.id", "128 at most"),
+    ("label name", AI, spec(ONE, labels={"Team": "x"}), "job.labels.Team", "'Team' is not a label's name"),
+    ("label value", AI, spec(ONE, labels={"team": "A B"}), "job.labels.team", "'A B' is not a label's value"),
+    ("65 labels", AI, spec(ONE, labels={f"l{i}": "" for i in range(65)}), "job.labels", "65 labels: expected 64"),
+    (
+        "machine",
+        AI,
+        spec({M: cpu(1, "n1-standard-2")}),
+        "roles.master.machine",
+        "'n1-standard-2' is not a machine type",
+    ),
+    ("GPU count", AI, spec({M: gpu(count=3)}), "roles.master.gpus.count", "3 x NVIDIA_TESLA_V100 does not fit"),
+    (
+        "GPU floor",
+        AI,
+        spec({M: gpu(count=1, machine="n1-standard-16")}),
+        "roles.master.gpus.count",
+        "it takes 2, 4 or 8",
+    ),
+    ("GPU for it", AI, spec({M: gpu("NVIDIA_TESLA_A100")}), "roles.master.gpus.type", "does not fit n1-standard-8"),
+    (
+        "no L4 there",
+        AI,
+        spec({M: gpu("NVIDIA_L4")}),
+        "roles.master.gpus.type",
+        "found 'NVIDIA_L4': expected NVIDIA_TESLA_K80",
+    ),
+    (
+        "GPU region",
+        AI,
+        spec({M: gpu()}, region="us-east1"),
+        "roles.master.gpus.type",
+        "us-east1 has no NVIDIA_TESLA_V100",
+    ),
+    ("legacy + GPU", AI, spec({M: LEGACY_GPU}), "roles.master.gpus", "does not go with the legacy type standard_gpu"),
+    (
+        "mixed",
+        AI,
+        spec({M: cpu(), W: cpu(1, "standard")}),
+        "roles.worker.machine",
+        "standard is a legacy type, but masterType",
+    ),
+    (
+        "mixed 2",
+        AI,
+        spec({M: cpu(1, "standard"), P: cpu()}),
+        "roles.ps.machine",
+        "is a Compute Engine type, but masterType",
+    ),
+    ("TPU master", AI, spec({M: TPU[W]}), "roles.master.machine", "cloud_tpu is for the worker alone"),
+    (
+        "two TPUs",
+        AI,
+        spec({M: cpu(), W: replace(TPU[W], count=2)}, tensorflow="2.11.1"),
+        "roles.worker.count",
+        "expected 1",
+    ),
+    (
+        "TPU count",
+        AI,
+        spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3", count=4))}),
+        "roles.worker.tpu.count",
+        "4 x TPU_V3: expected 8",
+    ),
+    (
+        "TPU pod",
+        AI,
+        spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3_POD"))}),
+        "roles.worker.tpu.type",
+        "the sizes of TPU_V3_POD are not known",
+    ),
+    ("TPU region", AI, spec(TPU, region="us-west1"), "roles.worker.tpu.type", "us-west1 has no TPU_V3"),
+    ("TPU version", AI, spec(OTHER_MINOR), "roles.worker.tpu.tf_version", "'2': expected TensorFlow's MAJOR.MINOR"),
+    (
+        "TPU on a VM",
+        AI,
+        spec({M: cpu(), W: RoleSpec(machine="n1-standard-8", tpu=Tpu(type="TPU_V3"))}),
+        "roles.worker.tpu.type",
+        "TPU_V3 needs workerType cloud_tpu",
+    ),
+    (
+        "topology",
+        AI,
+        spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3", topology="2x2"))}),
+        "roles.worker.tpu.topology",
+        "AI Platform has no TPU topology",
+    ),
+    (
+        "2h",
+        AI,
+        spec(ONE, scheduling=Scheduling(max_running="2h")),
+        "job.scheduling.max_running",
+        "'2h' is not a duration",
+    ),
+    (
+        "short wait",
+        AI,
+        spec(ONE, scheduling=Scheduling(max_wait="60s")),
+        "job.scheduling.max_wait",
+        "60s is too short: expected 1800s",
+    ),
+    (
+        "priority",
+        AI,
+        spec(ONE, scheduling=Scheduling(priority=1001)),
+        "job.scheduling.priority",
+        "1001: expected 0 to 1000",
+    ),
+    ("bucket", AI, spec(ONE, job_dir="/tmp/x"), "job.job_dir", "'/tmp/x' is not a path in Cloud Storage"),
+    ("network", AI, spec(ONE, network="default"), "job.network", "expected projects/NUMBER/global/networks/NAME"),
+    ("network name", AI, spec(ONE, network="projects/mine/global/networks/n"), "job.network", "is not a network"),
+    ("account", AI, spec(ONE, service_account="trainer"), "job.service_account", "expected its e-mail address"),
+    ("key", AI, spec(ONE, encryption_key="mykey"), "job.encryption_key", "is not a Cloud KMS key"),
+    ("env", AI, spec(ONE, env={"A": "1"}), "job.env", "AI Platform cannot set environment variables"),
+    (
+        "disk",
+        AI,
+        spec({M: cpu(disk=Disk(type="ssd"))}),
+        "roles.master.disk.type",
+        "'ssd': expected pd-ssd or pd-standard",
+    ),
+    ("tier", AI, spec({M: RoleSpec()}, scale_tier="HUGE"), "job.scale_tier", "found 'HUGE': expected BASIC"),
+    (
+        "tier and machine",
+        AI,
+        spec(ONE, scale_tier="BASIC"),
+        "roles.master.machine",
+        "goes only with the scale tier CUSTOM",
+    ),
+    (
+        "tier and GPUs",
+        AI,
+        spec({M: RoleSpec(gpus=Gpus(type=V100))}, scale_tier="BASIC_GPU"),
+        "roles.master.gpus",
+        "goes only with",
+    ),
+    (
+        "no package",
+        AI,
+        spec(ONE, **{**RUNTIME, "runtime_version": "2.15"}),
+        "job.staging",
+        "needs its package in Cloud Storage",
+    ),
+    (
+        "runtime",
+        AI,
+        spec(ONE, package_uris=("gs://bkt/p.tgz",), **RUNTIME),
+        "job.runtime_version",
+        "'2.11' is another TensorFlow than 2.15.1",
+    ),
+    (
+        "runtime python",
+        AI,
+        spec(ONE, tensorflow="2.11.1", package_uris=("gs://bkt/p.tgz",), **{**RUNTIME, "python_version": "3.9"}),
+        "job.python_version",
+        "'3.9': expected 3.7",
+    ),
+    (
+        "runtime command",
+        AI,
+        spec({M: cpu(command=("x",))}, tensorflow="2.11.1", package_uris=("gs://bkt/p.tgz",), **RUNTIME),
+        "roles.master.command",
+        "goes only with images",
+    ),
+    (
+        "package place",
+        AI,
+        spec(ONE, tensorflow="2.11.1", package_uris=("p.tgz",), **RUNTIME),
+        "job.package_uris[0]",
+        "not a path in Cloud Storage",
+    ),
+    (
+        "goal",
+        AI,
+        spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), goal="BEST")),
+        "job.hyperparameters.goal",
+        "found 'BEST': expected MAXIMIZE, MINIMIZE",
+    ),
+    ("no params", AI, spec(ONE, **tuned()), "job.hyperparameters", "'params' is missing"),
+    ("param type", AI, spec(ONE, **tuned(param("FLOAT"))), "job.hyperparameters.params[0].type", "found 'FLOAT'"),
+    (
+        "no max",
+        AI,
+        spec(ONE, **tuned(param("INTEGER", min="1"))),
+        "job.hyperparameters.params[0].max",
+        "an INTEGER".replace("an ", "a "),
+    ),
+    (
+        "not a number",
+        AI,
+        spec(ONE, **tuned(param("DOUBLE", min="low", max="1"))),
+        "job.hyperparameters.params[0].min",
+        "'low' is not a number",
+    ),
+    (
+        "log of zero",
+        AI,
+        spec(ONE, **tuned(param("DOUBLE", min="0", max="1", scale="UNIT_LOG_SCALE"))),
+        "job.hyperparameters.params[0].min",
+        "a logarithmic scale needs more than 0",
+    ),
+    (
+        "order",
+        AI,
+        spec(ONE, **tuned(param("DISCRETE", values=("2", "1")))),
+        "job.hyperparameters.params[0].values",
+        "not in strictly increasing order",
+    ),
+    (
+        "grid",
+        AI,
+        spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), algorithm="GRID_SEARCH")),
+        "job.hyperparameters.params[0].type",
+        "GRID_SEARCH takes no DOUBLE",
+    ),
+    (
+        "scale of words",
+        AI,
+        spec(ONE, **tuned(param("CATEGORICAL", values=("a",), scale="UNIT_LOG_SCALE"))),
+        "job.hyperparameters.params[0].scale",
+        "does not go with a CATEGORICAL",
+    ),
+    (
+        "parallel",
+        AI,
+        spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), max_trials=2, max_parallel_trials=3)),
+        "job.hyperparameters.max_parallel_trials",
+        "3 at once of 2",
+    ),
+    (
+        "vertex legacy",
+        VX,
+        spec({M: cpu(1, "complex_model_m")}),
+        "roles.master.machine",
+        "is a legacy type of AI Platform",
+    ),
+    (
+        "vertex machine",
+        VX,
+        spec({M: cpu(1, "n1-standard-7")}),
+        "roles.master.machine",
+        "is not a machine type of Vertex AI",
+    ),
+    ("vertex K80", VX, spec({M: gpu("NVIDIA_TESLA_K80")}), "roles.master.gpus.type", "NVIDIA_TESLA_K80 does not fit"),
+    ("vertex L4 count", VX, spec({M: gpu("NVIDIA_L4", 2, "g2-standard-32")}), "roles.master.gpus.count", "it takes 1"),
+    (
+        "vertex L4 name",
+        VX,
+        spec({M: gpu("NVIDIA_TESLA_L4", 1, "g2-standard-4")}),
+        "roles.master.gpus.type",
+        "found 'NVIDIA_TESLA_L4'",
+    ),
+    (
+        "vertex GPU on e2",
+        VX,
+        spec({M: gpu(machine="e2-standard-4")}),
+        "roles.master.gpus.type",
+        "e2-standard-4, which takes no GPU",
+    ),
+    ("vertex region", VX, spec(ONE, region="mars-north1"), "job.region", "'mars-north1' is not a region with training"),
+    ("vertex no region", VX, spec(ONE, region=None), "job.region", "is missing"),
+    ("vertex no machine", VX, spec({M: RoleSpec()}), "roles.master.machine", "is missing: master needs"),
+    (
+        "vertex TPU pair",
+        VX,
+        spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3"))}),
+        "roles.worker",
+        "exactly one pool of one replica",
+    ),
+    (
+        "vertex TPU count",
+        VX,
+        spec({M: RoleSpec(tpu=Tpu(type="TPU_V2", count=4))}),
+        "roles.master.tpu.count",
+        "4 x TPU_V2: expected 8",
+    ),
+    (
+        "vertex old TF",
+        VX,
+        spec({M: RoleSpec(tpu=Tpu(type="TPU_V2"))}, tensorflow="2.10.1"),
+        "tensorflow",
+        "a TPU VM needs TensorFlow 2.11",
+    ),
+    (
+        "vertex tf_version",
+        VX,
+        spec({M: RoleSpec(tpu=Tpu(type="TPU_V2", tf_version="2.15"))}),
+        "roles.master.tpu.tf_version",
+        "AI Platform alone",
+    ),
+    (
+        "vertex cloud_tpu",
+        VX,
+        spec({M: RoleSpec(machine="cloud_tpu", tpu=Tpu(type="TPU_V2"))}),
+        "roles.master.machine",
+        "'cloud_tpu' is not a machine type",
+    ),
+    (
+        "vertex no topology",
+        VX,
+        spec({M: cpu(1, "ct5lp-hightpu-4t")}),
+        "roles.master.tpu.topology",
+        "ct5lp-hightpu-4t needs one",
+    ),
+    (
+        "vertex disk",
+        VX,
+        spec({M: cpu(disk=Disk(size_gb=50))}),
+        "roles.master.disk.size_gb",
+        "50: expected 100 to 64000",
+    ),
+    (
+        "vertex disk type",
+        VX,
+        spec({M: cpu(disk=Disk(type="floppy"))}),
+        "roles.master.disk.type",
+        "'floppy': expected pd-ssd",
+    ),
+    (
+        "vertex strategy",
+        VX,
+        spec(ONE, scheduling=Scheduling(strategy="CHEAP")),
+        "job.scheduling.strategy",
+        "found 'CHEAP'",
+    ),
+    (
+        "vertex duration",
+        VX,
+        spec(ONE, scheduling=Scheduling(max_running="7200")),
+        "job.scheduling.max_running",
+        "'7200' is not a duration",
+    ),
+    ("vertex tier", VX, spec({M: RoleSpec()}, scale_tier="BASIC"), "job.scale_tier", "belongs to AI Platform alone"),
+    (
+        "vertex tuning",
+        VX,
+        spec(ONE, **tuned(param("DOUBLE", min="0", max="1"))),
+        "job.hyperparameters",
+        "AI Platform alone",
+    ),
+    ("vertex env name", VX, spec(ONE, env={"A B": "1"}), "job.env[0].name", "'A B' is not a variable's name"),
+    ("vertex 101 env", VX, spec(ONE, env={f"A{i}": "" for i in range(101)}), "job.env", "101 variables: expected 100"),
+    ("vertex name", VX, spec(ONE, display_name="x" * 129), "job.display_name", "129 characters: expected 128"),
+    ("vertex label", VX, spec(ONE, labels={"a": "B"}), "job.labels.a", "'B' is not a label's value"),
+    ("vertex key", VX, spec(ONE, encryption_key="k"), "job.encryption_key", "is not a Cloud KMS key"),
+    ("vertex bucket", VX, spec(ONE, job_dir="s3://bucket"), "job.job_dir", "is not a path in Cloud Storage"),
+    ("vertex claim", VX, spec(ONE, volume=Volume(mount="/mnt/nfs/x", claim="c")), "job.volume", "Vertex AI mounts NFS"),
+    (
+        "vertex mount",
+        VX,
+        spec(ONE, volume=Volume(mount="/data", nfs_server="s", nfs_path="/p")),
+        "job.volume.mount",
+        "below /mnt/nfs/",
+    ),
+]
