@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -44,15 +45,15 @@ def handling(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     when the process began (`nohup`, a shell's background job) stay ignored.
     """
     cancelled = threading.Event()
+    told, tell = os.pipe()
+    threading.Thread(target=_end_after, args=(told, grace_seconds), name="imgtool-deadline", daemon=True).start()
 
     def handle(signum: int, frame: FrameType | None) -> None:
         del frame
         if cancelled.is_set():
             os._exit(128 + signum)
+        os.write(tell, bytes([signum]))
         cancelled.set()
-        deadline = threading.Timer(grace_seconds, os._exit, (128 + signum,))
-        deadline.daemon = True
-        deadline.start()
         raise Cancelled(signum)
 
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
@@ -65,3 +66,16 @@ def handling(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
         if not cancelled.is_set():
             for signum in taken:
                 signal.signal(signum, before[signum])
+            os.close(tell)
+
+
+def _end_after(told: int, grace_seconds: float) -> None:
+    """Ends the process `grace_seconds` after a signal's number came through the pipe; the other end's close ends this.
+
+    A pipe and not a lock: a handler may run while the main thread holds any lock.
+    """
+    signum = os.read(told, 1)
+    os.close(told)
+    if signum:
+        time.sleep(grace_seconds)
+        os._exit(128 + signum[0])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import ssl
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -220,6 +223,47 @@ def test_proxies_of_config_json_reach_the_steps(tmp_path: Path) -> None:
         engine.build(stage("FROM base\nRUN true\n"), silent)
     assert b"buildargs=" in requests[2]
     assert b"proxy.example" in requests[2]
+
+
+def make_certificates(folder: Path) -> None:
+    """ca.pem, and a certificate of it for localhost that serves as the server's and the client's."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl program")
+    (folder / "names").write_text("subjectAltName=DNS:localhost")
+    commands = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca-key.pem -out ca.pem",
+        "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout key.pem -out request.pem",
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 2 -extfile names -out cert.pem",
+    )
+    for command in commands:
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
+
+
+def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+                        secured.recv(1 << 16)
+                        secured.sendall(PING)
+
+        threading.Thread(target=serve, daemon=True).start()
+        host = {"DOCKER_HOST": f"tcp://localhost:{server.getsockname()[1]}"}
+        tls = {**host, "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
+        connect(settings(tmp_path, **tls)).close()
+        with pytest.raises(EngineUnavailableError, match="not reachable"):
+            connect(settings(tmp_path, **host))  # plain HTTP to it
+        (tmp_path / "ca.pem").write_text((tmp_path / "cert.pem").read_text())
+        with pytest.raises(EngineUnavailableError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
+            connect(settings(tmp_path, **tls))
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def test_an_endpoint_shows_as_its_address() -> None:

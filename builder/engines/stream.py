@@ -6,8 +6,10 @@ The request runs in a thread of its own, so the thread that follows it can alway
 
 from __future__ import annotations
 
+import fcntl
 import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -149,10 +151,16 @@ def blocks_of(write: Callable[[IO[bytes]], None], stopped: Callable[[], bool]) -
     thread = threading.Thread(target=run, name="imgtool-context", daemon=True)
     thread.start()
     with os.fdopen(reader, "rb", buffering=0) as source:
-        while block := source.read(_BLOCK):
-            if stopped():
-                raise ContextError(EngineUnavailableError("stopped while sending the build context"))
+        with suppress(OSError):  # where the system allows it: fewer, larger blocks
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _BLOCK)
+        while not stopped():
+            if not select.select([source], [], [], _LOOK)[0]:
+                continue  # what writes is waiting for something, such as a download
+            if not (block := source.read(_BLOCK)):
+                break
             yield block
+        else:
+            raise ContextError(EngineUnavailableError("stopped while sending the build context"))
     thread.join()
     if failed:
         raise ContextError(failed[0])
