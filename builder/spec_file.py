@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builder.errors import FieldError, FieldListError, InputError, UsageError
 from builder.reference import parse_repository
-from builder.spec import ImageSpec, Role
+from builder.spec import Accelerator, ImageSpec, Role, RoleSpec
 from builder.spec_reader import Reader, position_of
 from builder.spec_rules import check_module, nearest
 from builder.yamltext import parse, read_bytes
@@ -167,3 +167,16 @@ def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
             parse_repository(f"{spec.registry}/{spec.name}")
         except InputError as error:
             reader.fail("name", error.message, hint=error.hint)
+    for role, of_role in spec.roles.items():
+        _check_chips(role, of_role, reader)
+
+
+def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:
+    """What a role computes on is said once: a CPU image on paid GPUs is a mistake."""
+    if of_role.gpus and of_role.tpu:
+        reader.fail(f"roles.{role}.tpu", "a role has GPUs or a TPU, not both", hint="delete gpus or tpu")
+        return
+    has, chip = ("gpus", Accelerator.GPU) if of_role.gpus else ("a tpu", Accelerator.TPU)
+    if (of_role.gpus or of_role.tpu) and of_role.accelerator not in {None, chip}:
+        message = f"expected {chip}, since the role has {has}, found '{of_role.accelerator}'"
+        reader.fail(f"roles.{role}.accelerator", message, hint="leave it away, or delete the other")

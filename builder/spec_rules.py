@@ -47,6 +47,8 @@ def nearest(text: str, options: Iterable[str]) -> str | None:
 
 def check_text(text: str) -> None:
     """Refuses characters that end a line or do not show: a line break in a value adds Dockerfile instructions."""
+    if text.isprintable():  # nearly always; what follows is slow
+        return
     for place, character in enumerate(text, start=1):
         if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _BIDI:
             hint = "write the value on one line; `|` and `>` keep line ends" if character in "\r\n" else None

@@ -136,6 +136,20 @@ BAD: tuple[Bad, ...] = (
     _roles(
         "roles: {master: {gpus: 2}}\n", "3:24", "roles.master.gpus", "expected a mapping with type or count, found '2'"
     ),
+    _roles(
+        "roles: {master: {gpus: {type: T4}, tpu: {type: V3}}}\n",
+        "3:36",
+        "roles.master.tpu",
+        "not both",
+        in_schema=False,
+    ),
+    _roles(
+        "roles: {master: {gpus: {type: T4}, accelerator: cpu}}\n",
+        "3:49",
+        "roles.master.accelerator",
+        "expected gpu, since the role has gpus, found 'cpu'",
+        in_schema=False,
+    ),
     # Numbers, booleans, choices
     _roles(
         "roles: {master: , worker: {count: two}}\n",
