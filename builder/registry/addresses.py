@@ -8,6 +8,7 @@ the credentials along (facts of go-containerregistry: its redirect and SSRF rule
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urljoin, urlsplit, urlunsplit
 
@@ -132,7 +133,12 @@ def redacted(url: str) -> str:
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is, in every notation that a resolver takes (`127.1`, `0x7f000001`), or None."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host)) if host[:1].isdigit() else None
+    except (OSError, UnicodeError):
         return None

@@ -119,7 +119,7 @@ def _from_file(path: Path, origin: str, settings: Settings) -> tuple[AccessToken
             credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]
                 str(path), scopes=[_SCOPE]
             )
-    except (exceptions.GoogleAuthError, ValueError, KeyError, TypeError, OSError):
+    except (exceptions.GoogleAuthError, ValueError, LookupError, TypeError, AttributeError, OSError):
         raise CredentialsError(f"{name}: not a file of Google credentials", hint=_LOGIN_HINT) from None
     return AccessToken(credentials, _Requests(settings), name), name
 
@@ -166,22 +166,23 @@ def refused_by_google(error: Exception, doing: str) -> ImgtoolError:
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
 
-    said = masked(str(getattr(error, "message", None) or error))
-    if isinstance(error, auth.TransportError):
-        return TemporaryError(f"{doing}: Google cannot be reached: {said}", hint="run the command again later")
-    if isinstance(error, auth.GoogleAuthError | api.Unauthenticated):
-        return CredentialsError(f"{doing}: Google does not accept the credentials: {said}", hint=_LOGIN_HINT)
-    if isinstance(error, api.PermissionDenied | api.Forbidden):
-        return RegistryRefusedError(
-            f"{doing}: refused; Google says: {said}",
-            hint="the account needs the role Artifact Registry Administrator (roles/artifactregistry.admin), and the "
-            "API artifactregistry.googleapis.com must be enabled in the project",
+    said = f"{doing}: refused; Google says: {masked(str(getattr(error, 'message', None) or error))}"
+    if isinstance(error, auth.TransportError | OSError):  # requests' errors are OSErrors
+        return TemporaryError(
+            f"{doing}: Google cannot be reached ({type(error).__name__})",
+            hint="check this machine's network, proxy and IMGTOOL_CA_FILE",
         )
-    if isinstance(error, api.NotFound):
-        return RegistryRefusedError(f"{doing}: refused; Google says: {said}", hint="check the project and the location")
+    if isinstance(error, auth.GoogleAuthError | api.Unauthenticated):
+        return CredentialsError(f"{said} (credentials not accepted)", hint=_LOGIN_HINT)
     if isinstance(error, api.ServerError | api.TooManyRequests | api.RetryError):
-        return TemporaryError(f"{doing}: failed for now; Google says: {said}", hint="run the command again later")
-    return RegistryRefusedError(f"{doing}: refused; Google says: {said}")
+        return TemporaryError(said, hint="run the command again later")
+    hint = "check the project and the location" if isinstance(error, api.NotFound) else None
+    if isinstance(error, api.Forbidden):
+        hint = (
+            "the account needs the role Artifact Registry Administrator (roles/artifactregistry.admin), and the "
+            "API artifactregistry.googleapis.com must be enabled in the project"
+        )
+    return RegistryRefusedError(said, hint=hint)
 
 
 def create_repository(
@@ -231,7 +232,7 @@ def create_repository(
         operation.result(timeout=seconds)
     except api.AlreadyExists:
         return False
-    except (api.GoogleAPIError, auth.GoogleAuthError, OSError, TimeoutError) as error:
+    except (api.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
         if getattr(error, "code", None) == HTTPStatus.CONFLICT:
             return False
         raise refused_by_google(error, doing) from None

@@ -1,0 +1,163 @@
+"""The rules of a well-behaved client, read off the proxy's log; and a push that is cut at every request in turn."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ImgtoolError
+from builder.reference import Repository
+from builder.registry.connect import Registries
+from builder.registry.manifests import MANIFEST_TYPES, OCI_INDEX, OCI_MANIFEST, sha256_digest
+from tests.integration.registry.conftest import Bench
+from tests.registry.support import clients, config, image, layer, machine
+from tests.servers.fault_proxy import Action, Exchange, Fault
+
+pytestmark = pytest.mark.registry
+LAYERS = (b"first layer" * 10_000, b"second layer" * 50_000)
+
+
+def _push_everything(registries: Registries, repository: Repository) -> str:
+    """An image of two layers, an index of it, and a tag, in the order that the specification wants."""
+    registry = registries.at(repository)
+    for content in LAYERS:
+        registry.upload(repository, layer(content), partial(io.BytesIO, content))
+    registry.upload(repository, config(), lambda: iter((b"{}",)))
+    body = image(*(layer(content) for content in LAYERS))
+    child = registry.put_manifest(repository.digest(sha256_digest(body)), OCI_MANIFEST, body)
+    entry = {"mediaType": OCI_MANIFEST, "digest": child, "size": len(body)}
+    entry |= {"platform": {"os": "linux", "architecture": "amd64"}}
+    index = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
+    return registry.put_manifest(repository.tag("done"), OCI_INDEX, index, confirm=True)
+
+
+def _without_digest(exchange: Exchange) -> dict[str, list[str]]:
+    return {name: value for name, value in exchange.query.items() if name != "digest"}
+
+
+def test_a_push_keeps_every_rule(bench: Bench) -> None:
+    _push_everything(bench.registries, bench.repository)
+    log = bench.proxy.log
+    assert not any(exchange.path == "/v2/" for exchange in log)
+    assert all(exchange.headers["user-agent"].startswith("imgtool/") for exchange in log)
+    posts = [number for number, exchange in enumerate(log) if exchange.method == "POST"]
+    assert len(posts) == 3
+    for number in posts:
+        head, post, put = log[number - 1 : number + 2]
+        assert (head.method, put.method) == ("HEAD", "PUT")
+        (digest,) = put.query["digest"]
+        assert head.path.endswith(digest)
+        location = post.answer_headers["location"]
+        assert location.endswith(put.path + "?" + location.partition("?")[2])  # used as it is, but for the digest
+        assert sorted(_without_digest(put)) == ["_state"]
+        assert int(put.headers["content-length"]) == put.received
+        assert "transfer-encoding" not in put.headers
+        assert digest == f"sha256:{put.received_sha256}"
+    assert not any(exchange.method == "PATCH" for exchange in log)
+    manifests = [exchange for exchange in log if exchange.method == "PUT" and "/manifests/" in exchange.path]
+    assert [exchange.headers["content-type"] for exchange in manifests] == [OCI_MANIFEST, OCI_INDEX]
+    assert [exchange.path.rpartition("/")[2][:7] for exchange in manifests] == ["sha256:", "done"]
+    assert log.index(manifests[0]) > max(posts) + 1  # blobs first, then the image, then the index under its tag
+    assert log[-1].method == "HEAD"
+    assert log[-1].headers["accept"].split(", ") == list(MANIFEST_TYPES)
+
+
+def test_a_noop_is_one_head_per_tag(bench: Bench) -> None:
+    digest = _push_everything(bench.registries, bench.repository)
+    bench.proxy.clear()
+    with clients(bench.settings) as fresh:
+        assert fresh.at(bench.repository).head(bench.repository.tag("done")) == digest
+    assert [exchange.line for exchange in bench.proxy.log] == [f"HEAD /v2/{bench.repository.path}/manifests/done 200"]
+
+
+def test_an_abandoned_session_is_deleted(bench: Bench) -> None:
+    def broken() -> io.BytesIO:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.registry.upload(bench.repository, layer(b"x"), broken)
+    (deleted,) = [exchange for exchange in bench.proxy.log if exchange.method == "DELETE"]
+    (opened,) = [exchange for exchange in bench.proxy.log if exchange.method == "POST"]
+    assert opened.answer_headers["location"].partition("?")[0].endswith(deleted.path)
+    assert deleted.status in {204, 404}
+
+
+def test_a_session_that_cannot_be_deleted_is_no_error(bench: Bench) -> None:
+    def broken() -> io.BytesIO:
+        raise OSError(5, "Input/output error")
+
+    bench.proxy.add(Fault(action=Action.ANSWER, method="DELETE", status=500, times=-1))
+    with pytest.raises(ImgtoolError, match="Input/output error") as caught:
+        bench.registry.upload(bench.repository, layer(b"x"), broken)
+    assert caught.value.exit_code == 9
+    assert bench.proxy.methods().count("DELETE") == 1
+
+
+def _requests_of_a_clean_push(bench: Bench) -> int:
+    _push_everything(bench.registries, bench.repository.child("clean"))
+    count = len(bench.proxy.log)
+    bench.proxy.clear()
+    return count
+
+
+@pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
+def test_a_push_cut_at_any_request_gets_there(bench: Bench, action: Action) -> None:
+    count = _requests_of_a_clean_push(bench)
+    assert count == 12
+    digests = set()
+    for at in range(1, count + 1):
+        repository = bench.repository.child(f"cut{at}")
+        bench.proxy.clear()
+        bench.proxy.add(Fault(action=action, at=at))
+        with clients(bench.settings) as registries:
+            digests.add(_push_everything(registries, repository))
+        bodies = [e.received_sha256 for e in bench.proxy.log if e.method == "PUT" and e.upstream_status == 201]
+        assert len(bodies) == len(set(bodies))  # nothing is sent again that arrived
+    assert len(digests) == 1
+
+
+PUSH = """
+import sys
+from builder.reference import parse_repository
+from tests.integration.registry.test_registry_conformance import _push_everything
+from tests.registry.support import clients, machine
+from pathlib import Path
+with clients(machine(Path(sys.argv[2]))) as registries:
+    print(_push_everything(registries, parse_repository(sys.argv[1])))
+"""
+
+
+def _killed_push(bench: Bench, repository: Repository, at: int, folder: Path) -> None:
+    """A push in a process of its own that is killed while its request number `at` waits."""
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.DELAY, at=at, seconds=0.3))
+    process = subprocess.Popen([sys.executable, "-c", PUSH, str(repository), str(folder)], stdout=subprocess.DEVNULL)
+    try:
+        while len(bench.proxy.log) < at and process.poll() is None:
+            pass
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def test_a_push_killed_at_any_request_is_finished_by_the_next(bench: Bench, tmp_path: Path) -> None:
+    count = _requests_of_a_clean_push(bench)
+    digests = set()
+    for at in range(1, count + 1, 2):
+        repository = bench.repository.child(f"killed{at}")
+        _killed_push(bench, repository, at, tmp_path)
+        arrived = [e.received_sha256 for e in bench.proxy.log if e.method == "PUT" and e.upstream_status == 201]
+        bench.proxy.clear()
+        with clients(machine(tmp_path)) as registries:
+            digests.add(_push_everything(registries, repository))
+        sent = [e.received_sha256 for e in bench.proxy.log if e.method == "PUT" and "/blobs/" in e.path]
+        assert not set(sent) & set(arrived)
+    assert len(digests) == 1

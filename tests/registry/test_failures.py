@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from builder.registry.failures import (
+    BlobUnknownError,
+    RepositoryMissingError,
+    is_immutable_refusal,
+    passing,
+    refusal,
+    server_text,
+)
+from builder.registry.text import clean, masked
+from builder.registry.transport import Answer
+
+AR = "us-docker.pkg.dev"
+
+
+def _answer(status: int, body: bytes | list[dict[str, str]] = b"", method: str = "GET", **headers: str) -> Answer:
+    raw = body if isinstance(body, bytes) else json.dumps({"errors": body}).encode()
+    return Answer(method, "https://h/v2/a", status, {k.replace("_", "-"): v for k, v in headers.items()}, (), raw)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "exit_code", "hint"),
+    [
+        (400, "NAME_INVALID", RegistryRefusedError, 6, None),
+        (401, "UNAUTHORIZED", CredentialsError, 7, "docker login"),
+        (403, "DENIED", RegistryRefusedError, 6, "right to push"),
+        (404, "NAME_UNKNOWN", RepositoryMissingError, 6, "created first"),
+        (404, "MANIFEST_UNKNOWN", RegistryRefusedError, 6, None),
+        (405, "UNSUPPORTED", RegistryRefusedError, 6, "read-only"),
+        (413, "SIZE_INVALID", RegistryRefusedError, 6, "limits the size"),
+        (415, "", RegistryRefusedError, 6, "type of manifest"),
+        (418, "", RegistryRefusedError, 6, None),
+    ],
+)
+def test_refusals(status: int, code: str, kind: type[ImgtoolError], exit_code: int, hint: str | None) -> None:
+    errors = [{"code": code, "message": "the words"}] if code else b""
+    error = refusal(_answer(status, errors), host="h.example", doing="uploading x")
+    assert type(error) is kind
+    assert error.exit_code == exit_code
+    assert str(error).startswith(f"uploading x: refused (HTTP {status}{f' {code}' if code else ''} from h.example)")
+    assert ("the server says: " in str(error)) is bool(code)
+    assert hint is None or hint in (error.hint or "")
+
+
+def test_r2_artifact_registrys_403_names_the_role_and_the_repository() -> None:
+    said = 'Permission "artifactregistry.repositories.uploadArtifacts" denied on resource (or it may not exist)'
+    error = refusal(_answer(403, [{"code": "DENIED", "message": said}]), host=AR, doing="x")
+    assert "or it may not exist" in str(error)
+    assert "Artifact Registry Writer" in (error.hint or "")
+    assert "--create-repository" in (error.hint or "")
+
+
+def test_r3_artifact_registrys_404_says_how_to_create() -> None:
+    error = refusal(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), host=AR, doing="x")
+    assert isinstance(error, RepositoryMissingError)
+    assert "--create-repository" in (error.hint or "")
+
+
+def test_r20_unknown_blobs_are_named() -> None:
+    one, two = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+    errors = [{"code": "MANIFEST_BLOB_UNKNOWN", "message": "blob unknown", "detail": d} for d in (one, two, one)]
+    error = refusal(_answer(400, errors, "PUT"), host="h", doing="x")
+    assert isinstance(error, BlobUnknownError)
+    assert error.digests == (one, two)
+
+
+@pytest.mark.parametrize("status", [408, 429, 499, 500, 502, 503, 504, 507, 522])
+def test_passing_statuses(status: int) -> None:
+    error = passing(_answer(status, retry_after="3"), 0.0)
+    assert error is not None
+    assert error.retry_after == 3.0
+
+
+@pytest.mark.parametrize("code", ["TOOMANYREQUESTS", "UNKNOWN", "UNAVAILABLE", "BLOB_UPLOAD_INVALID"])
+def test_passing_codes(code: str) -> None:
+    assert passing(_answer(404, [{"code": code, "message": ""}]), 0.0)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 301, 400, 401, 403, 404, 405, 409, 413, 501, 505])
+def test_final_statuses(status: int) -> None:
+    assert passing(_answer(status), 0.0) is None
+
+
+def test_r19_immutability_is_not_tried_again() -> None:
+    body = b'{"errors":[{"code":"UNKNOWN","message":"cannot update tag, tag immutability is enabled"}]}'
+    assert is_immutable_refusal(_answer(400, body))
+    assert passing(_answer(400, body), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"<html><body>502 Bad Gateway</body></html>", ""),
+        (b"", ""),
+        (b"404 page not found\n", "404 page not found"),
+        (b'{"errors":[{"code":"X","message":"\\u001b[31mred\\u001b[0m \\u202eevil\\nline"}]}', "X: red evil line"),
+        (b'{"errors":{}}', ""),
+        (b'{"errors":["a"]}', ""),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"[" * 60_000, masked("[" * 2000)),
+    ],
+)
+def test_r7_o6_the_servers_text(body: bytes, text: str) -> None:
+    assert server_text(_answer(500, body)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain words", "plain words"),
+        ("a\tb\r\nc", "a b c"),
+        ("\x1b]0;title\x07x", "x"),
+        ("\x1b]8;;http://evil\x1b\\click", "click"),
+        ("\x9b31mx", "31mx"),
+        ("a\u202eb\u2066c\u200b", "a b c"),
+        ("x" * 400, "x" * 300 + "…"),
+    ],
+)
+def test_o6_foreign_text_is_cleaned(text: str, expected: str) -> None:
+    assert clean(text) == expected
+
+
+def test_o7_what_could_be_a_secret_is_masked() -> None:
+    digest = f"sha256:{'0a' * 32}"
+    text = f"token eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.abc.def of {digest} at https://ann:pw@host/x"
+    assert masked(text) == f"token … of {digest} at https://…@host/x"

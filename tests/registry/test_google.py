@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from builder.engines import Login
+from builder.errors import CredentialsError, InputError, RegistryRefusedError, TemporaryError
+from builder.progress import Step
+from builder.reference import Repository, parse_repository
+from builder.registry import google
+from builder.registry.credentials import find_login
+from tests.registry.support import Events, machine
+from tests.servers.fake_artifact_registry import FakeArtifactRegistry
+from tests.servers.registry_process import free_port
+from tests.servers.scripted import Asked, Reply, ScriptedServer
+
+REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
+NAME = "projects/my-project/locations/us-central1/repositories/training"
+
+
+@pytest.fixture
+def api() -> Iterator[FakeArtifactRegistry]:
+    with FakeArtifactRegistry() as running:
+        yield running
+
+
+def _anonymous() -> Any:
+    from google.auth.credentials import AnonymousCredentials
+
+    return AnonymousCredentials()  # type: ignore[no-untyped-call]
+
+
+def _create(api: FakeArtifactRegistry, tmp_path: Path, repository: Repository = REPOSITORY) -> bool:
+    return google.create_repository(
+        repository, machine(tmp_path), endpoint=api.endpoint, credentials=_anonymous(), seconds=10
+    )
+
+
+def test_a_repository_is_made_and_waited_for(api: FakeArtifactRegistry, tmp_path: Path) -> None:
+    events = Events()
+    made = google.create_repository(
+        REPOSITORY, machine(tmp_path), events, endpoint=api.endpoint, credentials=_anonymous()
+    )
+    assert made
+    assert api.repositories[NAME]["format"] in {"DOCKER", 1}
+    assert [asked.method for asked in api.asked] == ["POST", "GET", "GET"]
+    assert api.asked[0].target.startswith(
+        "/v1/projects/my-project/locations/us-central1/repositories?repositoryId=training"
+    )
+    assert events.all == [Step(str(REPOSITORY), f"creating the repository {NAME}")]
+
+
+def test_a_repository_that_is_there_is_fine(api: FakeArtifactRegistry, tmp_path: Path) -> None:
+    assert _create(api, tmp_path)
+    assert not _create(api, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("us-docker.pkg.dev/p/r/i", google.Place("p", "us", "r")),
+        ("europe-west1-docker.pkg.dev/p/r/a/b/c", google.Place("p", "europe-west1", "r")),
+        ("us-docker.pkg.dev/example.com/p/r/i", google.Place("example.com:p", "us", "r")),
+    ],
+)
+def test_the_place_is_read_from_the_reference(text: str, place: google.Place) -> None:
+    assert google.parse_place(parse_repository(text)) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "us-docker.pkg.dev/p/r",
+        "us-docker.pkg.dev/p",
+        "us-docker.pkg.dev/example.com/p/r",
+        "gcr.io/p/r/i",
+        "127.0.0.1:5000/p/r/i",
+        "docker.io/p/r",
+    ],
+)
+def test_y15_other_references_are_refused_before_anything_is_sent(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"LOCATION-docker\.pkg\.dev/PROJECT/REPOSITORY/IMAGE"):
+        google.create_repository(parse_repository(text), machine(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "kind", "exit_code"),
+    [
+        (403, "PERMISSION_DENIED", RegistryRefusedError, 6),
+        (404, "NOT_FOUND", RegistryRefusedError, 6),
+        (400, "INVALID_ARGUMENT", RegistryRefusedError, 6),
+        (401, "UNAUTHENTICATED", CredentialsError, 7),
+        (429, "RESOURCE_EXHAUSTED", TemporaryError, 8),
+        (500, "INTERNAL", TemporaryError, 8),
+        (503, "UNAVAILABLE", TemporaryError, 8),
+    ],
+)
+def test_a5_the_apis_refusals(
+    api: FakeArtifactRegistry, tmp_path: Path, *, status: int, name: str, kind: type[Exception], exit_code: int
+) -> None:
+    api.error = (status, name, "the API's own words")
+    says = "credentials not accepted" if status == 401 else "the API's own words"
+    with pytest.raises(kind, match=says) as caught:
+        _create(api, tmp_path)
+    assert caught.value.exit_code == exit_code  # type: ignore[attr-defined]
+    assert NAME in str(caught.value)
+    assert len(api.asked) == 1  # Google's client retries nothing on top
+
+
+def test_a5_an_operation_that_fails(api: FakeArtifactRegistry, tmp_path: Path) -> None:
+    api.failure = (7, "no rights after all")
+    with pytest.raises(RegistryRefusedError, match="no rights after all"):
+        _create(api, tmp_path)
+
+
+def test_a5_the_api_does_not_answer(tmp_path: Path) -> None:
+    with pytest.raises(TemporaryError):
+        google.create_repository(
+            REPOSITORY, machine(tmp_path), endpoint=f"http://127.0.0.1:{free_port()}", credentials=_anonymous()
+        )
+
+
+@pytest.fixture(scope="module")
+def key() -> str:
+    """A private key for service accounts, PEM."""
+    made = rsa.generate_private_key(65537, 2048)
+    return made.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+def _account_file(path: Path, token_uri: str, key: str) -> Path:
+    """A service account's key file; its token server may be anywhere, unlike that of a user's file."""
+    document = {"type": "service_account", "client_email": "a@p.iam.gserviceaccount.com", "project_id": "p"}
+    document |= {"private_key": key, "private_key_id": "1", "client_id": "1", "token_uri": token_uri}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def _token(seconds: int = 3600) -> Reply:
+    document = {"access_token": "ya29.fresh", "expires_in": seconds, "token_type": "Bearer"}
+    return Reply(200, json.dumps(document).encode(), {"Content-Type": "application/json"})
+
+
+def test_a_login_from_application_default_credentials(tmp_path: Path, key: str) -> None:
+    with ScriptedServer([_token()]) as server:
+        path = _account_file(tmp_path / "adc.json", f"http://{server.host}/token", key)
+        settings = machine(tmp_path, GOOGLE_APPLICATION_CREDENTIALS=str(path))
+        found = find_login("us-docker.pkg.dev", settings)
+        assert found.login == Login(username="oauth2accesstoken", password="ya29.fresh")
+        assert found.login is not None
+        assert len(server.asked) == 1
+        assert found.name == f"{path} (GOOGLE_APPLICATION_CREDENTIALS)"
+
+
+def test_gclouds_file_is_found(tmp_path: Path, key: str) -> None:
+    with ScriptedServer([_token()]) as server:
+        _account_file(
+            tmp_path / ".config/gcloud/application_default_credentials.json", f"http://{server.host}/token", key
+        )
+        assert find_login("gcr.io", machine(tmp_path)).login is not None
+
+
+def test_r5_a_token_is_renewed_before_it_ends(tmp_path: Path, key: str) -> None:
+    with ScriptedServer([_token(200), _token(3600)]) as server:
+        path = _account_file(tmp_path / "adc.json", f"http://{server.host}/token", key)
+        found = find_login("gcr.io", machine(tmp_path, GOOGLE_APPLICATION_CREDENTIALS=str(path)))
+        for expected in (1, 2, 2):
+            assert found.login is not None
+            assert len(server.asked) == expected
+
+
+def test_a1_no_credentials_says_where_it_looked(tmp_path: Path) -> None:
+    found = find_login("us-docker.pkg.dev", machine(tmp_path))
+    assert found.login is None
+    assert "GOOGLE_APPLICATION_CREDENTIALS (not set)" in found.tried[-1]
+    with pytest.raises(CredentialsError, match="no Google credentials") as caught:
+        google.create_repository(REPOSITORY, machine(tmp_path))
+    assert "gcloud auth application-default login" in (caught.value.hint or "")
+
+
+def test_a1_the_metadata_server_is_asked_and_not_for_long(tmp_path: Path) -> None:
+    def slow(_: Asked) -> Reply:
+        time.sleep(5)
+        return Reply(200)
+
+    with ScriptedServer(slow) as server:
+        settings = machine(tmp_path, GCE_METADATA_HOST=server.host, NO_GCE_CHECK="")
+        began = time.monotonic()
+        assert find_login("us-docker.pkg.dev", settings).login is None
+        assert time.monotonic() - began < 4
+
+
+def test_a_proxy_is_not_the_metadata_server(tmp_path: Path) -> None:
+    with ScriptedServer([Reply(200, b"some page")]) as server:
+        settings = machine(tmp_path, GCE_METADATA_HOST=server.host, NO_GCE_CHECK="")
+        assert find_login("us-docker.pkg.dev", settings).login is None
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", '{"type": "canary"}', '{"type": "service_account"}', '{"type":"authorized_user"}']
+)
+def test_a2_a_broken_file_is_named_and_not_shown(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "adc.json"
+    if text is not None:
+        path.write_text(text)
+    settings = machine(tmp_path, GOOGLE_APPLICATION_CREDENTIALS=str(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CredentialsError, match=r"adc\.json") as caught:
+            find_login("us-docker.pkg.dev", settings)
+    assert caught.value.exit_code == 7
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"error": "invalid_grant", "error_description": "Token has been expired or revoked."},
+        {"error": "invalid_grant", "error_subtype": "invalid_rapt", "error_description": "reauth related error"},
+    ],
+)
+def test_a3_credentials_that_ended(tmp_path: Path, key: str, document: dict[str, str]) -> None:
+    reply = Reply(400, json.dumps(document).encode(), {"Content-Type": "application/json"})
+    with ScriptedServer([reply]) as server:
+        path = _account_file(tmp_path / "adc.json", f"http://{server.host}/token", key)
+        found = find_login("gcr.io", machine(tmp_path, GOOGLE_APPLICATION_CREDENTIALS=str(path)))
+        with pytest.raises(CredentialsError, match="does not accept the credentials") as caught:
+            _ = found.login
+        assert "gcloud auth application-default login" in (caught.value.hint or "")
+        assert "PRIVATE" not in str(caught.value)
+        assert len(server.asked) == 1
+
+
+def test_a4_a_token_endpoint_that_does_not_answer(tmp_path: Path, key: str) -> None:
+    path = _account_file(tmp_path / "adc.json", f"http://127.0.0.1:{free_port()}/token", key)
+    found = find_login("gcr.io", machine(tmp_path, GOOGLE_APPLICATION_CREDENTIALS=str(path)))
+    with pytest.raises(TemporaryError, match="cannot be reached") as caught:
+        _ = found.login
+    assert caught.value.exit_code == 8

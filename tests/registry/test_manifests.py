@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from builder.errors import RegistryRefusedError, VerificationError
+from builder.reference import InvalidReferenceError
+from builder.registry.manifests import (
+    DOCKER_INDEX,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    Platform,
+    choose,
+    parse_manifest,
+    parse_platform,
+    sha256_digest,
+)
+from tests.registry.support import config, image, layer
+
+DIGEST = f"sha256:{'a' * 64}"
+
+
+def _index(*platforms: dict[str, str] | None, media_type: str = OCI_INDEX) -> Manifest:
+    entries: list[dict[str, Any]] = []
+    for number, platform in enumerate(platforms):
+        entry: dict[str, Any] = {"mediaType": OCI_MANIFEST, "digest": f"sha256:{number:064x}", "size": 1}
+        entries.append(entry | ({"platform": platform} if platform else {}))
+    body = json.dumps({"schemaVersion": 2, "mediaType": media_type, "manifests": entries}).encode()
+    return parse_manifest(body, media_type, "x")
+
+
+def test_a_manifest_is_its_bytes_and_what_they_say() -> None:
+    one, two = layer(b"1"), layer(b"2")
+    body = image(one, two)
+    manifest = parse_manifest(body, f"{OCI_MANIFEST}; charset=utf-8", "x")
+    assert manifest.layers == (one, two)
+    assert manifest.config == config()
+    assert manifest.descriptor == Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
+    assert not manifest.is_index
+    assert manifest.body is body
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "expected"),
+    [
+        (b'{"schemaVersion":2,"layers":[]}', "", OCI_MANIFEST),
+        (b'{"schemaVersion":2,"manifests":[]}', "application/json", OCI_INDEX),
+        (b'{"schemaVersion":2,"layers":[]}', DOCKER_MANIFEST, DOCKER_MANIFEST),
+        (f'{{"mediaType":"{DOCKER_INDEX}"}}'.encode(), "", DOCKER_INDEX),
+        (f'{{"mediaType":"{DOCKER_INDEX}"}}'.encode(), "text/plain", DOCKER_INDEX),
+    ],
+)
+def test_the_media_type(body: bytes, header: str, expected: str) -> None:
+    assert parse_manifest(body, header, "x").media_type == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "error", "says"),
+    [
+        (b"not json", OCI_MANIFEST, VerificationError, "not JSON"),
+        (b"[" * 100_000, OCI_MANIFEST, VerificationError, "not JSON"),
+        (b"[]", OCI_MANIFEST, VerificationError, "not a JSON object"),
+        (b'{"mediaType":"%b"}' % OCI_INDEX.encode(), OCI_MANIFEST, VerificationError, "the document itself"),
+        (
+            b'{"schemaVersion":1}',
+            "application/vnd.docker.distribution.manifest.v1+prettyjws",
+            RegistryRefusedError,
+            "v1",
+        ),
+        (b'{"mediaType":"text/html"}', "", RegistryRefusedError, "text/html"),
+        (b"\xff\xfe", OCI_MANIFEST, VerificationError, "not JSON"),
+    ],
+)
+def test_what_is_no_manifest(body: bytes, header: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        parse_manifest(body, header, "x")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        "sha256:",
+        {},
+        {"digest": DIGEST},
+        {"digest": DIGEST, "size": -1},
+        {"digest": DIGEST, "size": True},
+        {"digest": DIGEST, "size": "3"},
+        {"digest": "sha256:ab", "size": 3},
+        {"digest": f"sha256:{'A' * 64}", "size": 3},
+        {"digest": DIGEST, "size": 3, "mediaType": 7},
+        {"digest": ["sha256"], "size": 3},
+    ],
+)
+def test_what_is_no_descriptor(entry: Any) -> None:
+    body = json.dumps({"mediaType": OCI_MANIFEST, "config": entry, "layers": [entry]}).encode()
+    manifest = parse_manifest(body, "", "x")
+    with pytest.raises(VerificationError, match="config"):
+        _ = manifest.config
+    with pytest.raises(VerificationError, match=r"layers\[0\]"):
+        _ = manifest.layers
+
+
+AMD = {"os": "linux", "architecture": "amd64"}
+ARM = {"os": "linux", "architecture": "arm64", "variant": "v8"}
+ARM7 = {"os": "linux", "architecture": "arm", "variant": "v7"}
+ARM6 = {"os": "linux", "architecture": "arm", "variant": "v6"}
+ATTESTATION = {"os": "unknown", "architecture": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("platforms", "wanted", "number"),
+    [
+        ((AMD, ARM), "linux/amd64", 0),
+        ((ATTESTATION, ARM, AMD), "linux/amd64", 2),
+        ((AMD, ARM), "linux/arm64", 1),
+        ((AMD, ARM), "linux/arm64/v8", 1),
+        ((ARM6, ARM7), "linux/arm/v7", 1),
+        ((ARM6, ARM7), "linux/arm", 0),
+        ((None, AMD), "linux/amd64", 1),
+        ((AMD, AMD), "linux/amd64", 0),
+    ],
+)
+def test_the_platforms_image_is_chosen(platforms: tuple[dict[str, str] | None, ...], wanted: str, number: int) -> None:
+    for media_type in (OCI_INDEX, DOCKER_INDEX):
+        found = choose(_index(*platforms, media_type=media_type), parse_platform(wanted), "x")
+        assert found.digest == f"sha256:{number:064x}"
+
+
+@pytest.mark.parametrize("wanted", ["windows/amd64", "linux/arm/v5", "linux/arm64/v9", "unknown/unknown"])
+def test_no_image_for_a_platform(wanted: str) -> None:
+    with pytest.raises(RegistryRefusedError, match="it has: linux/amd64, linux/arm/v7, linux/arm64/v8"):
+        choose(_index(AMD, ARM, ARM7, ATTESTATION), parse_platform(wanted), "x")
+
+
+def test_an_index_without_images() -> None:
+    with pytest.raises(RegistryRefusedError, match="it has: none"):
+        choose(_index(), Platform("linux", "amd64"), "x")
+    with pytest.raises(VerificationError, match="no list"):
+        choose(parse_manifest(b'{"schemaVersion":2,"manifests":{}}', "", "x"), Platform("linux", "amd64"), "x")
+
+
+@pytest.mark.parametrize("text", ["linux", "linux/", "/amd64", "a/b/c/d", ""])
+def test_what_is_no_platform(text: str) -> None:
+    with pytest.raises(InvalidReferenceError, match="not a platform"):
+        parse_platform(text)
+
+
+def test_a_platform_is_written_as_it_is_read() -> None:
+    assert str(parse_platform("linux/arm/v7")) == "linux/arm/v7"
+    assert str(parse_platform("linux/amd64")) == "linux/amd64"
