@@ -119,11 +119,13 @@ def test_137_of_a_dying_engine_is_not_the_steps_fault() -> None:
         built([*stream(*STEPS), error("The command 'x' returned a non-zero code: 137", 137)], answers=False)
 
 
-def test_only_the_last_lines_of_the_step_that_failed() -> None:
-    events = stream(*STEPS[:2], "from before\n", STEPS[2], *(f"line {number}\n" for number in range(50)))
+@pytest.mark.parametrize(("printed", "first"), [(50, 30), (3, 0)])
+def test_only_the_last_lines_of_the_step_that_failed(printed: int, first: int) -> None:
+    lines = [f"line {number}" for number in range(printed)]
+    events = stream(*STEPS[:2], "from before\n", STEPS[2], *(f"{line}\n" for line in lines))
     with pytest.raises(BuildFailedError) as caught:
         built([*events, error("The command 'x' returned a non-zero code: 1", 1)])
-    assert caught.value.details == tuple(f"line {number}" for number in range(30, 50))
+    assert caught.value.details == tuple(lines[first:])
 
 
 PUSH: list[dict[str, Any]] = [

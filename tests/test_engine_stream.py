@@ -78,6 +78,7 @@ def test_an_exception_of_the_reader_aborts_even_while_events_pile_up() -> None:
     def read() -> None:
         with closing(followed(request)) as events:  # type: ignore[type-var]
             next(events)
+            time.sleep(0.3)  # the queue is full by now
             raise KeyError("the reader's own")
 
     with pytest.raises(KeyError):
