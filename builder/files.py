@@ -20,6 +20,7 @@ _HINTS = {
     errno.EACCES: "choose another place, or ask for the right to write there",
     errno.EPERM: "choose another place, or ask for the right to write there",
     errno.ENOENT: "make the folder first",
+    errno.EBUSY: "it is a mount of its own: mount its folder instead",  # rename(2)
 }
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # network file systems
 

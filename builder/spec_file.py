@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from builder.errors import FieldError, FieldListError, InputError, UsageError
 from builder.reference import parse_repository
@@ -71,7 +72,7 @@ def load(path: Path) -> SpecFile:
         folder=path.parent,
         spec=spec,
         text_sha256=hashlib.sha256(data).hexdigest(),
-        positions=reader.positions,
+        positions=MappingProxyType(reader.positions),
     )
 
 
@@ -86,16 +87,19 @@ def find(where: Path | None, cwd: Path) -> Path:
         InputError: `where` is not there, or is a folder without a spec.
         UsageError: nothing was named, and there is no spec here or more than one.
     """
-    if where is None:
-        return _shown(_in_folder(cwd, UsageError), cwd)
-    path = cwd / where
-    if path.is_dir():
-        return _shown(_in_folder(path, InputError), cwd)
-    if not path.exists():
+    try:
+        if where is None:
+            return _shown(_in_folder(cwd, UsageError), cwd)
+        path = cwd / where
+        if path.is_dir():
+            return _shown(_in_folder(path, InputError), cwd)
+        if path.exists():
+            return _shown(path, cwd)
         image = cwd / "images" / where / SPEC_NAME
         hint = f"did you mean {_shown(image.parent, cwd)}?" if image.exists() else _near(path)
-        raise InputError(f"{where}: no such file or folder", hint=hint)
-    return _shown(path, cwd)
+    except OSError as error:
+        raise InputError(f"{where or cwd}: {(error.strerror or str(error)).lower()}") from error
+    raise InputError(f"{where}: no such file or folder", hint=hint)
 
 
 def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:

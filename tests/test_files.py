@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -247,6 +248,29 @@ def test_a_lock_keeps_the_second_out_and_tells_it_once(tmp_path: Path, second_na
 def test_locks_of_two_outputs_do_not_meet(tmp_path: Path) -> None:
     with locked(tmp_path / "a"), locked(tmp_path / "b"):
         assert only(tmp_path) == [".a.imgtool-lock", ".b.imgtool-lock"]
+
+
+def test_a_file_system_without_locks_is_said_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("builder.files.fcntl.flock", none)
+    notes: list[str] = []
+    with locked(tmp_path / "f", notes.append):
+        write_atomic(tmp_path / "f", b"data")
+    assert notes == [f"{tmp_path}/f: the file system has no locks; do not run imgtool twice on it at once"]
+    assert only(tmp_path) == ["f"]
+
+
+def test_a_file_that_is_a_mount_is_said(tmp_path: Path) -> None:
+    """As in a container where only config.yaml was mounted."""
+    (tmp_path / "there").write_bytes(b"old")
+    (tmp_path / "f").touch()
+    with mounted(tmp_path / "f", "--bind", str(tmp_path / "there")):
+        error = refused(tmp_path / "f")
+    assert "mount its folder instead" in (error.hint or "")
+    assert only(tmp_path) == ["f", "there"]
+    assert (tmp_path / "there").read_bytes() == b"old"
 
 
 HOLD = """\

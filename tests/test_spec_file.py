@@ -11,6 +11,7 @@ import pytest
 from builder.errors import FieldError, FieldListError, InputError, UsageError
 from builder.spec import Accelerator, ImageSpec, Role
 from builder.spec_file import SpecFile, find, load
+from tests.other_user import as_nobody, open_folder
 from tests.spec_samples import BAD, GOOD, HEAD, Bad, make_folder
 
 
@@ -218,6 +219,22 @@ def test_find_names_what_comes_near(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no image\.yaml"):
         find(Path("empty"), tmp_path)
+
+
+def test_find_says_what_keeps_it_out(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="file name too long"):
+        find(Path("x" * 300), tmp_path)
+    with open_folder() as folder:
+        (folder / "closed/project").mkdir(parents=True)
+        (folder / "closed").chmod(0)
+
+        def look() -> str:
+            try:
+                return str(find(folder / "closed/project", Path("/")))
+            except InputError as error:
+                return str(error)
+
+        assert as_nobody(look) == f"{folder}/closed/project: permission denied"
 
 
 def test_find_gives_a_short_path_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
