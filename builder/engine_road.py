@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from builder.errors import VerificationError
 from builder.inputs import RoleImage, WheelContext
 from builder.parallel import run_all
 from builder.progress import Done, Outcome, Step
-from builder.reference import Digest
+from builder.reference import Digest, Tag
 from builder.settings import Settings
 from builder.spec import Role
 from builder.stages import Recipe, StageRunner
@@ -87,10 +88,15 @@ def run_stages(work: Work, wanted: tuple[RoleImage, ...], engine: Engine) -> dic
     """Builds the images' last stages; image IDs by role."""
     if not wanted:
         return {}
+    return stage_runner(work, engine).run(tuple(recipe(image) for image in wanted))
+
+
+def stage_runner(work: Work, engine: Engine) -> StageRunner:
+    """A runner of this run's stages."""
     from builder.registry.credentials import find_login
     from builder.wheels import WheelStore
 
-    runner = StageRunner(
+    return StageRunner(
         engine,
         WheelContext(work.inputs, WheelStore(work.settings), work.progress),
         platform=work.inputs.plan.platform,
@@ -98,7 +104,6 @@ def run_stages(work: Work, wanted: tuple[RoleImage, ...], engine: Engine) -> dic
         progress=work.progress,
         no_cache=work.options.no_cache,
     )
-    return runner.run(tuple(recipe(image) for image in wanted))
 
 
 def recipe(image: RoleImage) -> Recipe:
@@ -118,9 +123,29 @@ def push(work: Work, engine: Engine, image_id: str, image: RoleImage, registries
     login = registries.login(tag.repository.registry).login
     pushed = tag.repository.digest(engine.push(tag, login, work.progress, subject=image.role))
     if registries.at(tag.repository).head(pushed) != pushed.digest:
-        raise VerificationError(
-            f"{pushed}: the push was reported as done, but the registry does not have it",
-            hint="run the same command again; if it stays so, the registry loses what it accepts",
-        )
+        raise lost(pushed)
     work.progress(Done(image.role, Outcome.PUSHED, str(pushed), time.monotonic() - started))
     return pushed
+
+
+def push_stage(work: Work, engine: Engine, image: RoleImage, label: str, tag: Tag, registries: Registries) -> None:
+    """Builds one stage and leaves it in the registry under its key, for the direct builder to append to."""
+    shared = recipe(image)
+    one = replace(shared, subject=shared.shared[label], target=label)
+    made = stage_runner(work, engine).run((one,))[one.subject]
+    started = time.monotonic()
+    engine.tag(made, tag)
+    work.progress(Step(one.subject, f"pushing {tag}"))
+    login = registries.login(tag.repository.registry).login
+    pushed = tag.repository.digest(engine.push(tag, login, work.progress, subject=one.subject))
+    if registries.at(tag.repository).head(pushed) != pushed.digest:
+        raise lost(pushed)
+    work.progress(Done(one.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+
+
+def lost(pushed: Digest | Tag) -> VerificationError:
+    """The error for what was pushed and is not there."""
+    return VerificationError(
+        f"{pushed}: the push was reported as done, but the registry does not have it",
+        hint="run the same command again; if it stays so, the registry loses what it accepts",
+    )

@@ -19,6 +19,7 @@ from builder.spec import Role
 from builder.work import Built, Work, tag_of
 
 if TYPE_CHECKING:
+    from builder.direct_road import Way
     from builder.registry.connect import Registries
 
 ENGINES = ("auto", "docker", "direct")
@@ -51,8 +52,53 @@ def _make(work: Work, missing: tuple[RoleImage, ...], registries: Registries) ->
         from builder.registry.google import create_repository
 
         create_repository(work.inputs.repository, work.settings, work.progress)
-    with engine_road.open_engine(work.settings) as engine:
-        return engine_road.make(work, missing, engine, registries)
+    ways, reasons = _ways(work, missing)
+    made = _appended(work, ways, registries, reasons) if ways else {}
+    rest = tuple(image for image in missing if image.role not in made)
+    for role, reason in reasons.items():
+        work.progress(Note(f"{role}: for an engine: {reason}"))
+    if rest:
+        with engine_road.open_engine(work.settings) as engine:
+            made |= engine_road.make(work, rest, engine, registries)
+    return made
+
+
+def _ways(work: Work, missing: tuple[RoleImage, ...]) -> tuple[tuple[Way, ...], dict[Role, str]]:
+    """Which images can be made without an engine, and why the others cannot."""
+    from builder.direct.unproven import UnprovenError
+    from builder.direct_road import way
+
+    if work.options.engine not in ENGINES:
+        raise UsageError(f"--engine {work.options.engine}: expected {', '.join(ENGINES)}")
+    if work.options.engine == "docker":
+        return (), {}
+    ways, reasons = [], {}
+    for image in missing:
+        try:
+            ways.append(way(work, image))
+        except UnprovenError as error:
+            if work.options.engine == "direct":
+                raise
+            reasons[image.role] = str(error)
+    return tuple(ways), reasons
+
+
+def _appended(work: Work, ways: tuple[Way, ...], registries: Registries, reasons: dict[Role, str]) -> dict[Role, Built]:
+    """Makes images directly; what turns out to be for an engine after all is left out, with the reason."""
+    from builder.direct.publish import Publisher
+    from builder.direct.unproven import UnprovenError
+    from builder.direct_road import DirectRoad
+
+    publisher = Publisher(registries, work.inputs.repository, work.settings.cache, work.progress)
+    try:
+        return DirectRoad(work, registries, publisher).make(ways)
+    except UnprovenError as error:
+        if work.options.engine == "direct":
+            raise
+        reasons |= {one.image.role: str(error) for one in ways}
+        return {}
+    finally:
+        publisher.close()
 
 
 def _found(image: RoleImage, digest: Digest | None) -> Built:
