@@ -188,6 +188,8 @@ class Reader:
                 return kind(key.text)
             self._unknown(key, path, list(kind))
             return _WRONG
+        if kind_of_secret := secret_in(key.text):
+            return self.fail(_join(path, key.text), f"the key looks like {kind_of_secret}", at=key.at)
         try:
             check_text(key.text)
             if is_env:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from builder.errors import InputError
+from builder.secret_text import secret_in
 
 MAX_NODES = 10_000
 MAX_DEPTH = 50
@@ -162,9 +163,8 @@ class TreeBuilder:
             raise self._refused(at, "merge keys (`<<`) are not allowed", "write the keys out")
         if node.text in keys:
             first = keys[node.text].at
-            raise self._refused(
-                at, f"the key {node.text[:60]!r} is already given in line {first.line}", "keep one of them"
-            )
+            name = "(a secret)" if secret_in(node.text) else repr(node.text[:60])
+            raise self._refused(at, f"the key {name} is already given in line {first.line}", "keep one of them")
         keys[node.text] = node
 
     def _refused(self, at: Position, what: str, hint: str | None) -> InputError:

@@ -308,6 +308,7 @@ BAD: tuple[Bad, ...] = (
         "",
         in_schema=False,
     ),
+    _case("env: {'https://u:hunter2@h/x': a}\n", "4:7", "env.(a secret)", "the key looks like a URL with a password"),
     _case("args: [--token, hunter2hunter2]\n", "4:17", "args[1]", _HIDDEN, in_schema=False),
     _case("args: [--api-key=hunter2]\n", "4:8", "args[0]", _HIDDEN, in_schema=False),
     _case("args: --password=hunter2\n", "4:7", "args", "expected a list, found a secret"),
