@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import posixpath
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,9 @@ class Context:
 
     def entry(self, path: str) -> Entry:
         """The entry at `path`; raises KeyError when there is none."""
-        for entry in self.entries:
-            if entry.path == path:
-                return entry
+        at = bisect_left(self.entries, path, key=_path)
+        if at < len(self.entries) and self.entries[at].path == path:
+            return self.entries[at]
         raise KeyError(path)
 
     def with_known(self, path: str, *, sha256: str, size: int) -> Context:
@@ -71,16 +72,18 @@ class Context:
         )
 
     def _with(self, entry: Entry) -> Context:
-        entries = {one.path: one for one in self.entries}
-        if entry.path in entries:
-            raise InputError(
-                f"{entry.path}: this path in the build context is made by imgtool, and the spec's folder has it too",
-                hint="rename the folder",
-            )
-        for folder in _parents(entry.path):
-            if entries.setdefault(folder, _folder(folder)).kind is not Kind.DIRECTORY:
-                raise InputError(f"{folder}: must be a folder: imgtool puts {entry.path} there")
-        return Context(_sorted([*entries.values(), entry]))
+        entries = list(self.entries)
+        for one in (*map(_folder, _parents(entry.path)), entry):
+            at = bisect_left(entries, one.path, key=_path)
+            present = entries[at] if at < len(entries) and entries[at].path == one.path else None
+            if present is None:
+                entries.insert(at, one)
+            elif one is entry or present.kind is not Kind.DIRECTORY:
+                raise InputError(
+                    f"{one.path}: imgtool puts {entry.path} into the build context, and the spec's folder has this too",
+                    hint="rename it",
+                )
+        return Context(tuple(entries))
 
     def select(self, sources: Iterable[str]) -> Context:
         """What COPY takes for `sources`, with the folders on the way to it.
@@ -110,17 +113,13 @@ class Context:
             raise InputError(f"{source!r} lies outside the build context")
         if gomatch.has_wildcards(cleaned):
             pattern = gomatch.compiled(cleaned)
-            roots = [path for path in by_path if pattern.match(path)]
+            roots = {path for path in by_path if pattern.match(path)}
         else:
-            roots = [cleaned] if cleaned in by_path else []
-        for root in roots:
+            roots = {cleaned} & by_path.keys()
+        for root in sorted(roots):
             if by_path[root].kind is Kind.SYMLINK:
                 raise InputError(f"{root}: COPY of a symbolic link itself", hint="name what it points to")
-        return [
-            entry
-            for entry in self.entries
-            if any(entry.path == root or entry.path.startswith(f"{root}/") for root in roots)
-        ]
+        return [entry for entry in self.entries if not roots.isdisjoint((*_parents(entry.path), entry.path))]
 
     def digest(self, sources: Iterable[str] | None = None) -> str:
         """The hash (64 hexadecimal digits) over path, kind, mode, size, content and target of what COPY takes."""
@@ -193,9 +192,13 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
+def _path(entry: Entry) -> str:
+    return entry.path
+
+
 def _folder(path: str) -> Entry:
     return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755)
 
 
 def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    return tuple(sorted(entries, key=lambda entry: entry.path))
+    return tuple(sorted(entries, key=_path))

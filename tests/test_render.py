@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -149,6 +150,17 @@ def test_values_arrive_as_they_are(value: str) -> None:
     env, labels = (dict(step.pairs) for step in steps if step.name in {"ENV", "LABEL"} and len(step.pairs) > 1)
     assert env == {"A": value, "B": "2"}
     assert labels["x"] == value
+
+
+def test_no_value_adds_an_instruction() -> None:
+    alphabet = "abc \"'\\$`#{}[]()<>|&;=,:-EOFRUN\u00e9漢%!*?~^@/."
+    random = Random(20)
+    pairs = {f"V{n}": "".join(random.choices(alphabet, k=random.randrange(40))) for n in range(400)}
+    plan = role_plan(env=pairs, labels={f"l{name}": value for name, value in pairs.items()})
+    file = parse(text_of(plan))
+    assert [i.name for i in file.stages[-1].instructions] == ["COPY", "WORKDIR", "ENV", "LABEL", "ENTRYPOINT", "LABEL"]
+    steps = evaluate(file, file.stages[-1], {"EOF": "no"})
+    assert dict(steps[2].pairs) == pairs
 
 
 @pytest.mark.parametrize(
