@@ -22,8 +22,7 @@ class Release:
     """One patch release on the package index.
 
     Attributes:
-        pythons: the minors its Linux x86_64 wheels are for, oldest first.
-        pythons_arm: the same for aarch64; empty when there are none.
+        pythons: the minors its Linux x86_64 wheels are for, oldest first; `pythons_arm` the same for aarch64.
         packages: which distributions have a wheel of it.
         cpu_wheel: whether its `tensorflow` wheel computes on the CPU only.
     """
@@ -71,20 +70,15 @@ class Minor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaImage:
-    """What is inside one nvidia/cuda tag.
-
-    Attributes:
-        status: `supported`, `unsupported` (listed, no longer rebuilt) or `gone`.
-        driver_path: whether the image's LD_LIBRARY_PATH has the folders where GKE mounts the driver.
-    """
+    """What is inside one nvidia/cuda tag."""
 
     tag: str
     cuda: str
     os: str
     cudnn: str | None
-    status: str
+    status: str  # supported, unsupported (listed, no longer rebuilt) or gone
     on_hub: bool | None
-    driver_path: bool
+    driver_path: bool  # whether its LD_LIBRARY_PATH has the folders where GKE mounts the driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +127,7 @@ class SourceArchive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Libtpu:
-    """What a tensorflow-tpu release pins: a version of libtpu, and whether the index has it: true, false, partly."""
+    """The libtpu that a tensorflow-tpu release pins, and whether the index has it: true, false, partly."""
 
     version: str
     on_index: str
@@ -204,7 +198,10 @@ def load_matrix(text: bytes | None = None) -> Matrix:
         },
         python_images={python: PythonImage(**row) for python, row in raw["python_images"].items()},
         last_pip=raw["last_pip"],
-        sdists={name: _archive(name, row) for name, row in raw["sdists"].items()},
+        sdists={
+            key: SourceArchive(name=key.partition("==")[0], version=key.partition("==")[2], **row)
+            for key, row in raw["sdists"].items()
+        },
         libtpu={version: Libtpu(**row) for version, row in raw["tpu"]["libtpu"].items()},
         tpu_find_links=f"https://{raw['tpu']['find_links']}",
         ai_platform_tpu=tuple(raw["tpu"]["ai_platform"]),
@@ -299,8 +296,3 @@ def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
             )
         )
     return images
-
-
-def _archive(requirement: str, row: Mapping[str, str]) -> SourceArchive:
-    name, _, version = requirement.partition("==")
-    return SourceArchive(name=name, version=version, file=row["file"], sha256=row["sha256"])

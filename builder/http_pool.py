@@ -9,13 +9,16 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from builder import __version__
 from builder.errors import LocalFileError, UsageError
 
 if TYPE_CHECKING:
     import urllib3
+
+Pool: TypeAlias = "urllib3.PoolManager"
+Response: TypeAlias = "urllib3.BaseHTTPResponse"
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
@@ -31,7 +34,7 @@ def make_pool(
     connect_seconds: float = CONNECT_SECONDS,
     read_seconds: float = READ_SECONDS,
     verify: bool = True,
-) -> urllib3.PoolManager:
+) -> Pool:
     """A pool for requests to `url` (a proxy is chosen per host, so one pool serves one host and those like it).
 
     Args:
@@ -70,6 +73,13 @@ def make_pool(
         raise UsageError(
             "the proxy's URL is not one", hint="HTTP_PROXY and HTTPS_PROXY take http://HOST:PORT"
         ) from error
+
+
+def transport_errors() -> tuple[type[Exception], ...]:
+    """What a request raises when a connection does not open, breaks or says nonsense."""
+    from urllib3.exceptions import HTTPError
+
+    return (HTTPError, ConnectionError, TimeoutError)
 
 
 def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:

@@ -12,17 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
 from builder.errors import CredentialsError, LocalFileError, TemporaryError, VerificationError
-from builder.http_pool import make_pool
+from builder.http_pool import Pool, Response, make_pool, transport_errors
 from builder.index_login import authorization, without_login
 from builder.index_page import ACCEPT, IndexedFile, PageError, page_url, parse_page
 from builder.resolver_uv import Indexes
-
-if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse, PoolManager
 
 BLOCK = 1 << 18
 _ATTEMPTS = 5
@@ -66,7 +62,7 @@ class Index:
         self._pause = pause
         self._lock = threading.Lock()
         self._known: Indexes | None = None
-        self._pools: dict[tuple[str, str], PoolManager] = {}
+        self._pools: dict[tuple[str, str], Pool] = {}
 
     def places(self) -> Indexes:
         """Where this machine looks; found once."""
@@ -115,7 +111,7 @@ class Index:
                     for block in response.stream(BLOCK):
                         offset += len(block)
                         yield block
-            except _transport_errors() as error:
+            except transport_errors() as error:
                 if attempt == _ATTEMPTS:
                     raise TemporaryError(f"{_host(url)}: the download broke off: {_short(error)}") from error
                 self._wait(attempt)
@@ -156,16 +152,18 @@ class Index:
             raise LocalFileError(f"{without_login(url)}: {error.strerror}") from error
 
     @contextmanager
-    def _response(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[BaseHTTPResponse]:
+    def _response(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[Response]:
         """One answer of 200 or 206, redirects followed and faults retried; its connection is given back."""
         response = self._answer(method, url, headers)
         try:
             yield response
-            response.drain_conn()
-        finally:
-            response.release_conn()
+        except BaseException:
+            response.close()  # what is left unread would be the next answer on this connection
+            raise
+        response.drain_conn()
+        response.release_conn()
 
-    def _answer(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
+    def _answer(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
         known = self.places().urls
         for attempt in range(1, _ATTEMPTS + 1):
             target, response = url, None
@@ -177,7 +175,7 @@ class Index:
                         break
                     response.drain_conn()
                     target = urljoin(target, location)
-            except _transport_errors() as error:
+            except transport_errors() as error:
                 if attempt == _ATTEMPTS:
                     raise TemporaryError(
                         f"the package index {_host(target)} does not answer: {_short(error)}", hint="try again later"
@@ -194,7 +192,7 @@ class Index:
             self._wait(attempt, response.headers.get("Retry-After"))
         raise TemporaryError(f"{_host(url)} does not answer")
 
-    def _once(self, method: str, url: str, headers: Mapping[str, str], known: tuple[str, ...]) -> BaseHTTPResponse:
+    def _once(self, method: str, url: str, headers: Mapping[str, str], known: tuple[str, ...]) -> Response:
         login = authorization(url, known, self._environ)
         sent = {**headers, **({"Authorization": login} if login else {})}
         plain = without_login(url)
@@ -202,18 +200,17 @@ class Index:
             method, plain, headers={"Accept-Encoding": "identity", **sent}, preload_content=False, redirect=False
         )
 
-    def _refused(self, response: BaseHTTPResponse, url: str) -> None:
+    def _refused(self, response: Response, url: str) -> None:
         """Raises for an answer that will not get better."""
         status = response.status
+        response.drain_conn()
         if status in _MISSING:
-            response.drain_conn()
             raise MissingFileError(without_login(url))
         if status in _REFUSALS:
             raise CredentialsError(
                 f"{_host(url)} refuses access ({status}); tried: the index's URL, UV_INDEX_…, netrc, keyring",
                 hint="put user and password into the index's URL, netrc or keyring, as for uv and pip",
             )
-        response.drain_conn()
         if 300 <= status < 500 and status not in (408, 429):
             raise TemporaryError(f"{_host(url)} answers {status} to {urlsplit(url).path}", hint="is the URL an index?")
 
@@ -221,7 +218,7 @@ class Index:
         seconds = min(float(asked), 60.0) if asked and asked.isdigit() else 0.5 * 2 ** (attempt - 1)
         self._pause(seconds * random.uniform(0.75, 1.25))  # noqa: S311 jitter, not a secret
 
-    def _pool(self, url: str) -> PoolManager:
+    def _pool(self, url: str) -> Pool:
         parts = urlsplit(url)
         key = (parts.scheme, parts.netloc)
         with self._lock:
@@ -247,12 +244,6 @@ def _read_local(path: Path, offset: int) -> Iterator[bytes]:
         raise MissingFileError(str(path)) from error
     except OSError as error:
         raise LocalFileError(f"{path}: {error.strerror}") from error
-
-
-def _transport_errors() -> tuple[type[Exception], ...]:
-    from urllib3.exceptions import HTTPError
-
-    return (HTTPError, ConnectionError, TimeoutError)
 
 
 def _host(url: str) -> str:

@@ -1,59 +1,28 @@
 """`image.lock`: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
 
 The file is TOML. It names wheels by file name, size and hash, and bases by digest; it holds no URL and no
-index's host: where a file comes from is the machine's own setting, and the hash decides. What is read from
-it goes into Dockerfiles and paths, so every value is checked against its grammar.
+index's host: where a file comes from is the machine's own setting, and the hash decides.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.errors import InputError
-from builder.plan import Lock, LockedVariant, Variant, Wheel
-from builder.reference import InvalidReferenceError, checked_digest, parse_reference
+from builder.lock_file import LISTS, LOCK_VERSION, TEXTS, parse_lock
+from builder.plan import Lock, LockedVariant, Wheel
 from builder.spec import Accelerator, ImageSpec, Role
 
 if TYPE_CHECKING:
     from builder.spec_file import SpecFile
 
 LOCK_FILE = "image.lock"
-LOCK_VERSION = 1
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
-_VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
-_WHEEL = {
-    "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
-    "version": _VERSION,
-    "size": None,
-    "sha256": r"[0-9a-f]{64}",
-    "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
-}
-_TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
-    "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
-    "package": r"tensorflow(?:-[a-z]+)?",
-    "tensorflow": r"\d+\.\d+\.\d+(?:\.post\d+)?",
-    "python": r"3\.\d{1,2}",
-    "cuda?": r"\d+(?:\.\d+)+",
-    "cudnn?": r"\d+(?:\.\d+)+",
-    "base": r"[A-Za-z0-9][\w./:@\[\]-]*",
-    "os?": r"[a-z]+[0-9.]+",
-    "python_from": r"image|apt|deadsnakes",
-    "python_executable": r"(?:/[\w.+-]+)+",
-}
-_LISTS = {
-    "apt?": r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?",
-    "libraries?": r"lib[\w.+-]+",
-    "requirements": r"[^\x00-\x1f\x7f]+",
-    "constraints?": r"[^\x00-\x1f\x7f]+",
-    "notes?": r"[^\x00-\x1f\x7f]+",
-}
 
 
 def dump_lock(lock: Lock) -> str:
@@ -77,39 +46,6 @@ def read_lock(path: Path) -> Lock:
     if len(data) > _MAX_BYTES:
         raise InputError(f"{path}: larger than {_MAX_BYTES} bytes", hint="imgtool lock writes a new one")
     return parse_lock(data, str(path))
-
-
-def parse_lock(data: bytes, name: str = LOCK_FILE) -> Lock:
-    """The lock in `data`; `name` goes into messages. Raises InputError."""
-    try:
-        raw = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{name}: not a lock: {error}", hint="imgtool lock writes a new one; a merge conflict leaves such a file"
-        ) from None
-    reader = _Reader(name)
-    version = raw.pop("version", None)
-    if type(version) is int and version > LOCK_VERSION:
-        raise InputError(
-            f"{name}: written by a newer imgtool (lock version {version}, this one reads {LOCK_VERSION})",
-            hint="update imgtool",
-        )
-    if version != LOCK_VERSION or type(version) is not int:
-        raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
-    reader.known(raw, "", ("inputs", "platform", "variant"))
-    variants = raw.get("variant")
-    if not isinstance(variants, list) or not variants:
-        raise reader.error("variant", "expected at least one [[variant]]")
-    lock = Lock(
-        inputs=reader.text(raw, "", "inputs", r"[0-9a-f]{64}"),
-        platform=reader.text(raw, "", "platform", r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"),
-        variants=tuple(reader.variant(row, f"variant[{index}]") for index, row in enumerate(variants)),
-    )
-    names = [locked.variant.name for locked in lock.variants]
-    roles = [role for locked in lock.variants for role in locked.variant.roles]
-    if len(set(names)) != len(names) or len(set(roles)) != len(roles):
-        raise reader.error("variant", "a name or a role occurs twice")
-    return lock
 
 
 def lock_inputs(spec_file: SpecFile) -> str:
@@ -207,7 +143,7 @@ def _shown(value: object) -> str:
 def _variant_text(locked: LockedVariant) -> str:
     variant = locked.variant
     lines = ["\n[[variant]]"]
-    for field in _TEXTS:
+    for field in TEXTS:
         value = getattr(variant, field.rstrip("?"))
         if value is not None:
             lines.append(f"{field.rstrip('?')} = {_text(value)}")
@@ -216,7 +152,7 @@ def _variant_text(locked: LockedVariant) -> str:
             lines.append(f"accelerator = {_text(str(variant.accelerator))}")
         if field == "base":
             lines.append(f"base_digest = {_text(locked.base_digest)}")
-    for field in _LISTS:
+    for field in LISTS:
         values = getattr(variant, field.rstrip("?"))
         if values or not field.endswith("?"):
             lines.append(f"{field.rstrip('?')} = [{', '.join(map(_text, values))}]")
@@ -235,73 +171,3 @@ def _wheel_text(wheel: Wheel) -> str:
 
 def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)  # a TOML basic string takes JSON's escapes
-
-
-class _Reader:
-    """Takes values out of parsed TOML, each checked; `where` is the path of the table they are in."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def error(self, where: str, message: str) -> InputError:
-        return InputError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
-
-    def known(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
-        unknown = sorted(set(row) - set(keys))
-        if unknown:
-            raise self.error(f"{where}.{unknown[0]}".lstrip("."), "unknown key")
-
-    def text(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> str:
-        value = row.get(key)
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
-            found = "nothing" if value is None else repr(value)[:80]
-            raise self.error(f"{where}.{key}".lstrip("."), f"expected {pattern}, found {found}")
-        return value
-
-    def texts(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> tuple[str, ...]:
-        values = row.get(key.rstrip("?"), [] if key.endswith("?") else None)
-        if not isinstance(values, list):
-            raise self.error(f"{where}.{key}".rstrip("?"), "expected a list of texts")
-        for value in values:
-            if not isinstance(value, str) or not re.fullmatch(pattern, value):
-                raise self.error(f"{where}.{key}".rstrip("?"), f"expected {pattern}, found {value!r}"[:160])
-        return tuple(values)
-
-    def variant(self, row: object, where: str) -> LockedVariant:
-        if not isinstance(row, dict):
-            raise self.error(where, "expected a table")
-        fields = {*_TEXTS, *_LISTS, "roles", "accelerator", "base_digest", "installer", "wheels"}
-        self.known(row, where, (field.rstrip("?") for field in fields))
-        texts = {
-            field.rstrip("?"): None
-            if field.endswith("?") and field[:-1] not in row
-            else self.text(row, where, field.rstrip("?"), pattern)
-            for field, pattern in _TEXTS.items()
-        }
-        lists = {field.rstrip("?"): self.texts(row, where, field, pattern) for field, pattern in _LISTS.items()}
-        wheels = row.get("wheels")
-        if not isinstance(wheels, list):
-            raise self.error(f"{where}.wheels", "expected a list")
-        try:
-            parse_reference(str(texts["base"]))
-            digest = checked_digest(str(row.get("base_digest")))
-            roles = tuple(Role(role) for role in self.texts(row, where, "roles", r"[a-z]+"))
-            accelerator = Accelerator(str(row.get("accelerator")))
-        except (InvalidReferenceError, ValueError) as error:
-            raise self.error(where, str(error)) from None
-        return LockedVariant(
-            variant=Variant(roles=roles, accelerator=accelerator, **texts, **lists),  # type: ignore[arg-type]
-            base_digest=digest,
-            installer=self.wheel(row.get("installer"), f"{where}.installer"),
-            wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
-        )
-
-    def wheel(self, row: object, where: str) -> Wheel:
-        if not isinstance(row, dict):
-            raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
-        self.known(row, where, _WHEEL)
-        size = row.get("size")
-        if type(size) is not int or size <= 0:
-            raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
-        texts = {key: self.text(row, where, key, pattern) for key, pattern in _WHEEL.items() if pattern}
-        return Wheel(size=size, **texts)

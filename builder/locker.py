@@ -18,13 +18,13 @@ from builder.parallel import run_all
 from builder.pip_settings import uv_environ
 from builder.plan import Lock, LockedVariant, Variant, Wheel
 from builder.progress import Note, Progress, Step
-from builder.requirement_rules import TENSORFLOW_PACKAGES, check_requirements
 from builder.requirements import Named, named_requirements, requirement_files, wanted_hashes
 from builder.resolve import resolve
 from builder.resolver_uv import Found, Target, compile_requirements
 from builder.rules import Finding, check_libtpu, raise_errors
+from builder.rules_requirements import TENSORFLOW_PACKAGES, check_requirements
+from builder.sdist_wheel import build_wheel, wheel_name
 from builder.settings import Settings
-from builder.source_wheel import build_wheel, wheel_name
 from builder.spec_file import SpecFile
 from builder.wheels import WheelStore
 

