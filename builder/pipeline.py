@@ -139,8 +139,9 @@ def require_images(inputs: Inputs, registries: Registries, progress: Progress) -
     there = {role: digest for role, digest in found.items() if digest is not None}
     missing = [role for role in found if role not in there]
     if missing:
+        names = ", ".join(missing)
         raise InputError(
-            f"{len(missing)} of {len(found)} images for the current inputs are not in the registry: {', '.join(missing)}",
+            f"{len(missing)} of {len(found)} images of the current inputs are not in the registry: {names}",
             hint=f"imgtool push {inputs.spec_file.path}",
             details=tuple(f"{image.role}: {image.tag}" for image in inputs.images if image.role in missing),
         )
