@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from local import machine, push
+from local import cuda, machine, push
 from local.machine import UnavailableError
 
 LABEL = "dev.imgtool.stand-in"
@@ -34,6 +35,10 @@ class Base:
     links: tuple[tuple[str, str], ...] = ()  # path in the image, what it points to
     env: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    components: str = "main"
+    wheels: tuple[str, ...] = ()  # laid over the system by `local.cuda`
+    level: int = 6  # gzip's: 1 for what is big and hardly shrinks
     labels: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -62,6 +67,37 @@ PYTHON = Base(
     cmd=("python3",),
 )
 
+CUDA = Base(
+    repository="nvidia/cuda",
+    tag="12.2.2-cudnn8-runtime-ubuntu22.04",
+    packages=("ca-certificates",),
+    suite="jammy",
+    components="main,universe",
+    wheels=cuda.WHEELS,
+    level=1,
+    env=(
+        "PATH=/usr/local/nvidia/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "NVARCH=x86_64",
+        "NVIDIA_REQUIRE_CUDA=cuda>=12.2",
+        "NV_CUDA_CUDART_VERSION=12.2.140-1",
+        "CUDA_VERSION=12.2.2",
+        "LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+        "NVIDIA_VISIBLE_DEVICES=all",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        "NV_CUDA_LIB_VERSION=12.2.2-1",
+        "NCCL_VERSION=2.19.3-1",
+        "NVIDIA_PRODUCT_NAME=CUDA",
+        "NV_CUDNN_VERSION=8.9.6.50",
+        "NV_CUDNN_PACKAGE_NAME=libcudnn8",
+    ),
+    entrypoint=("/opt/nvidia/nvidia_entrypoint.sh",),
+    labels={
+        "com.nvidia.cudnn.version": "8.9.6.50",
+        "org.opencontainers.image.ref.name": "ubuntu",
+        "org.opencontainers.image.version": "22.04",
+    },
+)
+
 
 def up(base: Base, address: str) -> str:
     """Makes sure that the registry has the base; returns what to tell the user. Raises UnavailableError."""
@@ -75,7 +111,8 @@ def up(base: Base, address: str) -> str:
         layer = _layer(base)
         config = {
             "Env": list(base.env),
-            "Cmd": list(base.cmd),
+            "Cmd": list(base.cmd) or None,
+            "Entrypoint": list(base.entrypoint) or None,
             "Labels": {**base.labels, LABEL: base.recipe, f"{LABEL}.for": f"docker.io/{base.repository}:{base.tag}"},
         }
         digest = registry.put_image(
@@ -95,8 +132,10 @@ def _layer(base: Base) -> push.Layer:
     folder.mkdir(parents=True, exist_ok=True)
     tar = folder / "root.tar"
     _bootstrap(base, tar)
-    layer = push.compress(tar, target)
+    layer = push.compress(tar, target, base.level)
     tar.unlink()
+    for rest in ("overlay", "keyring"):
+        shutil.rmtree(folder / rest, ignore_errors=True)
     return layer
 
 
@@ -105,16 +144,22 @@ def _bootstrap(base: Base, tar: Path) -> None:
     if os.geteuid() != 0 and not machine.program("newuidmap"):
         raise UnavailableError(f"{base.name}: a stand-in is made by root, or by a user who has the package uidmap")
     mmdebstrap = machine.need("mmdebstrap", "mmdebstrap")
-    machine.say(f"making a stand-in for {base.name} from Debian packages")
-    links = [f'ln -sf "{target}" "$1{path}"' for path, target in base.links]
+    machine.say(f"making a stand-in for {base.name} from packages of {base.suite}")
+    hooks = [f'ln -sf "{target}" "$1{path}"' for path, target in base.links]
+    options = []
+    if base.wheels:
+        options.append(f"--keyring={cuda.keyring(tar.parent)}")
+        hooks.append(f'cp -a --no-preserve=ownership "{cuda.overlay(tar.parent)}/." "$1/" && chroot "$1" ldconfig')
     command = [
         mmdebstrap,
         "--variant=minbase",
         "--architectures=amd64",
         f"--include={','.join(base.packages)}",
+        f"--components={base.components}",
+        *options,
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED),
         '--aptopt=APT::Install-Recommends "false"',
-        *(f"--customize-hook={link}" for link in links),
+        *(f"--customize-hook={hook}" for hook in hooks),
         '--customize-hook=rm -f "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap',
         '--customize-hook=rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/var/cache/ldconfig/aux-cache',
         base.suite,

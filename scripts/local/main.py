@@ -33,7 +33,7 @@ def _start(part: str) -> str:
     if part == "registry":
         return f"{registry.up()} answers"
     address = registry.up()
-    return bases.up(bases.PYTHON, address)
+    return bases.up(bases.CUDA if part == "cuda" else bases.PYTHON, address)
 
 
 def status() -> int:

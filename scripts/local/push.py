@@ -34,11 +34,11 @@ class PushError(Exception):
     """The registry did not take something."""
 
 
-def compress(tar: Path, target: Path) -> Layer:
-    """Makes the layer `target` from a tar; the same tar gives the same bytes."""
+def compress(tar: Path, target: Path, level: int) -> Layer:
+    """Makes the layer `target` from a tar with gzip's `level`; the same tar gives the same bytes."""
     diff_id = hashlib.sha256()
     new = target.with_suffix(".new")
-    with tar.open("rb") as source, new.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+    with tar.open("rb") as source, new.open("wb") as raw, gzip.GzipFile("", "wb", level, raw, mtime=0) as packed:
         while block := source.read(_BLOCK):
             diff_id.update(block)
             packed.write(block)
