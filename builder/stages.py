@@ -109,6 +109,7 @@ class StageRunner:
                 dockerfile=stage_text(stage, parent, copied),
                 context=lambda stream: self._inputs.write(context_sources(stage), stream),
                 line=stage.line,
+                lines=(stage.line, *(instruction.line for instruction in stage.instructions)),
                 platform=self._platform,
                 no_cache=self._no_cache,
             ),
