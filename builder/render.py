@@ -18,7 +18,7 @@ from typing import Any
 from builder import resources
 from builder.dockerfile import Dockerfile, parse
 from builder.dockerfile_rules import check_directives, check_rules
-from builder.errors import InputError
+from builder.errors import ImgtoolError, InputError
 from builder.keys import KEY_LABEL
 from builder.plan import RolePlan
 from builder.spec import Role
@@ -102,6 +102,7 @@ def _rendered(template: str, values: list[dict[str, Any]], roots: TemplateRoots)
 def _in_child(request: dict[str, Any]) -> dict[str, Any]:
     """Runs `render_child` with limits; whatever happens to it comes back as an answer."""
     child = Path(__file__).with_name("render_child.py")
+    limits = {"error": {"kind": "limits", "message": "", "where": ""}}
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(child)],
@@ -110,9 +111,14 @@ def _in_child(request: dict[str, Any]) -> dict[str, Any]:
             timeout=_PATIENCE,
             check=False,
         )
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
-        return {"error": {"kind": "limits", "message": "", "where": ""}}
+    except subprocess.TimeoutExpired:
+        return limits
+    if done.returncode < 0 or b"MemoryError" in done.stderr:
+        return limits
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").splitlines()[-20:]
+        raise ImgtoolError("the program that renders templates failed", details=tuple(last))
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 

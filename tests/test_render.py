@@ -110,6 +110,13 @@ def test_the_stages_are_those_of_the_design(name: str) -> None:
     assert ":latest" not in (GOLDEN / f"{name}.Dockerfile").read_text()
 
 
+@pytest.mark.parametrize("name", goldens())
+def test_the_shell_can_read_every_run(name: str) -> None:
+    file = parse((GOLDEN / f"{name}.Dockerfile").read_text())
+    for run in (one for stage in file.stages for one in stage.instructions if one.name == "RUN"):
+        subprocess.run(["sh", "-n", "-c", run.text], check=True)
+
+
 def test_roles_share_the_text_of_what_they_share() -> None:
     master, worker = (parse(text_of(role_plan(role))) for role in (Role.MASTER, Role.WORKER))
     for one, other in zip(master.stages[:4], worker.stages[:4], strict=True):
@@ -229,10 +236,6 @@ def test_values_that_no_quoting_saves(changes: dict[str, Any], field: str) -> No
         ("{% block header %}{% for a in range(99999) %}{{ '#' * 100 }}{% endfor %}{% endblock %}", "longer than"),
         ("{% block base %}FROM python:3.11 AS base\n{% endblock %}", "neither a stage above nor an image by digest"),
         ("{% block after_code %}ADD https://x.example/a /a\n{% endblock %}", "what lies behind an address can change"),
-        ("{% block after_code %}COPY --from=alpine /a /a\n{% endblock %}", "neither a stage above"),
-        ("{% block after_code %}RUN --mount=from=alpine,target=/a true\n{% endblock %}", "neither a stage above"),
-        ("{% block after_code %}ONBUILD ADD https://x.example/a /a\n{% endblock %}", "what lies behind an address"),
-        ("{% block after_code %}RNU x\n{% endblock %}", "unknown instruction 'RNU'"),
         ("{% block header %}# syntax=evil.example/frontend\n{% endblock %}", "only docker/dockerfile"),
         ("{% block header %}# escape=`\n{% endblock %}", "need the usual backslash"),
         ("{% block role %}FROM packages AS other\nRUN true\n{% endblock %}", "the last stage is 'other'"),
