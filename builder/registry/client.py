@@ -16,7 +16,7 @@ from builder.reference import Digest, InvalidReferenceError, Repository, Tag, ch
 from builder.registry.addresses import is_google
 from builder.registry.blobs import read_blob
 from builder.registry.challenges import pull, push
-from builder.registry.failures import TagImmutableError, is_immutable_refusal
+from builder.registry.failures import BlobUnknownError, TagImmutableError, is_immutable_refusal
 from builder.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
@@ -193,10 +193,15 @@ class Registry:
             raise RegistryRefusedError(
                 f"{ref}: the manifest has {len(body)} bytes; registries take {LARGEST_MANIFEST} at most"
             )
-        stated = parse_manifest(body, media_type, str(ref)).media_type
-        if stated != media_type:
-            raise VerificationError(f"{ref}: the manifest calls itself {stated}, not {media_type}")
-        self._run(lambda number: self._put(ref, media_type, body, digest, number))
+        manifest = parse_manifest(body, media_type, str(ref))
+        if manifest.media_type != media_type:
+            raise VerificationError(f"{ref}: the manifest calls itself {manifest.media_type}, not {media_type}")
+        try:
+            self._run(lambda number: self._put(ref, media_type, body, digest, number))
+        except BlobUnknownError:
+            for blob in () if manifest.is_index else (manifest.config, *manifest.layers):
+                self.uploads.forget((ref.repository, blob.digest))  # what was believed to be there may be sent again
+            raise
         if confirm and self.head(ref.repository.digest(digest)) != digest:
             raise VerificationError(f"{ref}: the registry accepted {digest} but does not have it")
         return digest

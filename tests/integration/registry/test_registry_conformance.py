@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def _killed_push(bench: Bench, repository: Repository, at: int, folder: Path) ->
     process = subprocess.Popen([sys.executable, "-c", PUSH, str(repository), str(folder)], stdout=subprocess.DEVNULL)
     try:
         while len(bench.proxy.log) < at and process.poll() is None:
-            pass
+            time.sleep(0.01)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)

@@ -1,0 +1,101 @@
+"""Putting manifests into a real docker-registry: what is believed, what is refused, and tags that may not move."""
+
+from __future__ import annotations
+
+import io
+import urllib.request
+from functools import partial
+
+import pytest
+
+from builder.errors import RegistryRefusedError, VerificationError
+from builder.registry.failures import BlobUnknownError, TagImmutableError
+from builder.registry.manifests import LARGEST_MANIFEST, OCI_MANIFEST, sha256_digest
+from builder.registry.upload import How
+from tests.integration.registry.conftest import Bench
+from tests.registry.support import config, image, layer
+from tests.servers.fault_proxy import Action, Fault
+
+pytestmark = pytest.mark.registry
+
+
+def test_r11_manifest_stored_response_lost(bench: Bench) -> None:
+    bench.push_image(b"first", tag="other")
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.CUT_AFTER, method="PUT"))
+    body = image(layer(b"first"))
+    bench.registry.put_manifest(bench.repository.tag("two"), OCI_MANIFEST, body)
+    assert bench.proxy.methods() == ["PUT", "HEAD"]
+
+
+def test_r14_a_registry_that_stores_under_another_digest(bench: Bench) -> None:
+    def lie(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return status, {**headers, "docker-content-digest": f"sha256:{'0' * 64}"}, body
+
+    bench.proxy.add(Fault(action=Action.CHANGE, path="/manifests/", method="PUT", change=lie, times=-1))
+    bench.proxy.add(Fault(action=Action.ANSWER, path="/manifests/", method="HEAD", status=404, times=-1))
+    with pytest.raises(VerificationError, match="the registry stored 'sha256:0000"):
+        bench.push_image(b"x")
+
+
+def test_r15_a_registry_that_says_201_and_has_nothing(bench: Bench) -> None:
+    bench.push_image(b"layer")
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=201))
+    body = image(layer(b"layer"), config_content=b"{}").replace(b'"schemaVersion"', b' "schemaVersion"')
+    with pytest.raises(VerificationError, match="does not have it"):
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body, confirm=True)
+
+
+IMMUTABLE = (
+    b'{"errors":[{"code":"MANIFEST_INVALID","message":"failed precondition: cannot update tag one. '
+    b'The repository has enabled tag immutability"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, IMMUTABLE),
+        (400, b'{"errors":[{"code":"TAG_INVALID","message":"The image tag already exists and is immutable"}]}'),
+        (412, b'{"errors":[{"code":"PRECONDITION","message":"configured as immutable, cannot be updated"}]}'),
+        (409, b'{"errors":[{"code":"CONFLICT","message":"tag exists"}]}'),
+    ],
+    ids=["artifact registry", "ecr", "harbor", "409"],
+)
+def test_r18_r19_an_immutable_tag(bench: Bench, status: int, body: bytes) -> None:
+    digest, one = bench.push_image(b"old")
+    bench.push_image(b"new", tag="two")
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=status, body=body, times=-1))
+    same = bench.registry.put_manifest(bench.repository.tag("one"), OCI_MANIFEST, image(one))
+    assert same == digest
+    new = image(layer(b"new"))
+    with pytest.raises(TagImmutableError) as caught:
+        bench.registry.put_manifest(bench.repository.tag("one"), OCI_MANIFEST, new)
+    assert digest in str(caught.value)
+    assert sha256_digest(new) in str(caught.value)
+    assert caught.value.exit_code == 6
+    assert bench.proxy.methods() == ["PUT", "HEAD", "PUT", "HEAD"]  # not tried again
+
+
+def test_r20_a_manifest_whose_blob_is_gone(bench: Bench) -> None:
+    """The blob was sent and then collected; the next upload sends it again although this process knew it was there."""
+    content = b"collected"
+    for one, data in ((config(), b"{}"), (layer(content), content)):
+        bench.registry.upload(bench.repository, one, partial(io.BytesIO, data))
+    url = f"http://{bench.proxy.host}/v2/{bench.repository.path}/blobs/{layer(content).digest}"
+    with urllib.request.urlopen(urllib.request.Request(url, method="DELETE")) as answer:
+        assert answer.status == 202
+    with pytest.raises(BlobUnknownError) as caught:
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
+    assert caught.value.digests == (layer(content).digest,)
+    again = bench.registry.upload(bench.repository, layer(content), partial(io.BytesIO, content))
+    assert (again.how, again.sent) == (How.UPLOADED, len(content))
+    bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
+
+
+def test_r27_a_manifest_over_4_mib_is_refused_here(bench: Bench) -> None:
+    body = b'{"schemaVersion":2,"layers":[],"mediaType":"%b"%b}' % (OCI_MANIFEST.encode(), b" " * LARGEST_MANIFEST)
+    with pytest.raises(RegistryRefusedError, match="bytes; registries take 4194304"):
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
+    assert bench.proxy.log == []

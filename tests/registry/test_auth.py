@@ -1,0 +1,218 @@
+"""Challenges and token servers that misbehave, against scripted servers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.engines import Login
+from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
+from builder.reference import parse_repository
+from builder.registry.addresses import Origin
+from builder.registry.auth import Authorizer, SendToken
+from builder.registry.challenges import pull
+from builder.registry.credentials import FoundLogin, HostLogin
+from builder.registry.tokens import Token, TokenStore
+from builder.registry.transport import Answer
+from tests.registry.support import Events, clients, machine
+from tests.servers.registry_process import free_port
+from tests.servers.scripted import Asked, Reply, ScriptedServer
+
+DIGEST = f"sha256:{'1' * 64}"
+FOUND = Reply(200, b"", {"Docker-Content-Digest": DIGEST})
+
+
+def _registry(*challenges: str) -> ScriptedServer:
+    """A registry that takes `Bearer good`, or Basic ann:pw where it offers no Bearer."""
+    takes_basic = not any("bearer" in challenge.lower() for challenge in challenges)
+
+    def reply(asked: Asked) -> Reply:
+        basic = f"Basic {base64.b64encode(b'ann:pw').decode()}"
+        if asked.headers.get("authorization") in {"Bearer good", basic if takes_basic else "Bearer good"}:
+            return FOUND
+        return Reply(401, b"", {"WWW-Authenticate": ", ".join(challenges)})
+
+    return ScriptedServer(reply)
+
+
+def _ask(server: ScriptedServer, folder: Path, *, login: bool = True) -> str | None:
+    if login:
+        (folder / ".docker").mkdir(exist_ok=True)
+        auth = {"auth": base64.b64encode(b"ann:pw").decode()}
+        (folder / ".docker/config.json").write_text(json.dumps({"auths": {server.host: auth}}))
+    repository = parse_repository(f"{server.host}/a/b")
+    with clients(machine(folder)) as registries:
+        return registries.at(repository).head(repository.tag("c"))
+
+
+def _json(document: object, status: int = 200) -> Reply:
+    return Reply(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
+
+
+def test_a_login_is_sent_before_it_is_asked_for(tmp_path: Path) -> None:
+    with _registry('Basic realm="x"') as server:
+        assert _ask(server, tmp_path) == DIGEST
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "challenges",
+    [
+        ('Basic realm="x"', 'Bearer realm="{}",service="s"'),
+        ('Bearer realm="{}",service="s"', 'Basic realm="x"'),
+        ("Negotiate", 'bearer REALM="{}"'),
+        ('Bearer realm="{}?kept=1",scope="repository:a/b:pull"',),
+    ],
+)
+def test_r24_bearer_is_taken_among_several(tmp_path: Path, challenges: tuple[str, ...]) -> None:
+    with ScriptedServer([_json({"token": "good"})]) as tokens:
+        realm = f"http://{tokens.host}/token"
+        with _registry(*(challenge.replace("{}", realm) for challenge in challenges)) as server:
+            assert _ask(server, tmp_path, login=False) == DIGEST
+        (asked,) = tokens.asked
+        assert "scope=repository%3Aa%2Fb%3Apull" in asked.target
+        assert asked.target.count("?") == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"token": "good"},
+        {"access_token": "good"},
+        {"token": "good", "access_token": "x"},
+        {"token": "good", "expires_in": 0},
+    ],
+)
+def test_r24_forms_of_a_tokens_answer(tmp_path: Path, document: dict[str, object]) -> None:
+    with ScriptedServer([_json(document)]) as tokens, _registry(f'Bearer realm="http://{tokens.host}/"') as server:
+        assert _ask(server, tmp_path, login=False) == DIGEST
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (Reply(200, b"x" * 10_000_000), "more than 65536 bytes"),
+        (Reply(200, b"<html>"), "without a token"),
+        (_json([]), "without a token"),
+        (_json({}), "without a token"),
+        (_json({"token": 7}), "without a token"),
+        (_json({"token": "a\nInjected: header"}), "without a token"),
+        (_json({"token": "x", "expires_in": "soon"}), "without a token"),
+        (Reply(302, b"", {"Location": "http://elsewhere.example/"}), "HTTP 302"),
+        (Reply(404), "HTTP 404"),
+    ],
+)
+def test_r24_a_token_server_that_answers_nonsense(tmp_path: Path, reply: Reply, says: str) -> None:
+    with ScriptedServer([reply]) as tokens, _registry(f'Bearer realm="http://{tokens.host}/"') as server:
+        with pytest.raises(RegistryRefusedError, match=says) as caught:
+            _ask(server, tmp_path)
+        assert len(tokens.asked) == 1
+        assert tokens.host in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_r1_a_token_server_that_refuses(tmp_path: Path, status: int) -> None:
+    reply = _json({"errors": [{"code": "DENIED", "message": "no\u001b[31m such user"}]}, status)
+    with ScriptedServer([reply]) as tokens, _registry(f'Bearer realm="http://{tokens.host}/"') as server:
+        with pytest.raises(CredentialsError, match="the server says: DENIED: no such user"):
+            _ask(server, tmp_path)
+        assert (len(server.asked), len(tokens.asked)) == (1, 1)
+
+
+@pytest.mark.parametrize("challenge", ["", "Negotiate", 'Bearer service="no realm"', "=,=", 'Bearer realm=""'])
+def test_r24_a_challenge_that_cannot_be_met(tmp_path: Path, challenge: str) -> None:
+    with _registry(challenge) as server:
+        with pytest.raises(CredentialsError):
+            _ask(server, tmp_path, login=False)
+        assert len(server.asked) == 1
+
+
+def test_a_wrong_token_is_renewed_once(tmp_path: Path) -> None:
+    with (
+        ScriptedServer([_json({"token": "bad"})]) as tokens,
+        _registry(f'Bearer realm="http://{tokens.host}/"') as server,
+    ):
+        with pytest.raises(CredentialsError, match="was not accepted"):
+            _ask(server, tmp_path)
+        assert (len(server.asked), len(tokens.asked)) == (2, 1)
+
+
+class _Sent:
+    """Instead of a transport: what was sent to token servers, all answered with a token."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+
+    def __call__(self, method: str, url: str, **_: object) -> Answer:
+        self.urls.append(url)
+        return Answer(method, url, 200, {}, (), b'{"token":"good"}')
+
+
+def _challenged(host: str, realm: str) -> tuple[str, _Sent]:
+    """What an https registry's challenge leads to."""
+    login = Login(username="ann", password="pw")
+    found = FoundLogin(lambda: login, "a file", ("a file",))
+    sent = _Sent()
+    authorizer = Authorizer(
+        host,
+        Origin("https", host, 443),
+        login=HostLogin(host, lambda: found, Events()),
+        tokens=TokenStore(host, None, identity="", now=lambda: 0.0),
+        send=SendToken(sent),
+    )
+    answer = Answer("HEAD", f"https://{host}/v2/a", 401, {}, (f'Bearer realm="{realm}",service="s"',), b"")
+    return authorizer.challenged(answer, None, pull("a")), sent
+
+
+@pytest.mark.parametrize(
+    ("host", "realm"),
+    [
+        ("registry-1.docker.io", "https://auth.docker.io/token"),
+        ("registry.example", "https://registry.example/token"),
+        ("10.0.0.2", "https://10.0.0.3/token"),
+    ],
+)
+def test_r24_a_realm_that_is_followed(host: str, realm: str) -> None:
+    header, sent = _challenged(host, realm)
+    assert header == "Bearer good"
+    assert sent.urls == [f"{realm}?service=s&scope=repository%3Aa%3Apull&account=ann"]
+
+
+@pytest.mark.parametrize(
+    ("host", "realm", "says"),
+    [
+        ("registry.example", "http://registry.example/token", "from https to http"),
+        ("registry.example", "https://169.254.169.254/token", "private address"),
+        ("registry.example", "https://10.0.0.1/token", "private address"),
+        ("registry.example", "https://ann:pw@auth.example/token", "credentials in it"),
+        ("registry.example", "/token", "no http or https URL"),
+        ("registry.example", "ftp://auth.example", "no http or https URL"),
+        ("registry.example", "file:///etc/passwd", "no http or https URL"),
+    ],
+)
+def test_r24_a_realm_that_gets_no_password(host: str, realm: str, says: str) -> None:
+    with pytest.raises(RegistryRefusedError, match=says) as caught:
+        _challenged(host, realm)
+    assert str(caught.value).startswith(f"logging in to {host}: ")
+
+
+def test_r2_a_403_without_a_login_is_about_credentials(tmp_path: Path) -> None:
+    with ScriptedServer([Reply(403, b'{"errors":[{"code":"DENIED","message":"x"}]}')]) as server:
+        with pytest.raises(CredentialsError, match="there is no login"):
+            _ask(server, tmp_path, login=False)
+        with pytest.raises(RegistryRefusedError, match="HTTP 403"):
+            _ask(server, tmp_path)
+
+
+def test_a_token_never_shows_itself() -> None:
+    assert "canary" not in repr(Token("canary", pull("a"), 0.0))
+
+
+def test_a_token_server_that_is_gone_is_named(tmp_path: Path) -> None:
+    realm = f"http://127.0.0.1:{free_port()}/token"
+    with _registry(f'Bearer realm="{realm}"') as server, pytest.raises(TemporaryError, match=realm) as caught:
+        _ask(server, tmp_path)
+    assert isinstance(caught.value, ImgtoolError)

@@ -1,0 +1,104 @@
+"""What an upload asks of a session, for hosts that no test can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import pytest
+
+from builder.reference import parse_repository
+from builder.registry.addresses import origin_of
+from builder.registry.challenges import Scopes, scope_texts
+from builder.registry.session import Session
+from builder.registry.transport import Answer
+from builder.registry.upload import BlobUpload, How, with_query
+from tests.registry.support import layer, quick_retry
+
+
+class _Recorder:
+    """A Session that answers from a list and keeps what it was asked."""
+
+    def __init__(self, host: str, *answers: tuple[int, Mapping[str, str]]) -> None:
+        self.host = host
+        self.origin = origin_of(f"https://{host}")
+        self.retry = quick_retry()
+        self.asked: list[tuple[str, str, tuple[str, ...]]] = []
+        self._answers = list(answers)
+
+    url = Session.url
+
+    def notice(self, text: str) -> None:
+        """Nobody listens."""
+
+    def send(self, method: str, url: str, *, scopes: Scopes, body: Any = None, **_: Any) -> Answer:
+        if body is not None:
+            assert b"".join(body.open())
+        self.asked.append((method, url, scope_texts(scopes)))
+        status, headers = self._answers.pop(0)
+        return Answer(method, url, status, headers, (), b"")
+
+
+def _body() -> Iterator[bytes]:
+    return iter((b"content",))
+
+
+def _upload(recorder: _Recorder, target: str, source: str) -> How:
+    upload = BlobUpload(
+        cast("Session", recorder),
+        parse_repository(target),
+        layer(b"content"),
+        _body,
+        mount_from=parse_repository(source),
+        expect_missing=True,
+    )
+    return upload.run().how
+
+
+EU, US = "eu-docker.pkg.dev", "us-docker.pkg.dev"
+
+
+@pytest.mark.parametrize("source", [f"{US}/p/r/base", "gcr.io/p/base"])
+def test_google_mounts_across_its_hosts_with_origin(source: str) -> None:
+    recorder = _Recorder(EU, (201, {}))
+    assert _upload(recorder, f"{EU}/p/r/role", source) is How.MOUNTED
+    ((method, url, scopes),) = recorder.asked
+    host, _, path = source.partition("/")
+    assert method == "POST"
+    assert url.endswith(
+        f"?mount={layer(b'content').digest.replace(':', '%3A')}&from={path.replace('/', '%2F')}&origin={host}"
+    )
+    assert scopes == ("repository:p/r/role:pull,push",)
+
+
+def test_a_mount_within_a_host_has_no_origin_and_both_scopes() -> None:
+    recorder = _Recorder(EU, (201, {}))
+    assert _upload(recorder, f"{EU}/p/r/role", f"{EU}/p/r/base") is How.MOUNTED
+    ((_, url, scopes),) = recorder.asked
+    assert "origin" not in url
+    assert scopes == ("repository:p/r/base:pull", "repository:p/r/role:pull,push")
+
+
+@pytest.mark.parametrize("source", ["docker.io/library/python", f"{US}/p/r/base"])
+def test_other_hosts_are_never_asked_to_mount(source: str) -> None:
+    recorder = _Recorder("ghcr.io", (202, {"location": "/v2/p/role/blobs/uploads/1"}), (201, {}))
+    assert _upload(recorder, "ghcr.io/p/role", source) is How.UPLOADED
+    assert [(method, "mount" in url) for method, url, _ in recorder.asked] == [("POST", False), ("PUT", False)]
+
+
+def test_a_repository_is_not_mounted_from_itself() -> None:
+    recorder = _Recorder("ghcr.io", (202, {"location": "/v2/p/role/blobs/uploads/1"}), (201, {}))
+    assert _upload(recorder, "ghcr.io/p/role", "ghcr.io/p/role") is How.UPLOADED
+    assert "mount" not in recorder.asked[0][1]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://h/u", "https://h/u?digest=sha256:1"),
+        ("https://h/u?_state=a%2Fb%3D", "https://h/u?_state=a%2Fb%3D&digest=sha256:1"),
+        ("https://h/u?a=&b", "https://h/u?a=&b&digest=sha256:1"),
+    ],
+)
+def test_a_query_is_kept_byte_for_byte(url: str, expected: str) -> None:
+    assert with_query(url, {"digest": "sha256:1"}) == expected
