@@ -17,7 +17,7 @@ from builder.dockerfile import Dockerfile, parse
 from builder.errors import FieldError, InputError, UsageError
 from builder.keys import stage_keys
 from builder.lock import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
-from builder.plan import Lock, LockedVariant, Plan, RolePlan, make_plan
+from builder.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from builder.progress import Note, Progress
 from builder.reference import Repository, Tag
 from builder.render import TemplateRoots, render
@@ -126,12 +126,17 @@ def prepare(
 
 def with_wheels(context: Context, locked: LockedVariant) -> Context:
     """The context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
+    for path, wheel in wheel_paths(locked).items():
+        context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
+    requirements = f"{packages.context_folder(locked)}/{packages.REQUIREMENTS}"
+    return context.with_bytes(requirements, packages.requirements_text(locked).encode())
+
+
+def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
+    """Where the variant's wheels, and pip's own, lie in the context."""
     folder = packages.context_folder(locked)
-    for wheel in locked.wheels:
-        context = context.with_known(f"{folder}/{wheel.file}", sha256=wheel.sha256, size=wheel.size)
-    installer = locked.installer
-    context = context.with_known(f"{folder}/installer/{installer.file}", sha256=installer.sha256, size=installer.size)
-    return context.with_bytes(f"{folder}/{packages.REQUIREMENTS}", packages.requirements_text(locked).encode())
+    found = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
+    return {**found, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
 def _image(role_plan: RolePlan, plan: Plan, context: Context) -> RoleImage:
@@ -217,16 +222,16 @@ class WheelContext:
 
     def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
         """Writes a tar of what `sources` name."""
+        self.taken(sources).write_tar(stream)
+
+    def taken(self, sources: tuple[str, ...]) -> Context:
+        """What `sources` name, with the bytes of every wheel at hand."""
         chosen = self._inputs.context.select(sources)
+        paths = set(chosen.paths())
         files: dict[str, Path] = {}
         for locked in self._inputs.lock.variants:
-            folder = packages.context_folder(locked)
-            if not any(path.startswith(f"{folder}/") for path in chosen.paths()):
-                continue
-            wheels = (*locked.wheels, locked.installer)
+            wheels = {path: wheel for path, wheel in wheel_paths(locked).items() if path in paths}
             with self._lock:
-                self._store.fetch(wheels, self._progress)
-            for wheel in wheels:
-                inner = "installer/" if wheel == locked.installer else ""
-                files[f"{folder}/{inner}{wheel.file}"] = self._store.require(wheel)
-        chosen.with_files(files).write_tar(stream)
+                self._store.fetch(wheels.values(), self._progress)
+            files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
+        return chosen.with_files(files)

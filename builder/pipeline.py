@@ -162,8 +162,13 @@ def foresee(work: Work) -> dict[Role, str]:
 
 def export(inputs: Inputs, images: tuple[RoleImage, ...], output: Path, settings: Settings, progress: Progress) -> None:
     """Writes the Dockerfiles, their context and a `docker-bake.json` to `output`, wheels included."""
-    from builder.bake import write_export
+    from builder import bake
     from builder.wheels import WheelStore
 
-    files = WheelContext(inputs, WheelStore(settings), progress)
-    write_export(output, images, files, inputs.plan.platform)
+    roles = tuple(
+        bake.RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ())
+        for image in images
+    )
+    sources = bake.taken_by(roles, inputs.context).paths()
+    context = WheelContext(inputs, WheelStore(settings), progress).taken(sources)
+    bake.export(output, roles, context, inputs.plan.platform)
