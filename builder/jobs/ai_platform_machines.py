@@ -52,7 +52,7 @@ def _replica(training: Mapping[str, Any], prefix: str, tables: Machines) -> Iter
     yield from image_findings(config.get("imageUri"), (*path, "imageUri"), region, AGENT)
     chip = config.get("acceleratorConfig")
     if isinstance(chip, dict):
-        yield from _accelerator(chip, prefix, kind, region, tables)
+        yield from _accelerator(chip, prefix, training, tables)
     yield from _tpu(training, prefix, kind, config, tables)
     yield from _disk(config.get("diskConfig"), (*path, "diskConfig"))
 
@@ -70,9 +70,10 @@ def _machine(kind: str, path: Path, tables: Machines) -> Iterator[Finding]:
 
 
 def _accelerator(
-    config: Mapping[str, Any], prefix: str, kind: Any, region: str | None, tables: Machines
+    config: Mapping[str, Any], prefix: str, training: Mapping[str, Any], tables: Machines
 ) -> Iterator[Finding]:
     path: Path = (*INPUT, f"{prefix}Config", "acceleratorConfig")
+    kind, region = training.get(f"{prefix}Type"), training.get("region")
     accelerator, count = config.get("type"), count_of(config.get("count"))
     if accelerator is None or count is None:
         missing = "type" if accelerator is None else "count"
@@ -80,7 +81,7 @@ def _accelerator(
         return
     if not isinstance(accelerator, str):
         return
-    if region:
+    if isinstance(region, str):
         yield from accelerator_region_findings(tables, (*path, "type"), accelerator, region)
     if kind == "cloud_tpu":
         yield from _tpu_shape(path, accelerator, count, tables)
@@ -99,8 +100,8 @@ def _accelerator(
             count=((*path, "count"), count),
             gpu=((*path, "type"), accelerator),
         )
-    else:
-        yield Finding(path=path, message=f"needs {prefix}Type, a Compute Engine type")
+    elif training.get("scaleTier") != "CUSTOM":  # with CUSTOM the missing type is an error of its own
+        yield Finding(path=path, message=f"needs scaleTier CUSTOM and {prefix}Type, a Compute Engine type")
 
 
 def _tpu_shape(path: Path, accelerator: str, count: int, tables: Machines) -> Iterator[Finding]:

@@ -15,18 +15,18 @@ from builder.jobs.ai_platform_machines import PREFIXES, cluster_findings
 from builder.jobs.google import bucket_findings, duration_findings, kms_findings, label_findings, name_findings
 from builder.jobs.hyperparameters import tuning_findings
 from builder.jobs.model import Finding, count_of, get
-from builder.jobs.shapes import shape_findings
+from builder.jobs.shapes import shape_findings, well_typed
 from builder.jobs.tables import Machines, machines, region_findings
 
 _JOB_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_TIERS = {"BASIC", "STANDARD_1", "PREMIUM_1", "BASIC_GPU", "BASIC_TPU", "CUSTOM"}
 _PYTHONS = ("3.7", "3.5", "2.7")
 
 
 def job_findings(job: Any, *, allow_unknown: bool = False) -> list[Finding]:
     """Everything wrong with a Job, from its keys to its machine table."""
     found = list(shape_findings(job, "Job", allow_unknown=allow_unknown))
-    if not isinstance(job, dict):
-        return found
+    job = well_typed(job, "Job") or {}
     found += _job_id(job)
     found += label_findings(job.get("labels"), ("labels",))
     training = job.get("trainingInput")
@@ -71,6 +71,8 @@ def _training_input(training: dict[str, Any], tables: Machines) -> Iterator[Find
 
 
 def _layout(training: Mapping[str, Any]) -> Iterator[Finding]:
+    if training.get("scaleTier", "BASIC") not in _TIERS:
+        return  # its shape has said so
     custom = training.get("scaleTier") == "CUSTOM"
     if custom and "masterType" not in training:
         yield Finding(path=(*_INPUT, "masterType"), message="is missing: scaleTier CUSTOM needs it")
@@ -80,7 +82,7 @@ def _layout(training: Mapping[str, Any]) -> Iterator[Finding]:
             tier = training.get("scaleTier", "BASIC, as none is given")
             for key in (key for key in (kind, count) if key in training):
                 yield Finding(path=(*_INPUT, key), message=f"goes only with scaleTier CUSTOM; here it is {tier}")
-        elif prefix != "master":
+        elif prefix != "master" and (count not in training or count_of(training[count]) is not None):
             yield from _counted(training, prefix, count_of(training.get(count)))
 
 
@@ -91,8 +93,10 @@ def _counted(training: Mapping[str, Any], prefix: str, number: int | None) -> It
     elif number and kind not in training:
         yield Finding(path=(*_INPUT, kind), message=f"is missing: {count} is {number}")
     elif not number:
-        for key in (key for key in (kind, f"{prefix}Config") if key in training):
-            yield Finding(path=(*_INPUT, key), message=f"has no effect: {count} is {number or 0}")
+        dead = [key for key in (kind, f"{prefix}Config") if key in training]
+        if dead:
+            message = f"has no effect{' with ' + dead[1] if dead[1:] else ''}: {count} is {number or 0}"
+            yield Finding(path=(*_INPUT, dead[0]), message=message)
 
 
 def _container_or_package(training: Mapping[str, Any]) -> Iterator[Finding]:

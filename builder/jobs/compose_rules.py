@@ -7,7 +7,7 @@ from typing import Any
 
 from builder.jobs.kubernetes_rules import image_findings
 from builder.jobs.model import Finding, Path, Severity, get
-from builder.jobs.shapes import shape_findings
+from builder.jobs.shapes import shape_findings, well_typed
 
 _TASKS = ("chief", "master", "worker", "ps", "evaluator")
 
@@ -18,7 +18,7 @@ def compose_findings(document: Any, *, allow_unknown: bool = False) -> list[Find
     if "version" in document:
         message = "is obsolete: Compose ignores it"
         found.append(Finding(path=("version",), message=message, severity=Severity.WARNING))
-    services = document.get("services")
+    services = (well_typed(document, "Compose") or {}).get("services")
     for name, service in services.items() if isinstance(services, dict) else ():
         if isinstance(service, dict):
             found += _service(service, ("services", name))
@@ -69,7 +69,7 @@ def _tf_config(config: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     where: Path = (*path, "task")
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
         yield Finding(path=(*where, "index"), message=f"{index!r}: expected a number from 0")
-    elif kind != "evaluator" and kind not in cluster:
+    elif not isinstance(kind, str) or (kind != "evaluator" and kind not in cluster):
         listed = ", ".join(cluster)
         yield Finding(path=(*where, "type"), message=f"{kind!r} is not in the cluster: expected {listed} or evaluator")
     elif isinstance(cluster.get(kind), list) and index >= len(cluster[kind]):

@@ -12,7 +12,7 @@ from typing import Any
 
 from builder.errors import InputError
 from builder.jobs.model import Finding, Path, Severity, get
-from builder.jobs.shapes import shape_findings
+from builder.jobs.shapes import shape_findings, well_typed
 from builder.jobs.tables import nearest
 from builder.reference import Digest, parse_reference
 
@@ -36,13 +36,14 @@ _OLD_ECI = {
 def object_findings(document: Any, *, allow_unknown: bool = False) -> list[Finding]:
     """Everything wrong with one object: its kind, its keys, its names, its Pods."""
     kind, version = document.get("kind"), document.get("apiVersion")
-    if kind not in API_VERSIONS:
+    if not isinstance(kind, str) or kind not in API_VERSIONS:
         hint = nearest(str(kind), API_VERSIONS)
         message = f"{kind!r} is not a kind that imgtool knows: expected {', '.join(API_VERSIONS)}"
         return [Finding(path=("kind",), message=message, hint=hint)]
     found = list(shape_findings(document, kind, allow_unknown=allow_unknown))
     if version != API_VERSIONS[kind]:
         found.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {API_VERSIONS[kind]} for {kind}"))
+    document = well_typed(document, kind) or {}
     found += _name(kind, get(document, "metadata", "name"))
     found += _OF_KIND[kind](document)
     return found

@@ -15,6 +15,17 @@ from builder.jobs.tables import nearest
 from builder.jobs.yamlio import read_table
 
 DURATION = re.compile(r"[0-9]+(?:\.[0-9]{1,9})?s\Z")
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "any": (object,),
+    "text": (str,),
+    "enum": (str,),
+    "duration": (str,),
+    "int": (int,),
+    "int64": (int, float, str),
+    "number": (int, float),
+    "quantity": (int, float, str),
+    "bool": (bool,),
+}
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "text": ("text", (str,)),
     "int": ("a whole number", (int,)),
@@ -46,6 +57,23 @@ def shape_keys(name: str) -> list[str]:
     return [key.removesuffix("!") for key in _shape(name)]
 
 
+def well_typed(value: Any, kind: str) -> Any:
+    """`value` without what is not of its kind, so that the rules see only what they expect; None if nothing is."""
+    head, _, rest = kind.partition(" ")
+    if head in _TYPES:
+        fits = isinstance(value, _TYPES[head]) and (head in {"any", "bool"} or not isinstance(value, bool))
+        return value if fits else None
+    if head == "list":
+        return [well_typed(item, rest) for item in value] if isinstance(value, list) else None
+    if not isinstance(value, dict):
+        return None
+    if head == "map":
+        return {key: well_typed(item, rest) for key, item in value.items()}
+    kinds = {key.removesuffix("!"): of for key, of in _shape(head).items()}
+    kept = {key: well_typed(item, kinds[key]) for key, item in value.items() if key in kinds}
+    return {key: item for key, item in kept.items() if item is not None}
+
+
 def _collection(value: Any, head: str, rest: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
     if not isinstance(value, list if head == "list" else dict):
         what = "a list" if head == "list" else "a mapping of names to values"
@@ -73,7 +101,7 @@ def _scalar(value: Any, kind: str, path: Path) -> Iterator[Finding]:
         if not isinstance(value, str) or not DURATION.match(value):
             yield Finding(
                 path=path,
-                message=f"{_seen(value)} is not a duration: expected seconds and an s, such as 3600s",
+                message=f"{_seen(value).removeprefix('found ')} is not a duration: expected seconds and an s, such as 3600s",
                 hint=_as_duration(value),
             )
         return

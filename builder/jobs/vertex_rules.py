@@ -18,7 +18,7 @@ from builder.jobs.google import (
     name_findings,
 )
 from builder.jobs.model import Finding, Path, Severity, count_of
-from builder.jobs.shapes import shape_findings
+from builder.jobs.shapes import shape_findings, well_typed
 from builder.jobs.tables import Machines, gpu_findings, machines, nearest
 from builder.jobs.yamlio import read_table
 
@@ -29,8 +29,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 def custom_job_findings(job: Any, *, allow_unknown: bool = False) -> list[Finding]:
     """Everything wrong with a CustomJob, the API's body."""
     found = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
-    if not isinstance(job, dict):
-        return found
+    job = well_typed(job, "CustomJob") or {}
     name = job.get("displayName")
     if isinstance(name, str) and not 1 <= len(name) <= 128:
         found.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 1 to 128"))
@@ -44,7 +43,7 @@ def custom_job_findings(job: Any, *, allow_unknown: bool = False) -> list[Findin
 def custom_job_spec_findings(spec: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
     """Everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`."""
     found = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
-    found += _rules(spec, (), region, allow_unknown=allow_unknown, empty_pools=False)
+    found += _rules(well_typed(spec, "CustomJobSpec"), (), region, allow_unknown=allow_unknown, empty_pools=False)
     return found
 
 

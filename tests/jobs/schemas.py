@@ -94,9 +94,7 @@ def validator(kind: str) -> Any:
     if kind in _KIND_FILES:
         return jsonschema.Draft7Validator(_crd(kind))
     if kind in {"Pod", "Service", "tf-config"}:
-        return jsonschema.Draft7Validator(
-            {"Pod": _pod, "Service": lambda: _SERVICE, "tf-config": lambda: _NODES}[kind]()
-        )
+        return jsonschema.Draft7Validator(_pod() if kind == "Pod" else _SERVICE if kind == "Service" else _NODES)
     if kind == "vertex-api":
         schema = copy.deepcopy(_file("vertex-custom-job-spec.schema.json"))
         schema["$ref"] = "#/definitions/GoogleCloudAiplatformV1CustomJob"

@@ -1,0 +1,190 @@
+"""gcloud and Google's API client send exactly our fields, to a server that knows the strict schema.
+
+gcloud's own offline checks are few: it forwards unknown keys and wrong values. So the server refuses what the
+service would, and the last test shows that `lint` refuses it first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.errors import FieldListError
+from builder.jobs import Format, JobFile, JobOptions, job_data
+from builder.jobs.gcloud import flag_command
+from builder.jobs.lint import lint
+from builder.jobs.model import Severity
+from builder.jobs.text import dump
+from builder.spec import Target
+from tests.jobs import schemas
+from tests.jobs.faults import FAULTS, faulty
+from tests.jobs.specs import CASES, Case, images
+from tests.servers.google_jobs import JobServer, serving
+
+AI, VX = Target.AI_PLATFORM, Target.VERTEX
+QUICK = {("everything", AI), ("strange-args", AI), ("hyperparameters", AI), ("runtime-custom", AI), ("tpu-worker", AI)}
+QUICK |= {("gpu-trio", VX), ("master-and-ps", VX), ("vertex-only", VX), ("everything", VX)}
+ALL = [(case, target) for case in CASES for target in case.targets if target in {AI, VX}]
+
+
+def _cases() -> Iterator[Any]:
+    for case, target in ALL:
+        marks = [] if (case.name, target) in QUICK else [pytest.mark.slow]
+        yield pytest.param(case, target, id=f"{case.name}.{target}", marks=marks)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[JobServer]:
+    schemas.need()
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gcloud(server: JobServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which gcloud speaks to the server, without credentials."""
+    if shutil.which("gcloud") is None:
+        pytest.skip("no gcloud program on this machine")
+    settings = {
+        "CONFIG": str(tmp_path_factory.mktemp("gcloud")),
+        "AUTH_DISABLE_CREDENTIALS": "True",
+        "CORE_PROJECT": "my-project",
+        "CORE_DISABLE_PROMPTS": "1",
+        "CORE_DISABLE_USAGE_REPORTING": "1",
+        "COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+        "CORE_DISABLE_FILE_LOGGING": "1",
+        "API_ENDPOINT_OVERRIDES_ML": server.url,
+        "API_ENDPOINT_OVERRIDES_AIPLATFORM": server.url,
+    }
+    return {**os.environ, **{f"CLOUDSDK_{key}": value for key, value in settings.items()}}
+
+
+def run(command: tuple[str, ...], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def normal(value: Any) -> Any:
+    """Data as the wire has it: int64 as text, numbers alike, gcloud's default of false left out."""
+    if isinstance(value, dict):
+        skipped = {key for key, item in value.items() if key == "enableWebAccess" and item is False}
+        return {key: normal(item) for key, item in value.items() if key not in skipped}
+    if isinstance(value, list):
+        return [normal(item) for item in value]
+    return str(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else _number(value)
+
+
+def _number(value: Any) -> Any:
+    return str(float(value)) if isinstance(value, str) and value.isdecimal() and len(value) < 4 else value
+
+
+def body_for(job: JobFile) -> Any:
+    """What the service should be sent for the file: a CustomJob around the CustomJobSpec."""
+    if job.target is AI:
+        return job.documents[0]
+    assert job.api is not None
+    return {**job.api, "jobSpec": job.documents[0]}
+
+
+@pytest.mark.parametrize(("case", "target"), list(_cases()))
+def test_the_file_arrives_as_it_is(
+    case: Case, target: Target, gcloud: dict[str, str], server: JobServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.yaml"
+    options = JobOptions(file=str(path), version="0.1.0", **case.options)
+    job = job_data(case.spec, images(case.spec), target, options)
+    path.write_text(dump(job))
+    done = run(job.command, gcloud)
+    assert done.returncode == 0, done.stderr
+    assert normal(server.bodies[-1]) == normal(body_for(job))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("gpu-trio", AI), ("runtime-custom", AI), ("tpu-worker", AI), ("master-and-ps", VX), ("gpu-trio", VX)],
+)
+def test_flags_alone_send_the_same(name: str, target: Target, gcloud: dict[str, str], server: JobServer) -> None:
+    case = next(case for case in CASES if case.name == name)
+    job = job_data(case.spec, images(case.spec), target, case.job_options())
+    assert job.flags is not None
+    done = run(job.flags(), gcloud)
+    assert done.returncode == 0, done.stderr
+    assert normal(server.bodies[-1]) == normal(job.api or job.documents[0])
+
+
+def test_the_printed_line_is_a_shell_command(gcloud: dict[str, str], server: JobServer) -> None:
+    case = next(case for case in CASES if case.name == "strange-args")
+    job = job_data(case.spec, images(case.spec), AI, case.job_options())
+    done = subprocess.run(
+        ["bash", "-c", dump(job, Format.GCLOUD)], env=gcloud, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert server.bodies[-1]["trainingInput"]["args"] == list(case.spec.args)
+
+
+def test_what_has_no_flag_is_named() -> None:
+    case = next(case for case in CASES if case.name == "everything")
+    job = job_data(case.spec, images(case.spec), AI, case.job_options())
+    with pytest.raises(FieldListError, match=r"trainingInput\.scheduling: gcloud has no flag for it"):
+        flag_command(job.documents[0], None)
+
+
+@pytest.mark.parametrize(("case", "target"), [pytest.param(c, t, id=f"{c.name}.{t}") for c, t in ALL])
+def test_the_api_client_takes_the_dictionary(
+    case: Case, target: Target, server: JobServer, services: dict[Target, Any]
+) -> None:
+    job = job_data(case.spec, images(case.spec), target, case.job_options())
+    body = json.loads(dump(job, Format.JSON))
+    if target is AI:
+        answer = services[AI].projects().jobs().create(parent="projects/my-project", body=body).execute()
+    else:
+        parent = f"projects/my-project/locations/{case.spec.job.region}"
+        answer = services[VX].projects().locations().customJobs().create(parent=parent, body=body).execute()
+    assert answer["state"] in {"QUEUED", "JOB_STATE_PENDING"}
+    assert server.bodies[-1] == (job.api or job.documents[0])
+
+
+@pytest.fixture(scope="module")
+def services(server: JobServer) -> dict[Target, Any]:
+    """Google's API client, made from the discovery documents that it ships."""
+    import httplib2  # type: ignore[import-untyped]
+    from googleapiclient.discovery import build
+
+    def made(name: str) -> Any:
+        options = {"api_endpoint": server.url}
+        return build(name, "v1", http=httplib2.Http(), client_options=options, static_discovery=True)
+
+    return {AI: made("ml"), VX: made("aiplatform")}
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
+def test_lint_refuses_a_fault_first(fault: Any) -> None:
+    found = [m for m in lint(faulty(fault), "config.yaml", region="us-central1") if m.severity is Severity.ERROR]
+    assert any(m.field == fault.field and fault.text in m.message for m in found), [str(m) for m in found]
+    assert len(found) == 1, [str(m) for m in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.schema])
+def test_the_service_would_refuse_it_too(fault: Any, gcloud: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(faulty(fault))
+    ai = ("gcloud", "ai-platform", "jobs", "submit", "training", "j", "--config", str(path), "--region", "us-central1")
+    vertex = (
+        "gcloud",
+        "ai",
+        "custom-jobs",
+        "create",
+        "--display-name=j",
+        "--config",
+        str(path),
+        "--region=us-central1",
+    )
+    done = run(ai if fault.base.endswith("ai-platform") else vertex, gcloud)
+    assert done.returncode != 0

@@ -1,0 +1,177 @@
+"""Lint of files that someone else wrote: places, targets, YAML's traps, and that nothing makes it fail."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.errors import InputError
+from builder.jobs.lint import Message, lint, lint_file
+from builder.jobs.model import Severity
+from tests.jobs.faults import GOLDEN
+
+JOB = """\
+# a Job as people write it
+jobId: my_job
+trainingInput:
+  scaleTier: CUSTOM
+  masterType: complex_model_m
+  workerType: complex_model_m
+  workerCount: 9
+  masterConfig:
+    imageUri: gcr.io/p/m@sha256:{digest}
+  region: us-central1
+  scheduling: {{maxRunningTime: 2h}}
+  args: [--rate, 1e-4, --flag, y, --zip, 0755]
+""".format(digest="a" * 64)
+
+
+def said(text: str, **options: Any) -> list[str]:
+    return [str(message) for message in lint(text, "config.yaml", **options)]
+
+
+def test_each_finding_has_its_place_in_the_order_of_the_file() -> None:
+    messages = lint(JOB, "config.yaml")
+    assert [(m.line, m.column, m.field.removeprefix("trainingInput.")) for m in messages] == [
+        (11, 32, "scheduling.maxRunningTime"),
+        (12, 18, "args[1]"),
+        (12, 32, "args[3]"),
+        (12, 42, "args[5]"),
+    ]
+    assert str(messages[0]) == (
+        "config.yaml:11:32: error: trainingInput.scheduling.maxRunningTime: '2h' is not a duration: "
+        "expected seconds and an s, such as 3600s"
+    )
+    assert messages[0].hint == "write 7200s"
+
+
+def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
+    found = {message.field: message for message in lint(JOB, "c")}
+    assert found["trainingInput.args[1]"].message == "found 0.0001: expected text"
+    assert found["trainingInput.args[3]"].message == "found true: expected text"
+    assert found["trainingInput.args[5]"].message == "found 493: expected text"
+    assert 'write "1e-4"' in str(found["trainingInput.args[1]"].hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "message"),
+    [
+        ("scaleTier: CUSTOM\nmasterType: standard\n", "scaleTier", "belongs under trainingInput"),
+        ("parameter_server_type: large_model\n", "parameter_server_type", "belongs under trainingInput"),
+        ("hello: world\n", "", "is no job file that imgtool knows"),
+        ("- a\n- b\n", "", "expected a mapping at the top"),
+        ("", "", "is empty: expected a job file"),
+        ("kind: Deployment\napiVersion: apps/v1\n", "kind", "is not a kind that imgtool knows"),
+        ("jobSpec: {workerPoolSpecs: []}\n", "", "'displayName' is missing"),
+        ("displayName: x\njobSpec: {workerPoolSpecs: []}\n", "jobSpec.workerPoolSpecs", "expected 1 to 4 pools"),
+        ("services: {a: {build: .}}\nversion: '3'\n", "version", "is obsolete"),
+        ('{"cluster": {"boss": ["a:1"]}, "task": {"type": "boss", "index": 0}}', "cluster.boss", "is no task of"),
+        ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "worker", "index": 0}}', "task.type", "not in the cluster"),
+        ('{"cluster": {"chief": ["a:1"]}}', "task", "is missing"),
+        ("trainingInput: {args: !!python/name:os.system x}\n", "trainingInput.args", "is not part of a job file"),
+        ("trainingInput: {? [a] : b}\n", "trainingInput", "a key that is not text"),
+    ],
+)
+def test_targets_and_shapes(text: str, field: str, message: str) -> None:
+    assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1, 2\n", "config.yaml:2:1: not YAML"),
+        ("a: b: c\n", "config.yaml:1:5: not YAML"),
+        ("a: " + "[" * 5000 + "\n", "nested too deeply|not YAML"),
+        ("a: &x [1]\nb: [" + ",".join(["*x"] * 40000) + "]\n", "more than 50000 values"),
+        ("x" * 1_000_001, "1000001 characters"),
+    ],
+)
+def test_what_is_not_yaml(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        lint(text, "config.yaml")
+
+
+def test_old_eci_annotations_are_warned_of() -> None:
+    pod = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: tensorflow
+  annotations:
+    k8s.aliyun.com/eci-gpu-type: "P4"
+    k8s.aliyun.com/eci-image-cache: "true"
+spec:
+  containers:
+  - name: tensorflow
+    image: registry-vpc.cn-zhangjiakou.aliyuncs.com/eci/tensorflow:1.0
+"""
+    messages = lint(pod, "gpu_pod.yaml")
+    assert [(m.line, m.severity.value) for m in messages] == [(6, "warning"), (7, "warning"), (11, "error")]
+    assert "k8s.aliyun.com/eci-use-specs" in messages[0].message
+
+
+def test_the_damaged_indentation_of_an_old_page() -> None:
+    text = "apiVersion: eci.alibabacloud.com/v1\nkind: ImageCache\nmetadata:\nname: t\nspec:\nimages:\n- r/t:1.0\n"
+    fields = {message.field for message in lint(text, "imagecache.yaml")}
+    assert {"metadata", "name", "spec", "images"} <= fields
+
+
+def test_unknown_things_can_be_allowed() -> None:
+    text = JOB.replace("2h", "7200s").replace("complex_model_m", "n9-standard-8").replace("args:", "argz:")
+    assert {m.severity for m in lint(text, "f")} == {Severity.ERROR}
+    assert {m.severity for m in lint(text, "f", allow_unknown=True)} == {Severity.WARNING}
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(JOB)
+    assert all(message.file == str(path) for message in lint_file(path))
+    with pytest.raises(InputError, match="no such file"):
+        lint_file(tmp_path / "nothing.yaml")
+
+
+def test_several_documents_keep_their_lines() -> None:
+    text = (GOLDEN / "eci-trio.eci.yaml").read_text().replace('kind: "Pod"', 'kind: "Pods"')
+    lines = [message.line for message in lint(text, "f")]
+    assert len(lines) == 4
+    assert [text.splitlines()[line - 1] for line in lines] == ['kind: "Pods"'] * 4
+
+
+OTHER_KINDS: list[Any] = [None, True, 0, -1, 2.5, 10**30, "", "x", [], {}, [None], {"a": []}, [[]], {"": None}, ["x"]]
+
+
+def spots(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in items:
+        found += spots(value, (*path, key))
+    return found
+
+
+def broken(data: Any, chance: random.Random) -> Any:
+    """The data with one value replaced by one of another kind."""
+    made = copy.deepcopy(data)
+    *way, last = chance.choice(spots(made))
+    at = made
+    for key in way:
+        at = at[key]
+    at[last] = chance.choice(
+        [None, True, 0, -1, 2.5, 10**30, "", "x", [], {}, [None], {"a": []}, [[]], {"": None}, ["x"]]
+    )
+    return made
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(GOLDEN.glob("*.yaml"))[::3]])
+def test_nothing_makes_it_fail(path: Path) -> None:
+    import yaml
+
+    chance = random.Random(path.stem)
+    for document in yaml.safe_load_all(path.read_text()):
+        for _ in range(25):
+            messages = lint(json.dumps(broken(document, chance)), "f", region="us-central1")
+            assert all(isinstance(message, Message) for message in messages)

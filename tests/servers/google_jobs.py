@@ -1,0 +1,85 @@
+"""A loopback stand-in for the two job APIs of Google: it takes a job only when the strict schema does."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.jobs import schemas
+
+_PATHS = {
+    re.compile(r"/v1/projects/[^/]+/jobs(\?.*)?\Z"): "ai-platform",
+    re.compile(r"/v1/projects/[^/]+/locations/[^/]+/customJobs(\?.*)?\Z"): "vertex-api",
+}
+
+
+class JobServer(ThreadingHTTPServer):
+    """Remembers the bodies that it was sent, accepted or not."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bodies: list[Any] = []
+        self.paths: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: JobServer
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        self.server.paths.append(self.path)
+        kind = next((kind for pattern, kind in _PATHS.items() if pattern.match(self.path)), None)
+        wrong = schemas.complaints(kind, body) if kind else [f"no such path {self.path}"]
+        if wrong:
+            self._answer(400, _status(wrong))
+        elif kind == "ai-platform":
+            self._answer(200, {**body, "state": "QUEUED"})
+        else:
+            self._answer(
+                200, {**body, "name": "projects/p/locations/us-central1/customJobs/1", "state": "JOB_STATE_PENDING"}
+            )
+
+    def _answer(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def _status(wrong: list[str]) -> Any:
+    """A google.rpc.Status as the real services answer a bad request."""
+    violations = [{"field": text.partition(":")[0], "description": text} for text in wrong]
+    detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
+    return {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": wrong[0], "details": [detail]}}
+
+
+@contextmanager
+def serving() -> Iterator[JobServer]:
+    """The server, running in a thread until the block ends."""
+    server = JobServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
