@@ -7,9 +7,12 @@ bytes (`with_known`, then `with_files`), some are made in memory (`with_bytes`).
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
+import os
 import posixpath
+import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from builder import gittree, gomatch
 from builder.context_scan import Walk
 from builder.context_tar import MTIME, write_tar
 from builder.dockerignore import DockerIgnore, parse_dockerignore
-from builder.entries import Entry, Kind, unreadable
+from builder.entries import Entry, Kind, open_below, unreadable
 from builder.errors import InputError
 
 IGNORE_FILE = ".dockerignore"
@@ -178,12 +181,17 @@ def scan(
 def _ignore_file(folder: Path) -> DockerIgnore:
     path = folder / IGNORE_FILE
     try:
-        return parse_dockerignore(path.read_text(encoding="utf-8"), file=str(path))
+        with os.fdopen(open_below(folder, IGNORE_FILE), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: not a file")
+            return parse_dockerignore(file.read().decode(), file=str(path))
     except FileNotFoundError:
         return DockerIgnore()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"{path}: a symbolic link", hint="make it a file") from error
         raise unreadable(str(path), error) from error
 
 

@@ -342,6 +342,19 @@ def test_dockerignore_of_the_folder(folder: Path) -> None:
         scan(folder)
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_dockerignore_that_is_no_file(folder: Path, kind: str) -> None:
+    path = folder / ".dockerignore"
+    if kind == "link":
+        path.symlink_to("/etc/passwd")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(InputError, match=r"\.dockerignore: (not a file|a symbolic link|cannot be read)"):
+        scan(folder)
+
+
 def test_secrets_are_refused_all_at_once(folder: Path) -> None:
     key = '{"type": "service_account", "private_key": "x"}'
     (folder / "trainer" / ".env").write_text("A=1")
