@@ -137,10 +137,12 @@ def _layer(placed: dict[str, Source], folders: Folders, given: _Given) -> Copied
         if source.kind is SourceKind.DIRECTORY:
             _make(path, folders, given, made, items)
             continue
-        for folder in parents(path):
-            _make(folder, folders, given, made, items)
         items[path] = _item(path, source, given)
-    for folder in [parent for path in placed for parent in parents(path)]:
+    for folder in [parent for path in placed for parent in parents(path) if parent not in placed]:
+        if (given.uid or given.gid) and folders.known(folder) is None:
+            raise UnprovenError(
+                f"{folder}: who owns a folder that COPY --chown makes on its way depends on the builder"
+            )
         _make(folder, folders, given, made, items)
     ordered = tuple(in_order(items.values()))
     hashes = {path.strip("/"): source.sha256 or "" for path, source in placed.items()}
