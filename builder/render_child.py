@@ -201,8 +201,9 @@ def main() -> None:
     import jinja2.sandbox  # noqa: F401 - loaded before memory is scarce
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    sys.addaudithook(_refuse)
-    json.dump(render(request), sys.stdout)
+    with os.fdopen(1, "w", encoding="utf-8") as answer:
+        sys.addaudithook(_refuse)
+        json.dump(render(request), answer)
 
 
 if __name__ == "__main__":
