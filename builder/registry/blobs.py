@@ -83,10 +83,12 @@ def read_blob(
     doing = f"reading blob {descriptor.short} ({descriptor.size} bytes) of {repository}"
     source = _Source(session, repository, descriptor, doing)
     checked = hashlib.sha256()
+    began = session.retry.clock()
     try:
         while block := session.retry.run(lambda _: source.next_block(), who=session.host, notice=session.notice):
             if source.position > descriptor.size:
                 raise VerificationError(f"{doing}: the registry sends more than that")
+            session.retry.check_time(began, doing)
             checked.update(block)
             progress(Transfer(subject, descriptor.short, source.position, descriptor.size))
             yield block

@@ -63,6 +63,7 @@ class Registries:
             idle_seconds=idle_seconds,
             total_seconds=self._retry.total,
         )
+        self._logins: dict[str, HostLogin] = {}
         self._clients: dict[str, Registry] = {}
         self._lock = threading.Lock()
 
@@ -80,7 +81,14 @@ class Registries:
 
     def login(self, host: str) -> FoundLogin:
         """Who we are to a host, for an engine that pulls and pushes itself; raises CredentialsError."""
-        return find_login(host, self._settings, google=self._google)
+        return self._login(host).found()
+
+    def _login(self, host: str) -> HostLogin:
+        if host not in self._logins:  # two threads may make two; one of them stays
+            self._logins.setdefault(
+                host, HostLogin(host, lambda: find_login(host, self._settings, google=self._google), self._progress)
+            )
+        return self._logins[host]
 
     def copy_blob(
         self,
@@ -123,7 +131,7 @@ class Registries:
 
     def _client(self, host: str) -> Registry:
         settings = self._settings
-        login = HostLogin(host, lambda: self.login(host), self._progress)
+        login = self._login(host)
         tokens = TokenStore(
             host,
             settings.cache / "tokens" if self._keep_tokens else None,

@@ -98,6 +98,13 @@ class Retry:
                 waited += wait
         raise AssertionError("tries is at least 1")
 
+    def check_time(self, began: float, doing: str) -> None:
+        """Raises TemporaryError when an operation that began then (by `clock`) has had its time."""
+        if self.clock() - began > self.total:
+            raise TemporaryError(
+                f"{doing}: not done within {self.total:.0f} s", hint="the connection to the registry is too slow"
+            )
+
     def _wait(self, number: int, error: PassingError) -> float:
         if error.retry_after is not None:
             return error.retry_after

@@ -89,8 +89,9 @@ class Session:
         headers: Mapping[str, str] | None = None,
         body: Body | None = None,
         limit: int = SMALL,
+        seconds: float | None = None,
     ) -> Answer:
-        """One try, redirects followed and a 401 answered.
+        """One try, redirects followed and a 401 answered; `seconds` shortens the transport's limits.
 
         Raises:
             PassingError: it may pass.
@@ -99,7 +100,7 @@ class Session:
 
         def go(target: str, extra: Mapping[str, str]) -> Answer:
             sent = {**(headers or {}), **extra}
-            return self._transport.send(method, target, headers=sent, body=body, limit=limit)
+            return self._transport.send(method, target, headers=sent, body=body, limit=limit, seconds=seconds)
 
         answer = self._follow(method, url, scopes, doing, go)
         self._raise_passing(answer)

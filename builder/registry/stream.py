@@ -53,6 +53,7 @@ class StreamUpload:
     sent: int = 0
     size: int = 0  # of the content as of the last try
     location: str | None = None
+    began: float = 0.0
 
     @property
     def doing(self) -> str:
@@ -61,6 +62,7 @@ class StreamUpload:
 
     def run(self) -> Uploaded:
         """Sends the content; raises as `BlobUpload.run`."""
+        self.began = self.session.retry.clock()
         descriptor = self.session.retry.run(self._try, who=self.session.host, notice=self.session.notice)
         return Uploaded(descriptor, How.UPLOADED, self.sent)
 
@@ -98,6 +100,7 @@ class StreamUpload:
     def _content(self) -> Iterator[bytes]:
         self.size = 0
         for block in blocks_of(self.open_body, self.doing):
+            self.session.retry.check_time(self.began, self.doing)
             self.size += len(block)
             if self.length is not None and self.size > self.length:
                 raise VerificationError(f"{self.doing}: the content is longer than {self.length} bytes")

@@ -24,7 +24,7 @@ from builder.registry.text import clean
 if TYPE_CHECKING:
     import urllib3
 
-BLOCK = 1024 * 1024  # bytes; http.client's own 8 KiB halves the speed (facts on speed, 4.2)
+BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that is not content
 _READ = 256 * 1024
 
@@ -117,15 +117,18 @@ class Transport:
         headers: Mapping[str, str],
         body: Body | None = None,
         limit: int = SMALL,
+        seconds: float | None = None,
     ) -> Answer:
         """One exchange; content beyond `limit` bytes is not read (`complete` is then false).
+
+        `seconds` shortens the limits for connecting and between blocks.
 
         Raises:
             PassingError: the connection broke, or time was up.
             RegistryRefusedError: TLS failed.
             TemporaryError: the host's name is unknown, or nothing listens there.
         """
-        download = self._open(method, url, headers, body, reading=False)
+        download = self._open(method, url, headers, body, seconds=seconds)
         try:
             content = bytearray()
             stop = self._clock() + self._total
@@ -147,18 +150,34 @@ class Transport:
         """A GET whose content the caller reads. Raises as `send` does."""
         return self._open("GET", url, headers, None, reading=True)
 
-    def _open(self, method: str, url: str, headers: Mapping[str, str], body: Body | None, *, reading: bool) -> Download:
+    def _open(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: Body | None,
+        *,
+        reading: bool = False,
+        seconds: float | None = None,
+    ) -> Download:
+        import urllib3
+
         origin = origin_of(url)
         pool = self._pool(origin, reading=reading)
         sent = {**pool.headers, "Accept-Encoding": "identity", **headers}
         if body is not None and body.length is not None:
             sent["Content-Length"] = str(body.length)
+        idle = min(self._idle, seconds or self._idle)
+        timeout = urllib3.Timeout(connect=self._opening(body, seconds), read=idle)
         with _foreign_errors(origin, known=origin in self._answered):
             response = pool.urlopen(
                 method,
                 url,
                 body=body.open() if body is not None else None,
                 headers=sent,
+                timeout=urllib3.Timeout(
+                    connect=self._opening(body, seconds), read=min(self._idle, seconds or self._idle)
+                ),
                 preload_content=False,
                 decode_content=False,
                 redirect=False,
@@ -168,6 +187,11 @@ class Transport:
         names = {name.lower(): response.headers[name] for name in response.headers}
         challenges = tuple(response.headers.getlist("WWW-Authenticate"))
         return Download(Answer(method, url, response.status, names, challenges, b""), response)
+
+    def _opening(self, body: Body | None, seconds: float | None) -> float:
+        """The limit for connecting. urllib3 holds each block of a body to it too, so a body gets the limit of one."""
+        limit = self._connect if body is None else max(self._connect, self._idle)
+        return min(limit, seconds or limit)
 
     def _pool(self, origin: Origin, *, reading: bool) -> urllib3.PoolManager:
         with self._lock:

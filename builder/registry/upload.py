@@ -25,6 +25,7 @@ from builder.registry.retry import PassingError
 from builder.registry.session import Session
 from builder.registry.transport import BLOCK, Answer, Body
 
+_CANCEL_SECONDS = 2.0
 OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
 
 
@@ -81,6 +82,7 @@ class BlobUpload:
     subject: str = ""
     progress: Progress = silent
     sent: int = 0
+    began: float = 0.0
     check: bool = False  # hash what is sent: the registry said that it got something else
     location: str | None = None  # of the open upload session
 
@@ -97,6 +99,7 @@ class BlobUpload:
             VerificationError: the content is not the descriptor's, or gets damaged on its way.
             LocalFileError: the content cannot be read.
         """
+        self.began = self.session.retry.clock()
         try:
             how = self.session.retry.run(self._try, who=self.session.host, notice=self.session.notice)
         finally:
@@ -157,6 +160,7 @@ class BlobUpload:
         size, done = self.descriptor.size, 0
         checked = hashlib.sha256() if self.check else None
         for block in blocks_of(self.open_body, self.doing):
+            self.session.retry.check_time(self.began, self.doing)
             done += len(block)
             if done > size:
                 raise VerificationError(f"{self.doing}: the content is longer than that")
@@ -199,7 +203,7 @@ def upload_location(session: Session, answer: Answer, doing: str) -> str:
 def cancel_upload(session: Session, repository: Repository, location: str, doing: str) -> None:
     """Best effort: an abandoned session is the registry's to clean up."""
     with contextlib.suppress(PassingError, ImgtoolError):
-        session.send("DELETE", location, scopes=push(repository.path), doing=doing)
+        session.send("DELETE", location, scopes=push(repository.path), doing=doing, seconds=_CANCEL_SECONDS)
 
 
 def check_stored(session: Session, answer: Answer, digest: str, doing: str, upload: BlobUpload | None = None) -> None:
@@ -233,7 +237,10 @@ def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
         raise LocalFileError(f"{doing}: {error}") from error
     try:
         while block := _next(body, doing):
-            yield block
+            if len(block) <= BLOCK:
+                yield block
+            else:
+                yield from (block[start : start + BLOCK] for start in range(0, len(block), BLOCK))
     finally:
         close = getattr(body, "close", None)
         if close is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from builder.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from builder.reference import parse_repository
 from builder.registry.manifests import OCI_LAYER_GZIP, sha256_digest
-from builder.registry.upload import How
+from builder.registry.transport import Body, Transport
+from builder.registry.upload import How, blocks_of, with_query
 from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, layer, machine
 from tests.servers.fault_proxy import Action, Fault
@@ -339,3 +342,41 @@ def test_copies_at_once_do_not_block_each_other(bench: Bench) -> None:
     for thread in threads:
         thread.join(30)
     assert hows == [How.UPLOADED] * 24
+
+
+def test_r13_a_slow_link_may_take_longer_than_connecting_may(bench: Bench) -> None:
+    """urllib3 holds every block of a body to the limit for connecting; ours is the idle limit there."""
+    content = CONTENT * 3
+    bench.proxy.rate = 6_000_000
+    transport = Transport(proxies={}, ca_file=None, connect_seconds=0.02, idle_seconds=5)
+    url = f"http://{bench.proxy.host}/v2/{bench.repository.path}/blobs/uploads/"
+    location = transport.send("POST", url, headers={}).headers["location"]
+    put = transport.send(
+        "PUT",
+        with_query(location, {"digest": sha256_digest(content)}),
+        headers={},
+        body=Body(partial(blocks_of, lambda: iter((content,)), "x"), len(content)),
+    )
+    transport.close()
+    assert put.status == 201
+
+
+def test_r13_the_total_limit_ends_a_slow_upload(bench: Bench) -> None:
+    def slow() -> Iterator[bytes]:
+        for _ in range(100):
+            bench.clock.now += 100
+            yield b"x" * 1000
+
+    descriptor = layer(b"x" * 100_000)
+    with pytest.raises(TemporaryError, match="not done within 3600 s"):
+        bench.registry.upload(bench.repository, descriptor, slow)
+    assert 36_000 <= bench.proxy.bytes_up() <= 37_000
+
+
+def test_r13_the_total_limit_ends_a_slow_download(bench: Bench) -> None:
+    _upload(bench)
+    blocks = bench.registry.blob(bench.repository, layer(CONTENT))
+    next(blocks)
+    bench.clock.now += 3601
+    with pytest.raises(TemporaryError, match="not done within 3600 s"):
+        next(blocks)
