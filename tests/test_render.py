@@ -273,6 +273,25 @@ def test_a_template_that_never_ends(tmp_path: Path) -> None:
         text_of(role_plan(template="mine.Dockerfile.j2"), users(tmp_path, loop))
 
 
+def test_the_child_gives_up_network_processes_and_writing(tmp_path: Path) -> None:
+    program = (
+        "import socket, subprocess, sys\n"
+        "from builder.render_child import RefusedError, _refuse\n"
+        "sys.addaudithook(_refuse)\n"
+        "calls = [lambda: socket.create_connection(('127.0.0.1', 1)), lambda: subprocess.run(['true']),\n"
+        f"         lambda: open({str(tmp_path / 'x')!r}, 'w')]\n"
+        "for call in calls:\n"
+        "    try:\n"
+        "        call()\n"
+        "    except RefusedError as error:\n"
+        "        print(error)\n"
+    )
+    checkout = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=checkout, capture_output=True, text=True, check=True)
+    assert done.stdout.count("a template may not do this") == 3
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_undefined_names_come_with_what_is_defined(tmp_path: Path) -> None:
     with pytest.raises(TemplateError) as caught:
         text_of(role_plan(template="mine.Dockerfile.j2"), users(tmp_path, "{{ bass }}"))
