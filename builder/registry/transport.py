@@ -175,9 +175,7 @@ class Transport:
                 url,
                 body=body.open() if body is not None else None,
                 headers=sent,
-                timeout=urllib3.Timeout(
-                    connect=self._opening(body, seconds), read=min(self._idle, seconds or self._idle)
-                ),
+                timeout=timeout,
                 preload_content=False,
                 decode_content=False,
                 redirect=False,
