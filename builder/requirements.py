@@ -7,6 +7,7 @@ https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -60,7 +61,7 @@ def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     found = []
     for name, text in texts:
         for number, line in _lines(text):
-            if line.startswith("-") or re.match(r"[\w.+-]+://|\.{0,2}/|.*\.(?:whl|tar\.gz|zip)(?:$|\s)", line):
+            if line.startswith("-") or re.match(r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)", line):
                 continue
             try:
                 requirement = Requirement(_OPTION_ON_REQUIREMENT.sub("", line))
@@ -114,7 +115,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def _joined(current: str, file: str) -> str:
-    return str(PurePosixPath(current).parent / file)
+    return posixpath.normpath(PurePosixPath(current).parent / file)
 
 
 def _read(folder: Path, name: str) -> str:

@@ -24,6 +24,7 @@ _SECONDS = 600
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 _REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
+_LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
 _UNREACHABLE = re.compile(
     r"error sending request|Failed to fetch|Request failed|Connection|timed out|dns error|status server error|\b429\b"
 )
@@ -189,7 +190,7 @@ def _failure(stderr: str, temporary: str) -> ImgtoolError:
             hint="a version that has one; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
             details=lines,
         )
-    if _REFUSED.search(text) and "No solution" not in text:
+    if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and "No solution" not in text):
         hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
         return CredentialsError("the package index refuses access", hint=hint, details=lines)
     if _UNREACHABLE.search(text) and "No solution" not in text:
