@@ -49,9 +49,14 @@ def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+def sources(roles: Iterable[RenderedRole]) -> tuple[str, ...]:
+    """What the roles' Dockerfiles copy from the context, as they say it: paths and patterns, each once."""
+    return tuple(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text))))
+
+
 def taken_by(roles: Iterable[RenderedRole], context: Context) -> Context:
     """What of the context the roles' Dockerfiles copy; raises InputError when something is not in it."""
-    return context.select(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text))))
+    return context.select(sources(roles))
 
 
 def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, platform: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.bake import BAKE_FILE, MARKER, RenderedRole, docker_bake, export
+from builder.bake import BAKE_FILE, MARKER, RenderedRole, docker_bake, export, sources
 from builder.context import Context, scan
 from builder.errors import InputError, LocalFileError
 from builder.packages import requirements_text
@@ -81,6 +81,10 @@ def test_an_export_holds_what_the_dockerfiles_copy(context: Context, tmp_path: P
     wheel = output / "context" / "wheels" / "cpu" / "numpy-1.26.4-py3-none-any.whl"
     assert wheel.stat().st_nlink == 2
     assert (output / "context/trainer/run.sh").stat().st_mode & 0o777 == 0o755
+
+
+def test_sources_are_each_named_once() -> None:
+    assert sources(rendered(Role.MASTER, Role.WORKER)) == ("wheels/cpu/", "trainer/")
 
 
 def test_an_export_replaces_its_own_and_nothing_else(context: Context, tmp_path: Path) -> None:
