@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from builder.errors import FieldError, FieldListError, InputError
@@ -16,11 +17,13 @@ from builder.jobs import gcloud
 from builder.jobs.ai_platform_machines import PREFIXES
 from builder.jobs.model import Document, JobFile, JobOptions, count_of, dotted, get, without_none
 from builder.jobs.model import Severity as Level
+from builder.jobs.shapes import shape_findings, well_typed
 from builder.jobs.tables import machines as machine_table
 from builder.jobs.tables import region_findings
 from builder.jobs.text import command_line
 from builder.jobs.vertex_rules import custom_job_spec_findings
 from builder.jobs.yamlio import read
+from builder.reference import Digest, Tag, parse_reference
 from builder.spec import Target
 from builder.yamltext import read_bytes
 
@@ -45,7 +48,21 @@ class _Source:
         return self.job["trainingInput"]  # type: ignore[no-any-return]
 
 
-def convert(text: str, file: str, target: Target, options: JobOptions | None = None) -> JobFile:
+def tags_in(text: str, file: str) -> tuple[Tag, ...]:
+    """The images that a Job names by tag, for whoever can ask the registry for their digests."""
+    training = _job(text, file)["trainingInput"]
+    uris = {get(training, f"{prefix}Config", "imageUri") for prefix in PREFIXES} - {None}
+    references = (parse_reference(uri) for uri in sorted(uris))
+    return tuple(reference for reference in references if isinstance(reference, Tag))
+
+
+def convert(
+    text: str,
+    file: str,
+    target: Target,
+    options: JobOptions | None = None,
+    digests: Mapping[Tag, Digest] = MappingProxyType({}),
+) -> JobFile:
     """The Vertex file for the AI Platform Job in `text`.
 
     Args:
@@ -53,6 +70,7 @@ def convert(text: str, file: str, target: Target, options: JobOptions | None = N
         file: its name, for messages.
         target: only `vertex` has a conversion.
         options: as for `job_data`.
+        digests: what the tags of `tags_in` are; a tag that is not there is refused.
 
     Raises:
         InputError: the text is no Job, or another target was asked for.
@@ -61,10 +79,15 @@ def convert(text: str, file: str, target: Target, options: JobOptions | None = N
     options = options or JobOptions()
     if target is not Target.VERTEX:
         raise InputError(f"--from reads an AI Platform Job and writes --target vertex, not {target}")
-    documents = read(text, file)
-    job = documents[0].data if len(documents) == 1 else None
-    if not isinstance(job, dict) or not isinstance(job.get("trainingInput"), dict):
-        raise InputError(f"{file}: not an AI Platform Job: expected one document with trainingInput")
+    job = _job(text, file)
+    wrong = [f for f in shape_findings(job, "Job", allow_unknown=options.allow_unknown) if f.severity is Level.ERROR]
+    if wrong:
+        raise FieldListError(tuple(FieldError(f.message, field=dotted(f.path), hint=f.hint) for f in wrong))
+    job = well_typed(job, "Job")
+    for prefix in PREFIXES:
+        config = job["trainingInput"].get(f"{prefix}Config", {})
+        if "imageUri" in config:
+            config["imageUri"] = _pinned(config["imageUri"], digests)
     return _convert(_Source(job=job), options)
 
 
@@ -72,6 +95,19 @@ def convert_file(path: Path, *, allow_unknown: bool = False, version: str = "0")
     """`convert` of a file to Vertex AI; raises InputError also when the file cannot be read."""
     options = JobOptions(allow_unknown=allow_unknown, version=version)
     return convert(read_bytes(path).decode("utf-8", errors="replace"), str(path), Target.VERTEX, options)
+
+
+def _job(text: str, file: str) -> Document:
+    documents = read(text, file)
+    job = documents[0].data if len(documents) == 1 else None
+    if not isinstance(job, dict) or not isinstance(job.get("trainingInput"), dict):
+        raise InputError(f"{file}: not an AI Platform Job: expected one document with trainingInput")
+    return job
+
+
+def _pinned(image: str, digests: Mapping[Tag, Digest]) -> str:
+    reference = parse_reference(image)
+    return str(digests.get(reference, reference)) if isinstance(reference, Tag) else str(reference)
 
 
 def _convert(source: _Source, options: JobOptions) -> JobFile:

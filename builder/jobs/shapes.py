@@ -99,11 +99,9 @@ def _enum(value: Any, allowed: list[str], path: Path, allow_unknown: bool) -> It
 def _scalar(value: Any, kind: str, path: Path) -> Iterator[Finding]:
     if kind == "duration":
         if not isinstance(value, str) or not DURATION.match(value):
-            yield Finding(
-                path=path,
-                message=f"{_seen(value).removeprefix('found ')} is not a duration: expected seconds and an s, such as 3600s",
-                hint=_as_duration(value),
-            )
+            seen = _seen(value).removeprefix("found ")
+            message = f"{seen} is not a duration: expected seconds and an s, such as 3600s"
+            yield Finding(path=path, message=message, hint=_as_duration(value))
         return
     if kind == "int64":
         if _is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value)):
