@@ -1,0 +1,355 @@
+"""Whole images on a made-up base: which stages are taken on, and what the config and the layers then say."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder import packages
+from builder.context import Context, scan
+from builder.direct.archive import load_archive
+from builder.direct.build import build_image
+from builder.direct.image import DirectImage
+from builder.direct.layer_cache import LayerCache
+from builder.direct.layers import MTIME
+from builder.direct.layout import write_layout
+from builder.direct.stage_plan import Material, can_execute, chain
+from builder.direct.unproven import UnprovenError
+from builder.direct.wheel_layers import Workshop
+from builder.dockerfile import parse
+from builder.errors import LocalFileError, VerificationError
+from builder.registry.manifests import (
+    DOCKER_CONFIG,
+    DOCKER_LAYER_GZIP,
+    DOCKER_MANIFEST,
+    OCI_CONFIG,
+    OCI_LAYER_GZIP,
+    OCI_LAYER_ZSTD,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    parse_manifest,
+    sha256_digest,
+)
+from tests import plans
+from tests.direct.wheels import Node, tar_tree
+
+BASE_LAYER = b"not really a layer"
+BASE = f"FROM example.com/base@sha256:{'1' * 64} AS base\n"
+LOCKED = plans.locked()
+
+
+def _base(settings: dict[str, Any] | None = None, *, oci: bool = False, layer: str = "") -> tuple[Manifest, bytes]:
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Env": ["PATH=/usr/bin:/bin", "A=1"], "Cmd": ["python3"], **(settings or {})},
+            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + "d" * 64]},
+            "history": [{"created_by": "base"}],
+            "variant": "kept",
+        }
+    ).encode()
+    types = (OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST) if oci else (DOCKER_CONFIG, DOCKER_LAYER_GZIP, DOCKER_MANIFEST)
+    document = {
+        "schemaVersion": 2,
+        "mediaType": types[2],
+        "config": Descriptor(types[0], sha256_digest(config), len(config)).document(),
+        "layers": [
+            Descriptor(layer or types[1], sha256_digest(BASE_LAYER), len(BASE_LAYER)).document() | {"future": "field"}
+        ],
+    }
+    return parse_manifest(json.dumps(document).encode(), types[2], "base"), config
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    folder = tmp_path / "spec"
+    (folder / "code" / "sub").mkdir(parents=True)
+    (folder / "code" / "a.py").write_text("print(1)\n")
+    (folder / "code" / "sub" / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "code" / "sub" / "run.sh").chmod(0o755)
+    (folder / "b.txt").write_text("b")
+    subprocess.run(["tar", "-C", folder, "-cf", folder / "packed.tar", "b.txt"], check=True)
+    return scan(folder)
+
+
+class Maker:
+    """Builds the last stage of a text that begins below `AS base`."""
+
+    def __init__(self, context: Context, tmp_path: Path) -> None:
+        self.context = context
+        self.cache = tmp_path / "cache"
+
+    def __call__(self, text: str, settings: dict[str, Any] | None = None, *, oci: bool = False) -> DirectImage:
+        dockerfile = parse(BASE + "FROM base AS role\n" + text)
+        material = Material(context=self.context, locked=LOCKED)
+        way = chain(dockerfile, "role", material)
+        manifest, config = _base(settings, oci=oci)
+        shop = Workshop(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        return build_image(dockerfile, way.stages, material, shop, base=manifest, base_config=config, created=86400)
+
+
+@pytest.fixture
+def make(context: Context, tmp_path: Path) -> Maker:
+    return Maker(context, tmp_path)
+
+
+def _settings(image: DirectImage) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(image.config)["config"]
+    return settings
+
+
+def _tree(image: DirectImage) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    for layer in image.layers:
+        data = b"".join(layer.open())
+        assert sha256_digest(data) == layer.descriptor.digest
+        tar_tree(
+            io.BytesIO(subprocess.run(["gzip", "-dc"], input=data, capture_output=True, check=True).stdout),
+            found,
+            mtime=MTIME,
+        )
+    return found
+
+
+def test_config_and_manifest(make: Maker) -> None:
+    image = make('COPY code/ /app/code/\nWORKDIR /app\nENV B="2 3" A=$A$A\nLABEL x.y="z"\nENTRYPOINT ["go"]\n')
+    config, manifest = json.loads(image.config), json.loads(image.manifest)
+    assert config["config"] == {
+        "Env": ["PATH=/usr/bin:/bin", "A=11", "B=2 3"],
+        "WorkingDir": "/app",
+        "Labels": {"x.y": "z"},
+        "Entrypoint": ["go"],
+    }
+    assert config["variant"] == "kept"
+    assert config["created"] == "1970-01-02T00:00:00Z"
+    layers = [line for line in config["history"] if not line.get("empty_layer")]
+    assert len(layers) == len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == 2
+    assert manifest["layers"][0]["future"] == "field"
+    assert {layer["mediaType"] for layer in manifest["layers"]} == {DOCKER_LAYER_GZIP}
+    assert manifest["config"]["digest"] == sha256_digest(image.config)
+    assert image.digest == sha256_digest(image.manifest)
+    assert image.manifest_type == manifest["mediaType"] == DOCKER_MANIFEST
+    assert make("COPY code/ /app/code/\n", oci=True).manifest_type == OCI_MANIFEST
+
+
+def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp_path: Path) -> None:
+    text = "COPY code/ /app/code/\n"
+    assert make(text).digest == make(text).digest == Maker(context, tmp_path / "other")(text).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        ("CMD echo hi", {}, {"Cmd": ["/bin/sh", "-c", "echo hi"]}),
+        ('SHELL ["bash", "-c"]\nCMD echo hi', {}, {"Shell": ["bash", "-c"], "Cmd": ["bash", "-c", "echo hi"]}),
+        ('ENTRYPOINT ["x"]', {}, {"Entrypoint": ["x"], "Cmd": None}),
+        ('CMD ["y"]\nENTRYPOINT ["x"]', {}, {"Entrypoint": ["x"], "Cmd": ["y"]}),
+        ("USER 1000:1000", {}, {"User": "1000:1000"}),
+        ("EXPOSE 80 90-91/udp", {}, {"ExposedPorts": {"80/tcp": {}, "90/udp": {}, "91/udp": {}}}),
+        ("EXPOSE 80", {"ExposedPorts": {"1/tcp": {}}}, {"ExposedPorts": {"1/tcp": {}, "80/tcp": {}}}),
+        ("VOLUME /a /b", {}, {"Volumes": {"/a": {}, "/b": {}}}),
+        ("STOPSIGNAL 9", {}, {"StopSignal": "9"}),
+        ("HEALTHCHECK NONE", {}, {"Healthcheck": {"Test": ["NONE"]}}),
+        (
+            'HEALTHCHECK --interval=1h2m3.5s --retries=4 CMD ["a", "b"]',
+            {},
+            {"Healthcheck": {"Test": ["CMD", "a", "b"], "Interval": 3_723_500_000_000, "Retries": 4}},
+        ),
+        ("HEALTHCHECK CMD a b", {}, {"Healthcheck": {"Test": ["CMD-SHELL", "a b"]}}),
+        ("WORKDIR /root\nWORKDIR ..", {}, {"WorkingDir": "/"}),
+        ("LABEL a=1 b=2", {"Labels": {"b": "0", "c": "3"}}, {"Labels": {"a": "1", "b": "2", "c": "3"}}),
+        ("ENV PATH=/opt/venv/bin:$PATH", {}, {"Env": ["PATH=/opt/venv/bin:/usr/bin:/bin", "A=1"]}),
+        ("ARG x=1\nENV y=$x", {"Env": None}, {"Env": ["y=1"]}),
+    ],
+)  # fmt: skip
+def test_settings(make: Maker, text: str, settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    image = make(text + "\n", settings)
+    assert {key: _settings(image).get(key) for key in expected} == expected
+    assert not image.layers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("COPY code/ /app/", {"/app": 0o755, "/app/a.py": 0o644, "/app/sub": 0o755, "/app/sub/run.sh": 0o755}),
+        ("COPY code/sub /app/x/y", {"/app": 0o755, "/app/x": 0o755, "/app/x/y": 0o755, "/app/x/y/run.sh": 0o755}),
+        ("COPY b.txt code/a.py /opt/two/", {"/opt/two": 0o755, "/opt/two/a.py": 0o644, "/opt/two/b.txt": 0o644}),
+        ("COPY c*/a.* /opt", {"/opt/a.py": 0o644}),
+        ("WORKDIR /app/deep\nCOPY b.txt .", {"/app": 0o755, "/app/deep": 0o755, "/app/deep/b.txt": 0o644}),
+        ("WORKDIR /app\nCOPY b.txt name", {"/app": 0o755, "/app/name": 0o644}),
+        ("COPY b.txt /root/", {"/root": 0o700, "/root/b.txt": 0o644}),
+        ("COPY b.txt /tmp/", {"/tmp": 0o1777, "/tmp/b.txt": 0o644}),
+        ("ADD code/a.py /srv/", {"/srv/a.py": 0o644}),
+        ('COPY ["b.txt", "/with space/"]', {"/with space": 0o755, "/with space/b.txt": 0o644}),
+        ("COPY --chmod=600 b.txt /opt/", {"/opt/b.txt": 0o600}),
+    ],
+)
+def test_files(make: Maker, text: str, expected: dict[str, int]) -> None:
+    assert {path: node.mode for path, node in _tree(make(text + "\n")).items()} == expected
+
+
+def test_owners(make: Maker) -> None:
+    found = _tree(make("COPY --chown=7:8 code/sub /mine\nCOPY b.txt /mine/\nCOPY --chown=9 b.txt /opt/\n"))
+    owners = {path: node.owner for path, node in found.items()}
+    assert owners == {"/mine": (7, 8), "/mine/run.sh": (7, 8), "/mine/b.txt": (0, 0), "/opt/b.txt": (9, 9)}
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "why"),
+    [
+        ("RUN true", {}, "line 3: RUN"),
+        ("COPY --chown=me b.txt /app/", {}, "only an engine knows"),
+        ("COPY --parents b.txt /app/", {}, "--parents"),
+        ("COPY <<EOF /app/x\nhi\nEOF", {}, "heredoc"),
+        ("COPY b.txt /app", {}, "whether /app is a folder"),
+        ("COPY b.txt /lib/x/", {}, "/lib"),
+        ("COPY b.txt /home/me/", {}, "/home"),
+        ("COPY b.txt /usr/lib/x/", {}, "/usr"),
+        ("COPY b.txt /work/", {"WorkingDir": "/work/x"}, "/work"),
+        ("COPY b.txt /data/", {"Volumes": {"/data": {}}}, "/data"),
+        ("VOLUME /opt/v\nCOPY b.txt /opt/v/", {}, "volume"),
+        ("COPY --chown=5 b.txt /new/", {}, "COPY --chown makes"),
+        ("ADD packed.tar /app/", {}, "unpacks"),
+        ("ADD https://example.com/x /app/", {}, "build context"),
+        ("COPY nothing /app/", {}, "build context"),
+        ("COPY --from=base /etc /app/", {}, "only /opt/venv"),
+        ("USER 5\nWORKDIR /new", {}, "as 5"),
+        ("ONBUILD ENV a=b", {}, "ONBUILD"),
+        ("EXPOSE 99999", {}, "EXPOSE"),
+        ("ENV a=b", {"OnBuild": ["RUN x"]}, "ONBUILD"),
+    ],
+)
+def test_what_is_for_an_engine(make: Maker, text: str, settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnprovenError, match=why):
+        make(text + "\n", settings)
+
+
+def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
+    material = Material(context=context, locked=LOCKED)
+    text = BASE + "FROM base AS system\nRUN apt\nFROM system AS role\nCOPY code /app/\n"
+    way = chain(parse(text), "role", material)
+    assert way.start is None
+    assert way.engine_stage is not None
+    assert way.engine_stage.name == "system"
+    assert [stage.name for stage in way.stages] == ["role"]
+    assert "RUN" in way.reasons["system"]
+    named = text.replace("RUN apt", "RUN mkdir -m 700 /app")
+    assert "names it too" in (can_execute(parse(named), "role", material) or "")
+    assert can_execute(parse(text), "role", material) is None
+
+
+def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:
+    text = script if script is not None else packages.install_script(LOCKED, exclude)
+    folder = packages.context_folder(LOCKED)
+    dockerfile = parse(
+        BASE + "FROM base AS system\n"
+        f"FROM system AS wheels\nCOPY {folder}/ /wheels/\nRUN {text}\n"
+        "FROM system AS packages\nCOPY --from=wheels /opt/venv /opt/venv\n"
+        'ENV PATH="/opt/venv/bin:$PATH"\n'
+    )
+    return can_execute(dockerfile, "packages", Material(context=context, locked=LOCKED))
+
+
+def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
+    assert _packages(context) is None
+    script = packages.install_script(LOCKED)
+    for other in (script + "; \\\n    true", script.replace("--no-deps", ""), "true"):
+        assert "not exactly" in (_packages(context, other) or "")
+    assert "not exactly" in (_packages(context, exclude=("x",)) or "")
+
+
+def test_layers_are_never_there_twice(make: Maker) -> None:
+    assert len(make("COPY b.txt /opt/\nCOPY b.txt /opt/\n").layers) == 1
+    with pytest.raises(UnprovenError, match="the same layer"):
+        make("COPY b.txt /opt/\nCOPY code /opt/\nCOPY b.txt /opt/\n")
+
+
+def test_127_layers_are_the_limit(make: Maker) -> None:
+    lines = [f"COPY b.txt /opt/{number}/\n" for number in range(127)]
+    assert len(make("".join(lines[:126])).layers) == 126
+    with pytest.raises(UnprovenError, match="127"):
+        make("".join(lines))
+
+
+def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_path: Path) -> None:
+    with pytest.raises(UnprovenError, match="must not be pushed"):
+        _assembled(context, tmp_path, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", oci=True)
+    image = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True)
+    assert [layer["mediaType"] for layer in json.loads(image.manifest)["layers"]] == [OCI_LAYER_ZSTD, OCI_LAYER_GZIP]
+
+
+def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
+    manifest, config = _base(oci=oci, layer=layer)
+    dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
+    material = Material(context=context, locked=LOCKED)
+    shop = Workshop(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+    return build_image(dockerfile, dockerfile.stages, material, shop, base=manifest, base_config=config)
+
+
+def test_a_base_that_contradicts_itself(context: Context) -> None:
+    from builder.direct.image import assemble
+
+    manifest, config = _base()
+    broken = config.replace(b'["sha256:' + b"d" * 64 + b'"]', b"[]")
+    with pytest.raises(VerificationError, match="different numbers of layers"):
+        assemble(manifest, broken, {}, (), created=0)
+    with pytest.raises(VerificationError, match="not JSON"):
+        assemble(manifest, b"{", {}, (), created=0)
+
+
+def test_load_archive(make: Maker) -> None:
+    image = make("COPY code/ /app/\n")
+    data = b"".join(load_archive({"a:1": image, "b:1": image}, lambda _: iter((BASE_LAYER,))))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        names = archive.getnames()
+        listed = json.loads(archive.extractfile("manifest.json").read())  # type: ignore[union-attr]
+        assert len(names) == len(set(names)) == 4
+        assert archive.extractfile(listed[0]["Layers"][0]).read() == BASE_LAYER  # type: ignore[union-attr]
+        assert archive.extractfile(listed[0]["Config"]).read() == image.config  # type: ignore[union-attr]
+    assert [one["RepoTags"] for one in listed] == [["a:1"], ["b:1"]]
+
+
+def test_layout(make: Maker, tmp_path: Path) -> None:
+    image, folder = make("COPY code/ /app/\n", oci=True), tmp_path / "layout"
+    platform = {"os": "linux", "architecture": "amd64"}
+    read: list[Descriptor] = []
+
+    def read_base(descriptor: Descriptor) -> Any:
+        read.append(descriptor)
+        return iter((BASE_LAYER,))
+
+    write_layout(folder, {"master": image, "worker": image}, read_base, platform)
+    write_layout(folder, {"master": image}, read_base, platform)
+    assert len(read) == 1
+    index = json.loads((folder / "index.json").read_bytes())
+    names = [one["annotations"]["org.opencontainers.image.ref.name"] for one in index["manifests"]]
+    assert sorted(names) == ["master", "worker"]
+    for blob in (folder / "blobs/sha256").iterdir():
+        assert sha256_digest(blob.read_bytes()) == f"sha256:{blob.name}"
+    damaged = folder / "blobs/sha256" / sha256_digest(BASE_LAYER).removeprefix("sha256:")
+    damaged.write_bytes(b"x" * len(BASE_LAYER))
+    write_layout(folder, {"master": image}, read_base, platform)
+    assert damaged.read_bytes() == BASE_LAYER
+    damaged.unlink()
+    with pytest.raises(VerificationError, match="came out as"):
+        write_layout(folder, {"master": image}, lambda _: iter((b"other",)), platform)
+    assert not damaged.exists()
+    (folder / "index.json").write_text("{}")
+    with pytest.raises(LocalFileError, match="not an OCI index"):
+        write_layout(folder, {"master": image}, read_base, platform)
+
+
+def test_a_file_that_changes_after_the_scan(make: Maker, tmp_path: Path) -> None:
+    from builder.errors import InputError
+
+    (tmp_path / "spec/b.txt").write_text("other")
+    with pytest.raises(InputError, match="changed while reading"):
+        make("COPY b.txt /opt/\n")

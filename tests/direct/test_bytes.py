@@ -1,0 +1,89 @@
+"""Tar headers, the DEFLATE coder and gzip members, read back by the standard library."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tarfile
+import zlib
+
+import pytest
+
+from builder.direct import deflate, tarhead
+from builder.direct.tarhead import Entry, Kind
+
+
+def _samples() -> list[bytes]:
+    made = random.Random(7)
+    pieces = [b"", b"\0", bytes(3), bytes(258), bytes(1536), bytes(5000), bytes(range(256)), b"opt/venv/lib/python3.11"]
+    return [b"".join(made.choices(pieces, k=made.randrange(6))) for _ in range(200)]
+
+
+def test_coded_streams_inflate_to_what_went_in() -> None:
+    for data in _samples():
+        assert zlib.decompress(deflate.coded(data), -15) == data
+        assert zlib.decompress(deflate.stored(data), -15) == data
+
+
+@pytest.mark.parametrize("count", [*range(1, 600), 1024, 1535, 1536, 1537])
+def test_every_run_of_zeros(count: int) -> None:
+    assert zlib.decompress(deflate.coded(bytes(count)), -15) == bytes(count)
+
+
+def test_stored_streams_over_64_kib() -> None:
+    data = random.Random(1).randbytes(200_000)
+    assert zlib.decompress(deflate.stored(data), -15) == data
+
+
+def test_members_chain_to_one_gzip_file() -> None:
+    chain = b"".join(deflate.member(data, deflate.coded(data)) for data in (b"one ", b"", b"two"))
+    assert gzip.decompress(chain) == b"one two"
+
+
+def test_a_header_is_small() -> None:
+    header = bytes(511) + tarhead.header(Entry(path="opt/venv/lib/x.py", kind=Kind.FILE, mode=0o644, size=9), 0)
+    assert len(deflate.coded(header)) < 100
+
+
+LONG = "site-packages/" + "a" * 90 + "/" + "b" * 90
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(path="opt/venv/bin/python", kind=Kind.LINK, mode=0o777, target="/usr/local/bin/python3.11"),
+        Entry(path="app", kind=Kind.FOLDER, mode=0o755),
+        Entry(path="app/a.py", kind=Kind.FILE, mode=0o644, size=12),
+        Entry(path="n" * 100, kind=Kind.FILE, mode=0o755, size=1),
+        Entry(path=LONG, kind=Kind.FILE, mode=0o644, size=3),
+        Entry(path="d" * 155 + "/" + "f" * 100, kind=Kind.FILE, mode=0o644, size=3),
+        Entry(path="d" * 156 + "/" + "f" * 100, kind=Kind.FILE, mode=0o644, size=3),
+        Entry(path="f" * 101, kind=Kind.FILE, mode=0o644, size=3),
+        Entry(path="g" * 99, kind=Kind.FOLDER, mode=0o700),
+        Entry(path="g" * 100, kind=Kind.FOLDER, mode=0o700),
+        Entry(path="h" * 300 + "/" + "i" * 300, kind=Kind.FOLDER, mode=0o755),
+        Entry(path="käse/größe.py", kind=Kind.FILE, mode=0o644, size=1),
+        Entry(path="link", kind=Kind.LINK, mode=0o777, target="t" * 101),
+        Entry(path="link", kind=Kind.LINK, mode=0o777, target="größe"),
+        Entry(path="big", kind=Kind.FILE, mode=0o644, size=8**11 + 1),
+        Entry(path="owned", kind=Kind.FILE, mode=0o4755, size=1, uid=1000, gid=3_000_000),
+        Entry(path="bad-\udcff-name", kind=Kind.FILE, mode=0o644, size=1),
+    ],
+)
+def test_headers_read_back(entry: Entry) -> None:
+    header = tarhead.header(entry, 315_619_200)
+    assert len(header) % 512 == 0
+    with tarfile.open(fileobj=io.BytesIO(header + bytes(1024)), errors="surrogateescape") as archive:
+        found = archive.next()
+    assert found is not None
+    assert found.name == entry.path
+    assert (found.mode, found.uid, found.gid, found.mtime) == (entry.mode, entry.uid, entry.gid, 315_619_200)
+    assert found.size == entry.size
+    assert found.linkname == entry.target
+    assert found.type.decode() == entry.kind.value
+
+
+def test_pax_only_when_needed() -> None:
+    assert len(tarhead.header(Entry(path=LONG, kind=Kind.FILE, mode=0o644, size=3), 0)) == 512
+    assert len(tarhead.header(Entry(path="é", kind=Kind.FILE, mode=0o644, size=3), 0)) == 1536

@@ -1,0 +1,276 @@
+"""Layers of wheels: right, the same every time, made once, and refused where pip's result is not known."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.direct.bytecode import Interpreter, compiled, find_interpreter
+from builder.direct.codecs import Compression
+from builder.direct.layer_cache import LayerCache
+from builder.direct.layers import MTIME, LayerSource, group_wheels
+from builder.direct.unproven import UnprovenError
+from builder.direct.wheel_layers import Workshop, packages_layers
+from builder.errors import VerificationError
+from builder.plan import LockedVariant, Wheel
+from tests import plans
+from tests.direct.wheels import Node, locked, make_wheel, tar_tree
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+PIP_FILES = {
+    "pip/_internal/operations/install/wheel.py": b"""
+import textwrap
+class PipScriptMaker:
+    script_template = textwrap.dedent(\"\"\"\\
+        import sys
+        from %(module)s import %(import_name)s
+        sys.exit(%(func)s())
+\"\"\")
+"""
+}
+
+
+class Bench:
+    """A small wheel set and what is needed to make layers of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fetched: list[str] = []
+        self.pip = make_wheel(folder, "pip", PIP_FILES, version="25.0")
+        tools = {"tool/__init__.py": b"", "tool/main.py": b"def run(): pass\n" * 300, "tool/broken.py": b"def ("}
+        data = {"tool-1.0.data/scripts/go": b"#!python\nimport tool\n", "tool-1.0.data/data/share/x": b"shared"}
+        self.wheels = [
+            make_wheel(folder, "tool", tools | data, entry_points="[console_scripts]\ntool = tool.main:run\n"),
+            make_wheel(folder, "other", {"other.py": b"1\n", "blob.bin": os.urandom(300_000)}, stored=["blob.bin"]),
+        ]
+
+    @property
+    def locked(self) -> LockedVariant:
+        return locked(self.wheels, self.pip)
+
+    def path(self, wheel: Wheel) -> Path:
+        self.fetched.append(wheel.file)
+        return self.folder / wheel.file
+
+    def shop(self, compression: Compression = Compression.SPLICE, cache: str = "cache") -> Workshop:
+        return Workshop(
+            cache=LayerCache(self.folder / cache),
+            wheel_path=self.path,
+            find_interpreter=lambda python: find_interpreter(python, os.environ),
+            compression=compression,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def _unpacked(layer: LayerSource) -> bytes:
+    """The tar, by the real gzip or zstd; the digests are checked."""
+    data = b"".join(layer.open())
+    assert len(data) == layer.descriptor.size
+    assert f"sha256:{hashlib.sha256(data).hexdigest()}" == layer.descriptor.digest
+    if layer.descriptor.media_type.endswith("zstd"):
+        import zstandard
+
+        tar = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    else:
+        subprocess.run(["gzip", "-t"], input=data, check=True)
+        tar = subprocess.run(["gzip", "-dc"], input=data, check=True, capture_output=True).stdout
+    assert f"sha256:{hashlib.sha256(tar).hexdigest()}" == layer.diff_id
+    return tar
+
+
+def _tree(layers: tuple[LayerSource, ...]) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    for layer in layers:
+        tar_tree(io.BytesIO(_unpacked(layer)), found, mtime=MTIME)
+    return found
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compression) -> None:
+    found = _tree(packages_layers(bench.locked, (), bench.shop(compression)))
+    assert found["/opt/venv/bin/python"] == Node("link", 0, content="/usr/local/bin/python3.11")
+    assert found["/opt/venv/bin/tool"].mode == 0o755
+    assert found["/opt/venv/bin/go"].size == len("#!/opt/venv/bin/python\nimport tool\n")
+    assert found["/opt/venv/share/x"].size == 6
+    assert f"{SITE}/tool/__pycache__/main.cpython-311.pyc" in found
+    assert f"{SITE}/tool/__pycache__/broken.cpython-311.pyc" not in found
+    assert found[f"{SITE}/blob.bin"].size == 300_000
+    assert {node.owner for node in found.values()} == {(0, 0)}
+    assert all(path.startswith("/opt/venv") for path in found)
+
+
+def test_two_machines_agree(bench: Bench) -> None:
+    one = packages_layers(bench.locked, (), bench.shop(cache="one"))
+    other = packages_layers(bench.locked, (), bench.shop(cache="two"))
+    assert [(a.descriptor, a.diff_id) for a in one] == [(b.descriptor, b.diff_id) for b in other]
+    assert len({a.descriptor.digest for a in one}) == len(one)
+
+
+def test_the_second_time_no_wheel_is_touched(bench: Bench) -> None:
+    first = packages_layers(bench.locked, (), bench.shop())
+    bench.fetched.clear()
+    heard: list[LayerSource] = []
+    again = packages_layers(bench.locked, (), replace(bench.shop(), ready=heard.append))
+    assert [layer.descriptor for layer in again] == [layer.descriptor for layer in first]
+    assert [layer.descriptor for layer in heard] == [layer.descriptor for layer in first]
+    assert bench.fetched == []
+    assert _tree(again) == _tree(first)  # opening them does fetch
+
+
+def test_records_travel_to_another_machine(bench: Bench) -> None:
+    class Shared:
+        records: dict[str, bytes] = {}  # noqa: RUF012 - one for all, as a registry is
+
+        def get(self, key: str) -> bytes | None:
+            return self.records.get(key)
+
+        def put(self, key: str, record: bytes) -> None:
+            self.records[key] = record
+
+    first = replace(bench.shop(), cache=LayerCache(bench.folder / "a", Shared()))
+    made = packages_layers(bench.locked, (), first)
+    bench.fetched.clear()
+    second = replace(bench.shop(), cache=LayerCache(bench.folder / "b", Shared()), find_interpreter=lambda _: None)
+    found = packages_layers(bench.locked, (), second)
+    assert [layer.descriptor for layer in found] == [layer.descriptor for layer in made]
+    assert bench.fetched == []
+
+
+def test_lost_bytecode_is_made_again(bench: Bench) -> None:
+    packages_layers(bench.locked, (), bench.shop())
+    shutil.rmtree(bench.folder / "cache/blobs")
+    assert _tree(packages_layers(bench.locked, (), bench.shop()))
+
+
+def test_only_the_bucket_that_changed_is_new(bench: Bench) -> None:
+    before = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.shop())}
+    names = {group.name: {w.name for w in group.wheels} for group in group_wheels(bench.locked.wheels)}
+    assert len(names) == 2, "the two wheels must be in different buckets for this test"
+    bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
+    after = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.shop())}
+    assert len(after - before) == 2  # files and bytecode of one bucket
+    assert len(before - after) == 2
+
+
+def test_a_wheel_that_changed_meanwhile_is_found_while_sending(bench: Bench) -> None:
+    shop, lock = bench.shop(), bench.locked
+    made = packages_layers(lock, (), shop)
+    path = bench.wheels[1]
+    data = path.read_bytes()
+    middle = data.index(b"blob.bin") + 1000
+    path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    layer = next(layer for layer in made if layer.descriptor.size > 300_000)
+    with pytest.raises(VerificationError, match="made again, it is not the same"):
+        list(layer.open())
+    with pytest.raises(VerificationError, match="the lock says"):  # the record is gone, so the wheel is looked at
+        packages_layers(lock, (), shop)
+
+
+def test_a_wheel_that_is_not_the_locked_one(bench: Bench) -> None:
+    lock = bench.locked
+    wrong = tuple(replace(wheel, sha256="0" * 64) for wheel in lock.wheels)
+    with pytest.raises(VerificationError, match="the lock says"):
+        packages_layers(replace(lock, wheels=wrong), (), bench.shop())
+
+
+def test_excluded_files_are_gone_and_their_folder_stays(bench: Bench) -> None:
+    found = _tree(packages_layers(bench.locked, ("tool/main.py", "other-1.0.dist-info/"), bench.shop()))
+    assert f"{SITE}/tool" in found
+    assert not [path for path in found if "main" in path or "other-1.0" in path]
+
+
+@pytest.mark.parametrize("prefix", ["../bin", "", "a//b", "./x"])
+def test_odd_exclusions_are_for_an_engine(bench: Bench, prefix: str) -> None:
+    with pytest.raises(UnprovenError, match="exclude"):
+        packages_layers(bench.locked, (prefix,), bench.shop())
+
+
+def test_clashes(bench: Bench) -> None:
+    same = make_wheel(bench.folder, "same", {"other.py": b"1\n"})
+    bench.wheels.append(same)
+    assert f"{SITE}/other.py" in _tree(packages_layers(bench.locked, (), bench.shop()))
+    bench.wheels.append(make_wheel(bench.folder, "clash", {"other.py": b"2\n"}))
+    with pytest.raises(UnprovenError, match=r"other\.py is in two wheels"):
+        packages_layers(bench.locked, (), bench.shop())
+
+
+@pytest.mark.parametrize(
+    ("files", "entry_points", "why"),
+    [
+        ({"bad-1.0.data/scripts/python": b"x"}, "", "two wheels"),
+        ({"../evil": b"x"}, "", "leads out"),
+        ({"/etc/evil": b"x"}, "", "leads out"),
+        ({"bad-1.0.data/unknown/x": b"x"}, "", "install scheme"),
+        ({"other-2.0.dist-info/x": b"x"}, "", "one .dist-info"),
+        ({}, "[console_scripts]\nbad = no_function\n", "NAME = MODULE:FUNCTION"),
+        ({}, "[console_scripts]\n../bad = a:b\n", "NAME = MODULE:FUNCTION"),
+    ],
+)
+def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_points: str, why: str) -> None:
+    bench.wheels = [make_wheel(bench.folder, "bad", files, entry_points=entry_points)]
+    with pytest.raises(UnprovenError, match=why):
+        packages_layers(bench.locked, (), bench.shop())
+
+
+def test_without_an_interpreter_it_is_for_an_engine(bench: Bench) -> None:
+    with pytest.raises(UnprovenError, match=r"bytecode for Python 3\.11"):
+        packages_layers(bench.locked, (), replace(bench.shop(), find_interpreter=lambda _: None))
+
+
+def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
+    bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
+    with pytest.raises(UnprovenError, match="console script"):
+        packages_layers(bench.locked, (), bench.shop())
+
+
+def test_groups() -> None:
+    def wheel(name: str, size: int) -> Wheel:
+        return replace(plans.wheel(name, "1"), size=size)
+
+    assert group_wheels(()) == ()
+    many = tuple(wheel(f"big-{n}", 20 << 20) for n in range(60)) + tuple(wheel(f"s{n}", 10) for n in range(90))
+    groups = group_wheels(many)
+    assert len(groups) <= 38
+    assert sorted(w.name for group in groups for w in group.wheels) == sorted(w.name for w in many)
+    assert all(group.wheels for group in groups)
+    fewer = group_wheels(many[:-1])
+    assert sum(group not in groups for group in fewer) <= 1
+
+
+@pytest.fixture
+def interpreter() -> Interpreter:
+    found = find_interpreter("3.11", {"PATH": os.environ["PATH"]})
+    assert found is not None
+    return found
+
+
+def test_bytecode_is_what_compileall_writes(tmp_path: Path, interpreter: Interpreter) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    sources = {"a.py": b"x = {1, 2, 'three'}\n", "b.py": b"\xff", "c.py": "# é\nprint('é')\n".encode(), "d.py": b""}
+    for name, data in sources.items():
+        (tmp_path / name).write_bytes(data)
+    command = [interpreter.path, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(tmp_path)]
+    subprocess.run(command, check=False, capture_output=True)
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "__pycache__").iterdir()}
+    with ThreadPoolExecutor(2) as pool:
+        named = ((str(tmp_path / name), data) for name, data in sources.items())
+        made = dict(compiled(interpreter, named, pool, ahead=2))
+    assert {Path(interpreter.cached(path)).name: data for path, data in made.items()} == expected
+    assert sys.version_info[:2] == (3, 11)
+
+
+def test_no_interpreter_of_that_version() -> None:
+    assert find_interpreter("3.2", {"PATH": ""}) is None
