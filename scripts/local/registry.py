@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 
 from local import machine
 from local.machine import UnavailableError
 
-_PORT = 5000
+_PORT = int(os.environ.get("IMGTOOL_SERVICES_PORT", "5000"))
 _LOG = machine.STATE / "registry.log"
 _DATA = machine.STATE / "registry"
 _PATIENCE = 20.0  # seconds until a fresh registry answers
