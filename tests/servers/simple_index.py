@@ -45,6 +45,7 @@ class SimpleIndex:
     redirect: bool = False
     url: str = ""
     requests: Counter[str] = field(default_factory=Counter)
+    agents: Counter[str] = field(default_factory=Counter)
     ranges_asked: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         index = self.served
         with index.lock:
             index.requests[f"{self.command} {self.path}"] += 1
+            index.agents[self.headers.get("User-Agent", "").partition("/")[0]] += 1
             fault = index.faults.pop(0) if index.faults else None
         if fault is not None:
             self._answer(fault, b"", {})

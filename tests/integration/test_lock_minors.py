@@ -1,0 +1,88 @@
+"""The package index of today still gives a complete set of wheels for every TensorFlow minor.
+
+Nothing is downloaded but metadata: uv resolves, and each wheel's size is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.compat import Matrix, load_matrix
+from builder.lock import dump_lock
+from builder.lock_file import parse_lock
+from builder.locker import make_lock
+from builder.plan import LockedVariant
+from builder.progress import silent
+from builder.settings import from_environment
+from builder.spec import Accelerator, ImageSpec, Role, RoleSpec
+from builder.spec_file import SpecFile
+
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+GPU_MINORS = tuple(f"2.{number}" for number in range(4, 22))
+CPU_MINORS = ("1.15", *GPU_MINORS)
+SECONDS = 90
+
+
+def lock(matrix: Matrix, folder: Path, release: str, accelerator: Accelerator, **more: Any) -> LockedVariant:
+    spec = ImageSpec(name="mnist", tensorflow=release, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}, **more)
+    spec_file = SpecFile(path=folder / "image.yaml", folder=folder, spec=spec, text_sha256="0" * 64, positions={})
+    settings = from_environment({**os.environ, "IMGTOOL_CACHE": str(folder / "cache")})
+    made = make_lock(spec_file, matrix, lambda _: "sha256:" + "a" * 64, settings, silent)
+    assert parse_lock(dump_lock(made).encode(), "image.lock") == made
+    return made.variants[0]
+
+
+def test_every_minor_for_gpus_and_cpus(tmp_path: Path) -> None:
+    matrix = load_matrix()
+    asked = [(minor, Accelerator.CPU) for minor in CPU_MINORS] + [(minor, Accelerator.GPU) for minor in GPU_MINORS]
+    start = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda one: lock(matrix, tmp_path, matrix.minors[one[0]].recommended, one[1]), asked))
+    assert time.monotonic() - start < SECONDS
+    for (minor, accelerator), locked in zip(asked, made, strict=True):
+        wheels = {wheel.name: wheel for wheel in locked.wheels}
+        assert wheels[locked.variant.package].version == matrix.minors[minor].recommended
+        assert {"numpy", "protobuf", "tensorboard"} <= set(wheels), (minor, accelerator)
+        assert locked.installer.name == "pip"
+        assert all(wheel.size > 500 for wheel in locked.wheels)
+        size = sum(wheel.size for wheel in locked.wheels)
+        assert 100_000_000 < size < 1_000_000_000, (minor, accelerator, size)
+        if minor in {"2.4", "2.5", "2.6"}:
+            assert wheels["termcolor"].file == "termcolor-1.1.0-py3-none-any.whl"
+            assert wheels["wrapt"].file == "wrapt-1.12.1-py3-none-any.whl"
+
+
+def test_python_3_6(tmp_path: Path) -> None:
+    locked = lock(load_matrix(), tmp_path, "1.15.5", Accelerator.CPU, python="3.6")
+    assert locked.installer.version == "21.3.1"
+    assert {"gast-0.2.2-py3-none-any.whl", "termcolor-1.1.0-py3-none-any.whl"} <= {w.file for w in locked.wheels}
+
+
+def test_cuda_from_wheels_is_held_at_the_tested_versions(tmp_path: Path) -> None:
+    locked = lock(load_matrix(), tmp_path, "2.20.0", Accelerator.GPU, cuda_from="wheels")
+    versions = {wheel.name: wheel.version for wheel in locked.wheels}
+    assert versions["nvidia-cudnn-cu12"] == "9.3.0.75"
+    assert versions["nvidia-cuda-runtime-cu12"] == "12.5.82"
+
+
+# The source archives do not change, and neither may what is made of them: these hashes stand in people's locks.
+MADE = {
+    "clang": "f3a240f127d25ae7d5d15eb7c172d7c5099dffd83eb96ad3f6a8425ed83547f7",
+    "gast": "92e26fb50e7115ee3052eb97a4df865a95a731ab46d138743fe7bc90374d009d",
+    "termcolor": "ea4d7b3645767af84351702e3db6cb5c1c203c684b10a862ef7c680bb7a8326c",
+    "wrapt": "a353aca2aa447de5753699c62a458d51d8897c0b42d1d0c3d9441f9b4192d4e4",
+}
+
+
+def test_made_wheels_have_the_hashes_that_locks_name(tmp_path: Path) -> None:
+    locked = lock(load_matrix(), tmp_path, "2.6.5", Accelerator.CPU)
+    old = lock(load_matrix(), tmp_path, "1.15.5", Accelerator.CPU)
+    made = {wheel.name: wheel.sha256 for wheel in (*old.wheels, *locked.wheels) if wheel.name in MADE}
+    made["gast"] = next(wheel.sha256 for wheel in old.wheels if wheel.name == "gast")
+    assert made == MADE
