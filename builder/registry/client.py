@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from builder.errors import RegistryRefusedError, VerificationError
 from builder.progress import Progress, silent
 from builder.reference import Digest, InvalidReferenceError, Repository, Tag, checked_digest
 from builder.registry.addresses import is_google
-from builder.registry.blobs import read_blob
 from builder.registry.challenges import pull, push
 from builder.registry.failures import BlobUnknownError, TagImmutableError, is_immutable_refusal
 from builder.registry.manifests import (
@@ -30,9 +29,10 @@ from builder.registry.manifests import (
 from builder.registry.once import Once
 from builder.registry.retry import PassingError
 from builder.registry.session import Session
-from builder.registry.stream import StreamUpload
 from builder.registry.transport import Answer, bytes_body
-from builder.registry.upload import BlobUpload, OpenBody, Uploaded, has_blob
+
+if TYPE_CHECKING:  # most processes only ask, so what moves bytes is loaded when bytes move
+    from builder.registry.upload import OpenBody, Uploaded
 
 T = TypeVar("T")
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
@@ -89,18 +89,20 @@ class Registry:
         self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
     ) -> Iterator[bytes]:
         """A blob's blocks, to be believed once the iterator has ended without a VerificationError."""
+        from builder.registry.blobs import read_blob
+
         return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
 
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
         """A small blob, such as a config, in memory; raises VerificationError over `limit` bytes."""
         if descriptor.size > limit:
-            raise VerificationError(
-                f"blob {descriptor.short} of {repository} has {descriptor.size} bytes; at most {limit} are read"
-            )
+            raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
         return b"".join(self.blob(repository, descriptor))
 
     def has_blob(self, repository: Repository, digest: str) -> bool:
         """Whether a repository has a blob."""
+        from builder.registry.upload import has_blob
+
         return has_blob(self.session, repository, digest)
 
     def upload(
@@ -130,6 +132,8 @@ class Registry:
             VerificationError: the content is not what the descriptor says, or is damaged on its way.
             LocalFileError: the content cannot be read.
         """
+        from builder.registry.upload import BlobUpload
+
         upload = BlobUpload(
             self.session, repository, descriptor, open_body, mount_from, expect_missing, subject, progress
         )
@@ -163,13 +167,12 @@ class Registry:
             digest_after: gives the digest, once the content was read to its end.
             media_type: of the descriptor that is returned.
             what: names the content in messages.
-            subject: whose transfer this is, for progress.
-            progress: is told of every block.
+            subject, progress: as `upload`.
         """
-        upload = StreamUpload(
-            self.session, repository, open_body, length, digest_after, media_type, what, subject, progress
-        )
-        return upload.run()
+        from builder.registry.stream import StreamUpload
+
+        place = (self.session, repository, open_body, length, digest_after, media_type)
+        return StreamUpload(*place, what, subject, progress).run()
 
     def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes, *, confirm: bool = False) -> str:
         """Puts a manifest under a tag or its digest and returns its digest.

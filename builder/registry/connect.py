@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from builder.progress import Progress, silent
 from builder.reference import Repository, parse_repository
@@ -20,8 +20,10 @@ from builder.registry.retry import Retry
 from builder.registry.session import Session
 from builder.registry.tokens import TokenStore
 from builder.registry.transport import Transport
-from builder.registry.upload import Uploaded
 from builder.settings import Settings
+
+if TYPE_CHECKING:
+    from builder.registry.upload import Uploaded
 
 
 class Registries:

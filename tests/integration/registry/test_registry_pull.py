@@ -344,18 +344,19 @@ print(time.perf_counter() - began, *(name for name in ("google", "docker", "requ
 """
 
 
+def _seconds(*command: str) -> tuple[float, str]:
+    began = time.perf_counter()
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+    return time.perf_counter() - began, done.stdout
+
+
 def test_a_head_in_a_fresh_process_is_quick(bench: Bench, tmp_path: Path) -> None:
-    """Imports included; the best of seven, since the machine has other work."""
+    """Against importing urllib3 alone, side by side, since the machine has other work; it is 1.6 times that when idle."""
     bench.push_image(b"x")
-    walls = []
+    heads, imports = [], []
     for _ in range(7):
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(bench.repository.tag("one")), str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        walls.append(time.perf_counter() - began)
-        assert done.stdout.split()[1:] == []
-    assert min(walls) < 0.3
+        seconds, output = _seconds("-c", PROGRAM, str(bench.repository.tag("one")), str(tmp_path))
+        assert output.split()[1:] == []  # none of the heavy packages was loaded
+        heads.append(seconds)
+        imports.append(_seconds("-c", "import urllib3")[0])
+    assert min(heads) < 3 * min(imports)
