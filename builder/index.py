@@ -196,8 +196,13 @@ class Index:
         login = authorization(url, known, self._environ)
         sent = {**headers, **({"Authorization": login} if login else {})}
         plain = without_login(url)
-        return self._pool(plain).request(
-            method, plain, headers={"Accept-Encoding": "identity", **sent}, preload_content=False, redirect=False
+        pool = self._pool(plain)
+        return pool.request(
+            method,
+            plain,
+            headers={**pool.headers, "Accept-Encoding": "identity", **sent},
+            preload_content=False,
+            redirect=False,
         )
 
     def _refused(self, response: Response, url: str) -> None:
