@@ -201,7 +201,9 @@ class Authorizer:
     def _too_little(self, answer: Answer) -> ImgtoolError:
         has_login, _ = self.tried()
         if not has_login:
-            return self._not_taken(answer)
+            error = self._not_taken(answer)
+            error.hint = f"{error.hint}; or check the name, as a registry says the same of what does not exist"
+            return error
         said = server_text(answer)
         return RegistryRefusedError(
             f"{self._host}: the login may not do this (HTTP {answer.status}, insufficient scope)"

@@ -158,7 +158,7 @@ class Registry:
         subject: str = "",
         progress: Progress = silent,
     ) -> Uploaded:
-        """Uploads content whose digest is known only at its end. Not for Artifact Registry (`takes_streams`).
+        """Uploads content whose digest is known only at its end; not for Artifact Registry (`takes_streams`).
 
         Args:
             repository: where to.
@@ -167,7 +167,8 @@ class Registry:
             digest_after: gives the digest, once the content was read to its end.
             media_type: of the descriptor that is returned.
             what: names the content in messages.
-            subject, progress: as `upload`.
+            subject: whose transfer this is, for progress.
+            progress: is told of every block.
         """
         from builder.registry.stream import StreamUpload
 
@@ -234,10 +235,9 @@ class Registry:
         return None if answer.status == 404 else self._checked(ref, answer).digest
 
     def _manifest(self, ref: Tag | Digest) -> Manifest:
-        doing = f"reading {ref}"
-        answer = self._get(ref, doing)
+        answer = self._get(ref, f"reading {ref}")
         if answer.status == 404:
-            raise self.session.refused(answer, doing)
+            raise self.session.refused(answer, f"reading {ref}")
         return self._checked(ref, answer)
 
     def _get(self, ref: Tag | Digest, doing: str) -> Answer:

@@ -137,7 +137,9 @@ def _by_status(status: int, codes: set[str], host: str) -> Callable[[str], Imgto
     if status == 403 or "DENIED" in codes:
         return partial(RegistryRefusedError, hint=denied_hint(host))
     hint = _HINTS.get(status)
-    if "MANIFEST_INVALID" in codes:
+    if "MANIFEST_UNKNOWN" in codes:
+        hint = "there is no such tag or digest; check the name"
+    elif "MANIFEST_INVALID" in codes:
         hint = _HINTS[415]
     elif status == 400 and not codes:
         hint = f"check that {host} is spoken to as it wants: with or without TLS"

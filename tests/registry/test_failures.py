@@ -31,7 +31,7 @@ def _answer(status: int, body: bytes | list[dict[str, str]] = b"", method: str =
         (401, "UNAUTHORIZED", CredentialsError, 7, "docker login"),
         (403, "DENIED", RegistryRefusedError, 6, "right to push"),
         (404, "NAME_UNKNOWN", RepositoryMissingError, 6, "created first"),
-        (404, "MANIFEST_UNKNOWN", RegistryRefusedError, 6, None),
+        (404, "MANIFEST_UNKNOWN", RegistryRefusedError, 6, "no such tag or digest"),
         (405, "UNSUPPORTED", RegistryRefusedError, 6, "read-only"),
         (413, "SIZE_INVALID", RegistryRefusedError, 6, "limits the size"),
         (415, "", RegistryRefusedError, 6, "type of manifest"),

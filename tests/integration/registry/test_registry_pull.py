@@ -351,7 +351,7 @@ def _seconds(*command: str) -> tuple[float, str]:
 
 
 def test_a_head_in_a_fresh_process_is_quick(bench: Bench, tmp_path: Path) -> None:
-    """Against importing urllib3 alone, side by side, since the machine has other work; it is 1.6 times that when idle."""
+    """Against importing urllib3 alone, side by side, as the machine has other work; 1.6 times that when idle."""
     bench.push_image(b"x")
     heads, imports = [], []
     for _ in range(7):
