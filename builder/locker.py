@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -91,6 +92,7 @@ class _Maker:
         self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder)
         self._sizes = settings.cache / "wheel-sizes.json"
+        self._sizes_lock = threading.Lock()
         self._made: dict[str, Wheel] = {}
 
     def check(self, variant: Variant) -> list[Finding]:
@@ -170,10 +172,10 @@ class _Maker:
         if unknown:
             with ThreadPoolExecutor(min(_SIZE_JOBS, len(unknown))) as pool:
                 asked = dict(zip(unknown, pool.map(self._store.index.size, unknown.values()), strict=True))
-            known = {**_read_sizes(self._sizes), **asked}
-            with suppress(OSError, LocalFileError):
+            known |= asked
+            with self._sizes_lock, suppress(OSError, LocalFileError):
                 self._sizes.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(self._sizes, json.dumps(known).encode())
+                write_atomic(self._sizes, json.dumps({**_read_sizes(self._sizes), **asked}).encode())
         for one in found:
             self._store.remember(one.sha256, one.url)
         return tuple(

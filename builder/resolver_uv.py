@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from builder.errors import CredentialsError, ImgtoolError, InputError, Temporary
 from builder.wheel_tags import best_wheel, uv_platform
 
 _SECONDS = 600
+_SYSCONFIG = threading.Lock()
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 _REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
@@ -155,14 +157,12 @@ def _run(
     folder: Path,
     constraints: str = "",
 ) -> str:
-    from uv import find_uv_bin
-
     with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
         work = Path(temporary)
         for name, text in (("spec", requirements), ("constraints", constraints)):
             (work / f"{name}.txt").write_text(text, encoding="utf-8")
         command = [
-            find_uv_bin(),
+            _program(),
             *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
             *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
             f"--constraints={work}/constraints.txt",
@@ -177,6 +177,14 @@ def _run(
         if done.returncode:
             raise _failure(done.stderr, f"{work}/")
         return done.stdout
+
+
+def _program() -> str:
+    """The uv binary that its package brings. One thread at a time: Python 3.11's sysconfig, which it asks, races."""
+    from uv import find_uv_bin
+
+    with _SYSCONFIG:
+        return find_uv_bin()
 
 
 def _failure(stderr: str, temporary: str) -> ImgtoolError:
