@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import InputError
+from builder.errors import FieldError, InputError
 from builder.lock_file import LISTS, LOCK_VERSION, TEXTS, parse_lock
 from builder.plan import Lock, LockedVariant, Wheel
 from builder.spec import Accelerator, ImageSpec, Role
@@ -51,13 +51,16 @@ def read_lock(path: Path) -> Lock:
 def lock_inputs(spec_file: SpecFile) -> str:
     """The hash over just what a lock depends on; needs neither the matrix nor the network.
 
-    Raises InputError when a requirements file cannot be read.
+    Raises FieldError, with its place, when a requirements file cannot be read.
     """
     from builder.compat import matrix_version
     from builder.requirements import requirement_files
 
     spec = spec_file.spec
-    texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+    try:
+        texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+    except FieldError as error:
+        raise spec_file.located(error) from error
     return inputs_hash(spec, texts, matrix_version())
 
 

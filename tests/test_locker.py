@@ -178,6 +178,13 @@ def test_requirement_rules_are_asked_before_uv(place: Place) -> None:
     assert not place.index.requests
 
 
+def test_requirements_that_cannot_be_read_have_a_place_too(place: Place) -> None:
+    spec_file = place.spec(SPEC, "-r gone.txt\n")
+    for make in (lock_inputs, place.lock):
+        with pytest.raises(FieldError, match=r"image\.yaml:\d+:\d+: requirements: gone\.txt: No such file"):
+            make(spec_file)
+
+
 def test_warnings_are_told(place: Place) -> None:
     events = Events()
     place.lock(place.spec(SPEC, "tensorflow==2.15.1\n"), events)
