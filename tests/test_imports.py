@@ -20,17 +20,31 @@ ROOT = Path(__file__).resolve().parent.parent / "builder"
 # From the bottom up. A module may import its own layer and those below. `name.*` is all that lies in a package.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ground", ("", "errors", "resources", "signals", "secret_text", "substitution", "terminal", "yamlerrors")),
-    ("values", ("http_pool", "parallel", "progress", "reference", "settings", "yamltext", "yamltree")),
-    ("spec", ("spec", "spec_file", "spec_kinds", "spec_reader", "spec_rules", "spec_schema", "requirements")),
+    (
+        "values",
+        ("entries", "files", "gittree", "gomatch", "http_pool", "parallel", "progress", "reference", "settings")
+        + ("wheel_tags", "yamltext", "yamltree"),
+    ),
+    ("spec", ("spec", "spec_file", "spec_kinds", "spec_reader", "spec_rules", "schema", "starter", "requirements")),
     ("matrix", ("compat", "base_image", "plan", "packages")),
-    ("choices", ("lock", "lock_file", "resolve", "resolver_*", "rules", "rules_*", "locker", "sdist_wheel", "wheel_*")),
-    ("dockerfile", ("dockerfile", "dockerfile_lines", "dockerfile_*", "evaluate")),
-    ("text", ("render", "render_*", "filters", "context", "context_*", "dockerignore", "keys", "secrets", "bake")),
+    (
+        "choices",
+        ("lock", "lock_file", "rules", "rules_cuda", "rules_requirements", "install_set", "resolve", "compat_table"),
+    ),
+    (
+        "wheels",
+        ("index", "index_login", "index_page", "pip_settings", "resolver_uv", "sdist_wheel", "wheels", "locker"),
+    ),
+    ("dockerfile", ("dockerfile", "dockerfile_lines", "dockerfile_rules", "evaluate")),
+    ("context", ("context", "context_scan", "context_tar", "dockerignore", "keys", "secrets", "bake")),
+    ("templates", ("render", "render_child", "template_values")),
     ("engine interface", ("engines",)),
     ("jobs", ("jobs", "jobs.*")),
     ("registry", ("registry", "registry.*")),
-    ("makers", ("engines.*", "direct", "direct.*")),
-    ("composition", ("stages", "inputs", "overview", "pipeline", "jobfile", "verify", "verify.*", "run", "run.*")),
+    ("makers", ("bases", "engines.*", "direct", "direct.*")),
+    ("composition", ("stages", "inputs", "work", "overview", "checkup", "verify", "verify.*", "run", "run.*")),
+    ("roads", ("engine_road", "direct_road")),
+    ("verbs", ("pipeline", "jobfile")),
     ("command line", ("cli", "cli.*")),
 )
 
@@ -41,7 +55,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "google": ("registry.google",),
     "isal": ("direct.codecs",),
     "jinja2": ("render_child",),
-    "platformdirs": ("settings",),
     "rich": ("cli.progress",),
     "typer": ("cli.*",),
     "urllib3": ("http_pool", "registry.transport"),
