@@ -133,15 +133,13 @@ def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Fie
 
 def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
     """The findings that do not stop the file, one line each; what several fields share is said once."""
+    said: dict[tuple[Severity, str], list[str]] = {}
     for finding in first_of_each(findings):
         if finding.severity is not Severity.ERROR:
-            where = spec_field(finding.path, names)
-            hint = f"; {finding.hint}" if finding.hint else ""
-            yield (
-                f"{finding.severity}: {where}: {finding.message}{hint}"
-                if where
-                else (f"{finding.severity}: {finding.message}{hint}")
-            )
+            text = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+            said.setdefault((finding.severity, text), []).append(spec_field(finding.path, names))
+    for (severity, text), places in said.items():
+        yield f"{severity}: {', '.join(dict.fromkeys(places))}: {text}"
 
 
 def image_of(images: Images, role: Role) -> str:

@@ -1,0 +1,116 @@
+"""The pages of docs/jobs: what their commands print. `python -m tests.jobs.pages` writes it into them anew.
+
+On a page a ```yaml block that begins with `# image.yaml` is the spec of the commands below it; a ```console
+block holds one `$ imgtool config …` and what it prints; notes follow under "On standard error:". The images'
+digests are made up, everything else is what the code prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from builder.jobs import Format, JobFile, JobOptions, job_data
+from builder.jobs.convert import convert
+from builder.jobs.lint import lint
+from builder.jobs.package import staged_uri, trainer_package
+from builder.jobs.text import command_line, dump
+from builder.jobs.tf_config import parse_hosts
+from builder.reference import Digest, parse_repository
+from builder.spec import ImageSpec, Role, Target
+from builder.spec_file import load
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "jobs"
+PAGES = sorted(FOLDER.glob("*.md"))
+VERSION = "0.1.0"
+TRAINER = {"trainer/task.py": b'print("training")\n'}
+_BLOCK = re.compile(
+    r"```(?P<kind>yaml|console)\n(?P<body>.*?)```\n(?P<errors>\nOn standard error:\n\n```text\n.*?```\n)?", re.DOTALL
+)
+
+
+def current(text: str) -> str:
+    """The page with every output as the code prints it now."""
+    spec: ImageSpec | None = None
+    files: dict[str, str] = {}
+
+    def block(found: re.Match[str]) -> str:
+        nonlocal spec
+        body = found["body"]
+        named = re.match(r"# (\S+\.yaml)\n", body)
+        if found["kind"] == "yaml":
+            if named and named[1] == "image.yaml":
+                spec = _load(body)
+            elif named:
+                files[named[1]] = body
+            return found[0]
+        command = re.match(r"\$ imgtool (.*?[^\\])\n", body, re.DOTALL)
+        if command is None:
+            return found[0]
+        words = shlex.split(command[1].replace("\\\n", " "))
+        output, notes = _lint(words, files) if words[0] == "lint" else _config(words, spec, files)
+        errors = "\nOn standard error:\n\n```text\n" + "".join(f"{note}\n" for note in notes) + "```\n" if notes else ""
+        return f"```console\n{command[0]}{output}```\n{errors}"
+
+    return _BLOCK.sub(block, text)
+
+
+def _load(body: str) -> ImageSpec:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "image.yaml"
+        path.write_text(body)
+        (path.parent / "trainer").mkdir()
+        (path.parent / "trainer" / "task.py").touch()
+        return load(path).spec
+
+
+def images(spec: ImageSpec) -> dict[Role, Digest]:
+    """Made-up digests, one per role, in the spec's own repository."""
+    repository = parse_repository(f"{spec.registry}/{spec.name}")
+    return {role: repository.digest("sha256:" + hashlib.sha256(role.encode()).hexdigest()) for role in spec.roles}
+
+
+def _config(words: list[str], spec: ImageSpec | None, files: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    options = _options(words)
+    target = Target(options["--target"]) if "--target" in options else None
+    job: JobFile
+    if "--from" in options:
+        name = options["--from"]
+        job = convert(files[name], name, target or Target.VERTEX, JobOptions(version=VERSION))
+    else:
+        assert spec is not None, "a page's spec comes before its commands"
+        given = JobOptions(version=VERSION, hosts=parse_hosts(options.get("--hosts", "")))
+        if spec.job.runtime_version and spec.job.staging:
+            given = replace(given, package_uri=staged_uri(spec, trainer_package(spec, TRAINER)))
+        job = job_data(spec, {} if spec.job.runtime_version else images(spec), target or spec.job.target, given)
+    if "--command" in words:
+        return command_line(job.command) + "\n", job.notes
+    return dump(job, Format(options.get("--format", "yaml"))), job.notes
+
+
+def _lint(words: list[str], files: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    name = words[1]
+    lines = [
+        line
+        for message in lint(files[name], name)
+        for line in (str(message), *([f"  {message.hint}"] if message.hint else []))
+    ]
+    return "".join(f"{line}\n" for line in lines), ()
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    assert words[0] == "config", words
+    return {word: words[index + 1] for index, word in enumerate(words[:-1]) if word.startswith("--")}
+
+
+def main() -> None:
+    for page in PAGES:
+        page.write_text(current(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""What is said beside a job file: warnings, hints, and what the target has no place for."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.jobs import JobOptions, job_data
+from builder.jobs.ai_platform import CLOSED
+from builder.reference import parse_repository
+from builder.spec import Accelerator, Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Tpu, Volume
+from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
+
+M, W, P = Role.MASTER, Role.WORKER, Role.PS
+AI, VX = Target.AI_PLATFORM, Target.VERTEX
+V100 = Gpus(type="NVIDIA_TESLA_V100")
+L4 = Gpus(type="NVIDIA_L4")
+
+
+def notes(of: ImageSpec, target: Target, options: JobOptions | None = None, repository: str | None = None) -> list[str]:
+    named = images(of)
+    if repository:
+        named = {role: parse_repository(repository).digest(digest.digest) for role, digest in named.items()}
+    return list(job_data(of, named, target, options or JobOptions()).notes)
+
+
+def test_a_plain_job_says_only_that_the_service_closed() -> None:
+    assert notes(spec(TRIO), AI) == [CLOSED]
+    assert notes(spec(TRIO), VX) == []
+
+
+@pytest.mark.parametrize("target", [AI, VX])
+@pytest.mark.parametrize(
+    ("repository", "region", "warned"),
+    [
+        ("us-central1-docker.pkg.dev/p/r/x", "us-central1", None),
+        ("us-docker.pkg.dev/p/r/x", "us-central1", None),
+        ("us-docker.pkg.dev/p/r/x", "europe-west4", "lies in us, the job runs in europe-west4"),
+        ("europe-docker.pkg.dev/p/r/x", "europe-west4", None),
+        ("europe-west1-docker.pkg.dev/p/r/x", "europe-west4", "lies in europe-west1, the job runs in europe-west4"),
+        ("asia.gcr.io/p/x", "us-central1", "lies in asia, the job runs in us-central1"),
+        ("gcr.io/p/x", "us-central1", None),
+        ("docker.io/tensorflow/x", "us-central1", None),
+        ("127.0.0.1:5000/x", "us-central1", "127.0.0.1:5000 is no Artifact Registry host"),
+    ],
+)
+def test_where_the_images_lie(target: Target, repository: str, region: str, warned: str | None) -> None:
+    said = [note for note in notes(spec(TRIO, region=region), target, repository=repository) if note != CLOSED]
+    assert len(said) == (1 if warned else 0), said
+    if warned:
+        assert said[0].startswith("warning: roles.master, roles.worker, roles.ps: ")
+        assert warned in said[0]
+
+
+@pytest.mark.parametrize(("target", "agent"), [(AI, "@cloud-ml.google.com."), (VX, "@gcp-sa-aiplatform-cc.")])
+def test_who_needs_the_right_to_pull(target: Target, agent: str) -> None:
+    assert not any("artifactregistry.reader" in note for note in notes(spec(TRIO, project="my-project"), target))
+    (hint,) = [note for note in notes(spec(TRIO, project="another"), target) if note != CLOSED]
+    assert hint.startswith("hint: roles.master: ")
+    assert agent in hint
+    assert "roles/artifactregistry.reader" in hint
+
+
+@pytest.mark.parametrize(
+    ("target", "roles", "cuda", "warned"),
+    [
+        (AI, {M: cpu(gpus=V100)}, "12.2", None),
+        (AI, {M: cpu(gpus=V100)}, "13.0", "no driver of NVIDIA_TESLA_V100 runs CUDA 13.0: the last is CUDA 12"),
+        (AI, {M: cpu(gpus=Gpus(type="NVIDIA_TESLA_K80"))}, "12.2", "the last is CUDA 11"),
+        (AI, {M: cpu(gpus=Gpus(type="NVIDIA_TESLA_K80"))}, "11.8", None),
+        (VX, {M: cpu(1, "g2-standard-8", gpus=L4)}, "11.2", "NVIDIA_L4 needs CUDA 11.8 or newer; the image has 11.2"),
+        (VX, {M: cpu(1, "g2-standard-8", gpus=L4)}, "11.8", None),
+        (VX, {M: cpu(1, "a4-highgpu-8g", gpus=Gpus(type="NVIDIA_B200", count=8))}, "12.5", "needs CUDA 12.8"),
+    ],
+)
+def test_cuda_and_the_gpu(target: Target, roles: dict[Role, RoleSpec], cuda: str, warned: str | None) -> None:
+    said = [note for note in notes(spec(roles), target, JobOptions(cuda={M: cuda})) if "CUDA" in note]
+    assert bool(said) is (warned is not None), said
+    if warned:
+        assert warned in said[0]
+        assert said[0].startswith("warning: roles.master.gpus.type: ")
+
+
+@pytest.mark.parametrize(
+    ("machine", "driver", "cuda", "annotation", "warned"),
+    [
+        ("ecs.gn6i-c4g1.xlarge", None, "11.2", None, False),
+        ("ecs.gn6i-c4g1.xlarge", None, "12.2", "tesla=535", False),
+        ("ecs.gn6i-c4g1.xlarge", "470", "12.2", "tesla=470", True),
+        ("ecs.gn6i-c4g1.xlarge", "550", "12.2", "tesla=550", False),
+        ("ecs.gn8is.2xlarge", None, "12.5", None, False),
+        ("ecs.gn8is.2xlarge", None, "13.0", None, True),
+        ("ecs.gn6i-c4g1.xlarge", None, None, None, False),
+    ],
+)
+def test_eci_driver(machine: str, driver: str | None, cuda: str | None, annotation: str | None, warned: bool) -> None:
+    of = spec(
+        {M: RoleSpec(machine=machine, gpus=Gpus(type="T4"))}, region=None, eci=Eci(driver=driver, image_cache="auto")
+    )
+    job = job_data(of, images(of), Target.ECI, JobOptions(cuda={M: cuda} if cuda else {}))
+    (pod,) = job.documents
+    assert pod["metadata"]["annotations"].get("k8s.aliyun.com/eci-gpu-driver-version") == annotation
+    assert any("the image has CUDA" in note for note in job.notes) is warned
+
+
+def test_a_named_cache_leaves_no_choice() -> None:
+    of = spec(ECI_GPU, region=None, eci=Eci(image_cache="imc-1"))
+    annotations = job_data(of, images(of), Target.ECI).documents[0]["metadata"]["annotations"]
+    assert annotations["k8s.aliyun.com/eci-imc-id"] == "imc-1"
+    assert "k8s.aliyun.com/eci-auto-imc" not in annotations
+
+
+def test_max_wait_counts_only_with_flex_start() -> None:
+    (said,) = notes(spec(ONE, scheduling=Scheduling(max_wait="3600s")), VX)
+    assert said == "warning: job.scheduling.max_wait: counts only with the strategy FLEX_START"
+
+
+def test_a_tpu_version_that_nobody_has_seen() -> None:
+    of = spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3"))}, tensorflow="2.15.1")
+    (said,) = [note for note in notes(of, AI) if note != CLOSED]
+    assert said.startswith("warning: roles.worker.tpu.tf_version: no TPU runtime 2.15 has been seen; 1.14, ")
+
+
+@pytest.mark.parametrize(
+    ("target", "of", "left"),
+    [
+        (AI, spec(TRIO, volume=Volume(mount="/x", claim="c"), namespace="n"), "job.volume, job.namespace"),
+        (
+            VX,
+            spec(TRIO, scheduling=Scheduling(priority=1, restarts=2)),
+            "job.scheduling.priority, job.scheduling.restarts",
+        ),
+        (Target.TFJOB, spec(BARE, web_access=True), "job.region, job.web_access"),
+        (Target.PODS, spec({M: cpu()}, region=None), "roles.master.machine"),
+        (
+            Target.JOBSET,
+            spec({M: RoleSpec(gpus=L4)}, region=None),
+            "roles.master.gpus.type (choose the nodes with roles.master.node_selector)",
+        ),
+        (Target.COMPOSE, spec(GPU_TRIO, region=None), "roles.master.machine, roles.worker.machine, roles.ps.machine"),
+    ],
+)
+def test_what_a_target_has_no_place_for(target: Target, of: ImageSpec, left: str) -> None:
+    assert [note for note in notes(of, target) if note.startswith("note: ") and "has no place for" in note] == [
+        f"note: {target} has no place for {left}"
+    ]
+
+
+def test_other_pods_outlive_the_master() -> None:
+    (said,) = notes(spec(BARE, region=None, id="train"), Target.PODS)
+    assert said.startswith("note: when the master is done, ")
+    assert "kubectl delete pods,services -l app.kubernetes.io/instance=train" in said
+    assert notes(spec({M: RoleSpec()}, region=None), Target.PODS) == []
+
+
+def test_a_gap_between_pools_is_told() -> None:
+    (said,) = notes(spec({M: cpu(), P: cpu()}), VX)
+    assert said.startswith("warning: roles: a pool between others is empty")
+
+
+def test_default_accelerator_of_a_role_needs_no_note() -> None:
+    of = spec({M: cpu(accelerator=Accelerator.GPU, gpus=V100)})
+    assert notes(of, VX) == []
