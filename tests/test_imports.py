@@ -20,11 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent / "builder"
 # From the bottom up. A module may import its own layer and those below. `name.*` is all that lies in a package.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ground", ("", "errors", "resources", "signals", "secret_text", "substitution", "terminal", "yamlerrors")),
-    (
-        "values",
-        ("entries", "files", "gittree", "gomatch", "http_pool", "parallel", "progress", "reference", "settings")
-        + ("wheel_tags", "yamltext", "yamltree"),
-    ),
+    ("values", ("http_pool", "parallel", "progress", "reference", "settings", "wheel_tags", "yamltext", "yamltree")),
+    ("files", ("entries", "files", "gittree", "gomatch")),
     ("spec", ("spec", "spec_file", "spec_kinds", "spec_reader", "spec_rules", "schema", "starter", "requirements")),
     ("matrix", ("compat", "base_image", "plan", "packages")),
     (
