@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -107,6 +107,24 @@ def assemble(
     config["rootfs"] = {**config["rootfs"], "diff_ids": [*diff_ids, *(layer.diff_id for layer in layers)]}
     config["history"] = [*(config.get("history") or []), *(_line(line, when) for line in history)]
     return _with_manifest(base, config, layers)
+
+
+def as_oci(image: DirectImage) -> DirectImage:
+    """The same image under an OCI manifest, which has another digest: OCI layouts hold no other kind."""
+    if image.manifest_type == OCI_MANIFEST:
+        return image
+    document = json.loads(image.manifest)
+    document["mediaType"] = OCI_MANIFEST
+    document["config"]["mediaType"] = OCI_CONFIG
+    document["layers"] = [_family(layer, docker=False) for layer in document["layers"]]
+    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return replace(
+        image,
+        config_descriptor=replace(image.config_descriptor, media_type=OCI_CONFIG),
+        manifest=manifest,
+        manifest_type=OCI_MANIFEST,
+        digest=sha256_digest(manifest),
+    )
 
 
 def _line(line: History, when: str) -> dict[str, Any]:

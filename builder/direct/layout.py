@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from builder.direct.image import DirectImage
+from builder.direct.image import DirectImage, as_oci
 from builder.errors import LocalFileError, VerificationError
 from builder.registry.manifests import OCI_INDEX, Descriptor
 
@@ -29,8 +29,11 @@ ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 
 def write_layout(
     folder: Path, images: Mapping[str, DirectImage], read_base: ReadBlob, platform: Mapping[str, str]
-) -> None:
-    """Adds images to the layout in `folder`, which is made when it is not there.
+) -> dict[str, str]:
+    """Adds images to the layout in `folder`, which is made when it is not there; returns their digests by name.
+
+    A layout holds OCI manifests only, so an image on a base of Docker's family has another digest here than in a
+    registry; its layers and config are the same bytes.
 
     Args:
         folder: the layout. Other images in it stay; one of the same name is replaced.
@@ -42,6 +45,7 @@ def write_layout(
         LocalFileError: the folder cannot be written, or holds something that is not a layout.
         VerificationError: a layer came out as other bytes than its digest says.
     """
+    images = {name: as_oci(image) for name, image in images.items()}
     try:
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
@@ -58,6 +62,7 @@ def write_layout(
             _write(folder / "index.json", iter((index,)))
     except OSError as error:
         raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
+    return {name: image.digest for name, image in images.items()}
 
 
 def _manifest(image: DirectImage) -> Descriptor:

@@ -317,6 +317,19 @@ def test_load_archive(make: Maker) -> None:
     assert [one["RepoTags"] for one in listed] == [["a:1"], ["b:1"]]
 
 
+def test_a_docker_image_as_an_oci_one(make: Maker) -> None:
+    from builder.direct.image import as_oci
+
+    docker, oci = make("COPY b.txt /opt/\n"), as_oci(make("COPY b.txt /opt/\n"))
+    manifest = json.loads(oci.manifest)
+    assert {layer["mediaType"] for layer in manifest["layers"]} == {OCI_LAYER_GZIP}
+    assert manifest["config"]["mediaType"] == oci.config_descriptor.media_type == OCI_CONFIG
+    assert oci.manifest_type == manifest["mediaType"] == OCI_MANIFEST
+    assert oci.digest == sha256_digest(oci.manifest) != docker.digest
+    assert (oci.config, oci.diff_ids) == (docker.config, docker.diff_ids)
+    assert as_oci(oci) is oci
+
+
 def test_layout(make: Maker, tmp_path: Path) -> None:
     image, folder = make("COPY code/ /app/\n", oci=True), tmp_path / "layout"
     platform = {"os": "linux", "architecture": "amd64"}

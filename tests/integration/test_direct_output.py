@@ -1,0 +1,77 @@
+"""Where a direct image goes besides a registry: into an engine's store, and into an OCI layout that skopeo reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.context import Context
+from builder.direct.archive import load_archive
+from builder.direct.build import build_image
+from builder.direct.image import DirectImage
+from builder.direct.layer_cache import LayerCache
+from builder.direct.layout import write_layout
+from builder.direct.stage_plan import Material
+from builder.direct.wheel_layers import Workshop
+from builder.dockerfile import parse
+from builder.reference import parse_repository
+from builder.registry.connect import Registries
+from builder.registry.manifests import Descriptor
+from builder.settings import from_environment
+from tests import plans
+
+
+@pytest.mark.engine
+def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
+    source = parse_repository(f"{registry_address}/library/python")
+    with Registries(from_environment({"HOME": str(tmp_path), "IMGTOOL_CACHE": str(tmp_path)})) as registries:
+        client = registries.at(source)
+        base = client.manifest(source.tag("3.11-slim-bookworm"), "linux/amd64")
+        dockerfile = parse(
+            f"FROM {source.digest(base.digest)} AS role\nCOPY trainer/ /app/trainer/\nWORKDIR /app\n"
+            'ENV SAID="hello from here"\nENTRYPOINT ["python3", "-m", "trainer.say"]\n'
+        )
+        material = Material(
+            context=Context().with_bytes("trainer/say.py", b"import os\nprint(os.environ['SAID'])\n"),
+            locked=plans.locked(),
+        )
+        shop = Workshop(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        config = client.read(source, base.config)
+        image = build_image(dockerfile, dockerfile.stages, material, shop, base=base, base_config=config)
+
+        def read(layer: Descriptor) -> Iterator[bytes]:
+            return client.blob(source, layer)
+
+        name = f"imgtool-test/direct-{os.getpid()}:loaded"
+        _loads(name, image, load_archive({name: image}, read))
+        digests = write_layout(tmp_path / "layout", {"role": image}, read, {"os": "linux", "architecture": "amd64"})
+    inspected = json.loads(_run("skopeo", "inspect", f"oci:{tmp_path / 'layout'}:role"))
+    assert digests == {"role": inspected["Digest"]}
+    assert "SAID=hello from here" in inspected["Env"]
+    _run("skopeo", "copy", "--quiet", f"oci:{tmp_path / 'layout'}:role", f"dir:{tmp_path / 'unpacked'}")
+
+
+def _loads(name: str, image: DirectImage, archive: Iterator[bytes]) -> None:
+    """The engine takes the archive, has the image under its config's digest, and runs it."""
+    with subprocess.Popen(["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as load:
+        assert load.stdin
+        for block in archive:
+            load.stdin.write(block)
+        load.stdin.close()
+    assert load.returncode == 0
+    try:
+        assert _run("docker", "inspect", "--format", "{{.Id}}", name) == image.config_descriptor.digest
+        assert _run("docker", "run", "--rm", name) == "hello from here"
+    finally:
+        _run("docker", "rmi", "--force", name)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
