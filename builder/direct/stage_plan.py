@@ -22,6 +22,12 @@ from builder.evaluate import Evaluated, evaluate
 from builder.plan import LockedVariant
 from builder.reference import Digest, parse_reference
 
+ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
+_SHELLS = frozenset({"ash", "bash", "dash", "sh"})
+_CHANGES_PYTHON = frozenset(
+    {"PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -146,7 +152,7 @@ def _planned(
     settings = runtime.apply(state.settings, step, cmd_set=state.cmd_set)
     folders, made = state.folders, None
     if one.name == "WORKDIR" and folders.known(settings["WorkingDir"]) is None:
-        if settings.get("User") not in {None, "", "0", "root"}:
+        if settings.get("User") not in ROOT:
             raise UnprovenError(f"line {one.line}: WORKDIR makes a folder as {settings['User']}")
         made = new_folder(settings["WorkingDir"], folders)
         folders = folders.with_made(made.folders)
@@ -184,6 +190,19 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Evaluated, state
     if state.folders.known(packages.VENV):
         raise UnprovenError(f"{where}: {packages.VENV} is there already")
     state.folders.check_new(packages.VENV)
+    _check_surroundings(where, state.settings)
+
+
+def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:
+    """Raises UnprovenError when the script would do something else on this image."""
+    if settings.get("User") not in ROOT:
+        raise UnprovenError(f"{where}: the image below runs as {settings['User']}")
+    shell = settings.get("Shell")
+    if shell and (shell[0].rpartition("/")[2] not in _SHELLS or shell[-1] != "-c"):
+        raise UnprovenError(f"{where}: the image below has the shell {shell}")
+    changed = sorted(_CHANGES_PYTHON & {*runtime.environment(settings)})
+    if changed:
+        raise UnprovenError(f"{where}: {changed[0]} in the image below changes what Python installs or compiles")
 
 
 def _expected(material: Material) -> list[tuple[str, str]]:

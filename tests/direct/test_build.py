@@ -14,7 +14,7 @@ import pytest
 from builder import packages
 from builder.context import Context, scan
 from builder.direct.archive import load_archive
-from builder.direct.build import build_image
+from builder.direct.build import build_image, planned
 from builder.direct.image import DirectImage
 from builder.direct.layer_cache import LayerCache
 from builder.direct.layers import MTIME
@@ -264,6 +264,28 @@ def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
     for other in (script + "; \\\n    true", script.replace("--no-deps", ""), "true"):
         assert "not exactly" in (_packages(context, other) or "")
     assert "not exactly" in (_packages(context, exclude=("x",)) or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"User": "me"}, "runs as me"),
+        ({"Env": ["PYTHONOPTIMIZE=1"]}, "PYTHONOPTIMIZE"),
+        ({"Shell": ["pwsh", "-Command"]}, "pwsh"),
+    ],
+)
+def test_images_on_which_the_script_would_do_something_else(
+    context: Context, settings: dict[str, Any], why: str
+) -> None:
+    folder = packages.context_folder(LOCKED)
+    dockerfile = parse(
+        BASE + f"FROM base AS wheels\nCOPY {folder}/ /wheels/\nRUN {packages.install_script(LOCKED)}\n"
+        "FROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
+    )
+    manifest, config = _base(settings)
+    with pytest.raises(UnprovenError, match=why):
+        planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), config)
+    assert planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _base()[1])[0]
 
 
 def test_layers_are_never_there_twice(make: Maker) -> None:
