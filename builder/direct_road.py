@@ -33,7 +33,7 @@ from builder.inputs import RoleImage
 from builder.parallel import run_all
 from builder.plan import Wheel
 from builder.progress import Done, Outcome, Progress, Step
-from builder.reference import Repository
+from builder.reference import Repository, Tag
 from builder.registry.connect import Registries
 from builder.spec import Role
 from builder.work import Built, Work, tag_of
@@ -159,22 +159,19 @@ class DirectRoad:
         base, where = self._start(one)
         if not stages:
             return base, where
-        return self._packages(one, stages, base, where, label, key), repository
+        tag = tag_of_stage(repository, label, key)
+        return self._packages(one, stages, base, where=where, tag=tag), repository
 
-    def _packages(
-        self, one: Way, stages: tuple[Stage, ...], base: Stored, where: Repository, label: str, key: str
-    ) -> Stored:
+    def _packages(self, one: Way, stages: tuple[Stage, ...], base: Stored, *, where: Repository, tag: Tag) -> Stored:
         """Makes the stages between the base and the role, and leaves them in the repository under their key."""
         started = time.monotonic()
-        repository = self._publisher.repository
-        subject = f"{label} {one.image.plan.locked.variant.name}"
+        subject = f"{stages[-1].label} {one.image.plan.locked.variant.name}"
         self._work.progress(Step(subject, f"{len(one.image.plan.locked.wheels)} wheels become layers"))
         with workshop(one, self._work, self._publisher.send) as shop:
             made = build_image(
                 one.image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config
             )
         carrying = with_inline_config(made)
-        tag = tag_of_stage(repository, label, key)
         self._publisher.publish(carrying, (tag,), subject, where)
         self._stored.keep(tag, carrying)
         self._work.progress(Done(subject, Outcome.APPENDED, f"{len(made.layers)} layers", time.monotonic() - started))
@@ -191,7 +188,9 @@ class DirectRoad:
         found = None if self._work.options.no_cache else self._stored.stage(tag)
         if found is None:
             with engine_road.open_engine(self._work.settings) as engine:
-                engine_road.push_stage(self._work, engine, one.image, stage.label, tag, self._registries)
+                engine_road.push_stage(
+                    self._work, engine, one.image, label=stage.label, tag=tag, registries=self._registries
+                )
             found = self._stored.stage(tag)
         if found is None:
             raise engine_road.lost(tag)

@@ -93,14 +93,14 @@ def run_stages(work: Work, wanted: tuple[RoleImage, ...], engine: Engine) -> dic
 
 def stage_runner(work: Work, engine: Engine) -> StageRunner:
     """A runner of this run's stages."""
-    from builder.registry.credentials import find_login
+    from builder.registry.connect import connect
     from builder.wheels import WheelStore
 
     return StageRunner(
         engine,
         WheelContext(work.inputs, WheelStore(work.settings), work.progress),
         platform=work.inputs.plan.platform,
-        login_for=lambda host: find_login(host, work.settings).login,
+        login_for=lambda host: connect(work.settings).login(host).login,
         progress=work.progress,
         no_cache=work.options.no_cache,
     )

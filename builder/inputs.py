@@ -6,24 +6,28 @@ Everything here is a function of files (and, only when a lock must be made, of t
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from builder import packages
 from builder.context import Context, scan
 from builder.dockerfile import Dockerfile, parse
-from builder.errors import FieldError, InputError, UsageError
-from builder.keys import stage_keys
+from builder.errors import FieldError, FieldListError, InputError, UsageError
+from builder.gomatch import has_wildcards
+from builder.hash_memo import remembered_hashes
+from builder.keys import context_sources, stage_keys
 from builder.lock import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
 from builder.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from builder.progress import Note, Progress
 from builder.reference import Repository, Tag
-from builder.render import TemplateRoots, render
+from builder.render import TemplateRoots, render, with_key
 from builder.settings import Settings
 from builder.spec import Role
 from builder.spec_file import SpecFile, find, load
+from builder.spec_rules import checked_registry
 
 if TYPE_CHECKING:
     from builder.registry.connect import Registries
@@ -50,7 +54,7 @@ class RoleImage:
     @property
     def key(self) -> str:
         """The content key of the whole image, 64 hexadecimal digits."""
-        return self.keys[self.dockerfile.stages[-1].name or ""]
+        return self.keys[self.dockerfile.stages[-1].label]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,22 +110,46 @@ def prepare(
     """
     lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
     spec = spec_file.spec
-    context = scan(spec_file.folder, only=(spec.trainer.source,), allow_secrets=spec.allow_secrets)
-    plan = make_plan(
-        spec,
-        spec_file.folder,
-        lock,
-        registry=registry or settings.registry,
-        mirrors=settings.mirrors,
-        revision=context.tree_id(spec.trainer.source),
-    )
-    for locked_variant in lock.variants:
-        context = with_wheels(context, locked_variant)
-    try:
-        images = tuple(_image(role_plan, plan, context) for role_plan in plan.roles)
-    except FieldError as error:
-        raise spec_file.located(error) from error
+    with remembered_hashes(settings.cache) as memo:
+        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, memo=memo)
+        context = read(only=(spec.trainer.source,))
+        plan = make_plan(
+            spec,
+            spec_file.folder,
+            lock,
+            registry=_registry(registry, settings),
+            mirrors=settings.mirrors,
+            revision=context.tree_id(spec.trainer.source),
+        )
+        try:
+            texts = {one.role: render(one, roots=TemplateRoots(plan.folder), key=None) for one in plan.roles}
+            parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
+            copied = _copied(parsed.values())
+            if copied != {spec.trainer.source.strip("/")}:
+                context = read(only=() if any(has_wildcards(path) for path in copied) else copied)
+            for locked_variant in lock.variants:
+                context = with_wheels(context, locked_variant)
+            images = tuple(_image(one, plan, context, texts[one.role], parsed[one.role]) for one in plan.roles)
+        except FieldError as error:
+            raise spec_file.located(error) from error
+        except FieldListError as errors:
+            raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+
+
+def _registry(named: str | None, settings: Settings) -> str | None:
+    """The registry that the command line or the environment names; raises UsageError for one that cannot be."""
+    text = named or settings.registry
+    try:
+        return checked_registry(text) if text else None
+    except InputError as error:
+        raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
+
+
+def _copied(dockerfiles: Iterable[Dockerfile]) -> set[str]:
+    """What the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
+    every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
+    return {source for source in every if source.split("/")[0] != packages.context_root()}
 
 
 def with_wheels(context: Context, locked: LockedVariant) -> Context:
@@ -139,15 +167,14 @@ def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
     return {**found, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
-def _image(role_plan: RolePlan, plan: Plan, context: Context) -> RoleImage:
-    roots = TemplateRoots(plan.folder)
-    keys = stage_keys(parse(render(role_plan, roots=roots, key=None)), context, plan.platform)
-    key = keys[role_plan.role]
-    text = render(role_plan, roots=roots, key=key)
+def _image(role_plan: RolePlan, plan: Plan, context: Context, text: str, dockerfile: Dockerfile) -> RoleImage:
+    keys = stage_keys(dockerfile, context, plan.platform)
+    key = keys[dockerfile.stages[-1].label]
+    keyed = with_key(text, key)
     return RoleImage(
         plan=role_plan,
-        text=text,
-        dockerfile=parse(text),
+        text=keyed,
+        dockerfile=parse(keyed, file=dockerfile.file),
         keys=keys,
         tag=plan.repository.tag(f"{role_plan.role}-{key[:KEY_DIGITS]}") if plan.repository else None,
     )
@@ -205,10 +232,7 @@ def _made_lock(spec_file: SpecFile, settings: Settings, progress: Progress, regi
 
         return digest_of(reference, spec_file.spec.platform, clients)
 
-    try:
-        return make_lock(spec_file, load_matrix(), base_digest, settings, progress)
-    except FieldError as error:
-        raise spec_file.located(error) from error
+    return make_lock(spec_file, load_matrix(), base_digest, settings, progress)
 
 
 class WheelContext:

@@ -23,7 +23,12 @@ _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's W
 
 def context_folder(locked: LockedVariant) -> str:
     """Where the variant's wheels lie in the build context."""
-    return f"wheels/{locked.variant.name}"
+    return f"{context_root()}/{locked.variant.name}"
+
+
+def context_root() -> str:
+    """The folder of the build context that is imgtool's own."""
+    return "wheels"
 
 
 def site_packages(locked: LockedVariant) -> str:
@@ -69,7 +74,8 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tu
     if tuple(int(part) for part in python.split(".")) >= _UNCHECKED_HASH_SINCE:
         # Some packages ship files that are not for this Python; they are left uncompiled, as pip does.
         commands.append(
-            f"{{ {VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash {site} >/dev/null || true; }}"
+            f"{{ {VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash {site} >/dev/null"
+            " || true; }"
         )
     return tuple(commands)
 

@@ -169,6 +169,5 @@ def export(inputs: Inputs, images: tuple[RoleImage, ...], output: Path, settings
         bake.RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ())
         for image in images
     )
-    sources = bake.taken_by(roles, inputs.context).paths()
-    context = WheelContext(inputs, WheelStore(settings), progress).taken(sources)
+    context = WheelContext(inputs, WheelStore(settings), progress).taken(bake.sources(roles))
     bake.export(output, roles, context, inputs.plan.platform)

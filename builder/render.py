@@ -54,7 +54,7 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None) -> str:
         TemplateError: a template that is wrong, with `TEMPLATE:LINE`; or a value that changed the instructions.
         DockerfileError: a rendered line that is refused.
     """
-    values = template_values(plan, key)
+    values = template_values(plan)
     check_values(plan)
     text, harmless = _rendered(plan.template, [values, _harmless(values)], roots)
     file = f"{plan.role}.Dockerfile"
@@ -62,8 +62,13 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None) -> str:
     dockerfile = parse(text, file=file)
     _compare(dockerfile, parse(harmless, file=file), plan.template)
     check_rules(dockerfile)
-    _check_end(dockerfile, plan, key)
-    return text
+    _check_end(dockerfile, plan)
+    return text if key is None else with_key(text, key)
+
+
+def with_key(text: str, key: str) -> str:
+    """A rendered Dockerfile with its content key as the last label, which the key itself does not cover."""
+    return f'{text}LABEL {KEY_LABEL}="{key}"\n'
 
 
 def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,13 +189,10 @@ def _compare(dockerfile: Dockerfile, harmless: Dockerfile, template: str) -> Non
         )
 
 
-def _check_end(dockerfile: Dockerfile, plan: RolePlan, key: str | None) -> None:
+def _check_end(dockerfile: Dockerfile, plan: RolePlan) -> None:
     last = dockerfile.stages[-1]
     if last.name != plan.role:
-        raise TemplateError(f"{plan.template}: the last stage is {last.label!r}, expected {str(plan.role)!r}")
-    labelled = any(one.name == "LABEL" and KEY_LABEL in dict(one.pairs) for one in last.instructions[-1:])
-    if key is not None and not labelled:
         raise TemplateError(
-            f"{plan.template}: the last instruction is not LABEL {KEY_LABEL}",
+            f"{plan.template}: the last stage is {last.label!r}, expected {str(plan.role)!r}",
             hint=f'let the template begin with {{% extends "{plan.role}.Dockerfile.j2" %}}',
         )

@@ -9,6 +9,7 @@ A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null,
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -66,7 +67,7 @@ def render(request: Mapping[str, Any]) -> dict[str, Any]:
     """Renders a template once per set of values; never raises for what a template can do wrong."""
     from jinja2.exceptions import TemplateSyntaxError
 
-    environment = _environment(request)
+    environment = _environment(request["builtin"], tuple(request["builtin_names"]), request["user"], request["limit"])
     try:
         template = environment.get_template(request["template"])
         return {"texts": [_text(template, values, request["limit"]) for values in request["values"]]}
@@ -112,7 +113,9 @@ def _text(template: Any, values: Mapping[str, Any], limit: int) -> str:
     return "".join(parts)
 
 
-def _environment(request: Mapping[str, Any]) -> Any:
+@functools.lru_cache(maxsize=4)
+def _environment(builtin: str, builtin_names: tuple[str, ...], user: str | None, limit: int) -> Any:
+    """Jinja with our rules; kept, so that the roles of a spec compile a template once."""
     from jinja2 import StrictUndefined, Undefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -124,7 +127,7 @@ def _environment(request: Mapping[str, Any]) -> Any:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined,
         finalize=finalize,
-        loader=_loader(request),
+        loader=_loader(builtin, builtin_names, user, limit),
         autoescape=False,  # Dockerfiles are not HTML; the filters below quote
         trim_blocks=True,
         lstrip_blocks=True,
@@ -137,18 +140,17 @@ def _environment(request: Mapping[str, Any]) -> Any:
     return environment
 
 
-def _loader(request: Mapping[str, Any]) -> Any:
+def _loader(builtin: str, builtin_names: tuple[str, ...], user: str | None, limit: int) -> Any:
     from jinja2 import FunctionLoader, TemplateNotFound
 
     def load(name: str) -> tuple[str, str, Callable[[], bool]]:
-        builtin = name in request["builtin_names"]
-        root = request["builtin"] if builtin else request["user"]
+        root = builtin if name in builtin_names else user
         if root is None:
             raise TemplateNotFound(name)
-        source = _source(root, name, request["limit"])
+        source = _source(root, name, limit)
         if source is None:
             raise TemplateNotFound(name)
-        return source, name, lambda: True
+        return source, name, lambda: name in builtin_names or _source(root, name, limit) == source
 
     return FunctionLoader(load)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from builder.errors import CredentialsError, ImgtoolError, InputError, TemporaryError
+from builder.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
 from builder.wheel_tags import best_wheel, uv_platform
 
 _SECONDS = 600
@@ -185,6 +185,15 @@ def _program() -> str:
 
     with _SYSCONFIG:
         return find_uv_bin()
+
+
+def uv_version() -> str:
+    """What `uv --version` says, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
+    try:
+        done = subprocess.run([_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LocalFileError(f"uv does not run: {error}", hint="install imgtool again; uv comes with it") from error
+    return done.stdout.strip()
 
 
 def _failure(stderr: str, temporary: str) -> ImgtoolError:

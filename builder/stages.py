@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Protocol
 
-from builder.dockerfile import Dockerfile, Instruction, Stage
+from builder.dockerfile import Dockerfile, Stage
 from builder.engines import Engine, Login, StageBuild
 from builder.errors import EngineUnavailableError
 from builder.parallel import run_all
@@ -97,7 +97,8 @@ class StageRunner:
                 self._progress(Done(subject, Outcome.FOUND, f"stage {stage.label} in the engine"))
                 return found
         parent, parent_is_key = self._parent(recipe, stage)
-        copied = {source: self._image(recipe, source) for source in _copied_stages(stage, recipe.dockerfile)}
+        named = _copied_stages(stage, recipe.dockerfile)
+        copied = {said: self._image(recipe, label) for said, label in named.items()}
         started = time.monotonic()
         image = self._engine.build(
             StageBuild(
@@ -106,10 +107,14 @@ class StageRunner:
                 parent=parent,
                 parent_is_key=parent_is_key,
                 copies_from=copied,
-                dockerfile=stage_text(stage, parent, copied),
+                dockerfile=stage_text(recipe.dockerfile, stage, parent, copied),
                 context=lambda stream: self._inputs.write(context_sources(stage), stream),
                 line=stage.line,
-                lines=(stage.line, *(instruction.line for instruction in stage.instructions)),
+                lines=(
+                    *(one.line for one in recipe.dockerfile.args),
+                    stage.line,
+                    *(one.line for one in stage.instructions),
+                ),
                 platform=self._platform,
                 no_cache=self._no_cache,
             ),
@@ -149,10 +154,11 @@ class StageRunner:
         future.result()
 
 
-def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> tuple[str, ...]:
-    names = {other.label for other in dockerfile.stages}
-    found = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
-    return tuple(dict.fromkeys(name for name in found if name is not None and name in names))
+def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> dict[str, str]:
+    """The stages that `COPY --from` names: their labels, by what the text says."""
+    said = [one.flag("from") for one in stage.instructions if one.name == "COPY"]
+    found = {name: dockerfile.earlier(name, stage) for name in said if name is not None}
+    return {name: other.label for name, other in found.items() if other is not None}
 
 
 def context_sources(stage: Stage) -> tuple[str, ...]:
@@ -164,18 +170,17 @@ def context_sources(stage: Stage) -> tuple[str, ...]:
     return tuple(dict.fromkeys(taken))
 
 
-def stage_text(stage: Stage, parent: str, images: Mapping[str, str]) -> str:
-    """The stage on its own: FROM names its parent, and each `COPY --from` of a stage names that stage's image."""
-    lines = [f"FROM {parent}\n"]
+def stage_text(dockerfile: Dockerfile, stage: Stage, parent: str, images: Mapping[str, str]) -> str:
+    """The stage on its own: global ARGs, FROM its parent, and each `COPY --from` of a stage from that stage's image."""
+    lines = [*(_line(one.raw) for one in dockerfile.args), f"FROM {parent}\n"]
     for instruction in stage.instructions:
-        text = instruction.raw
         source = instruction.flag("from")
+        text = instruction.raw
         if source is not None and source in images:
-            text = _with_source(instruction, images[source])
-        lines.append(text if text.endswith("\n") else text + "\n")
+            text = text.replace(f"--from={source}", f"--from={images[source]}", 1)
+        lines.append(_line(text))
     return "".join(lines)
 
 
-def _with_source(instruction: Instruction, image: str) -> str:
-    source = instruction.flag("from")
-    return instruction.raw.replace(f"--from={source}", f"--from={image}", 1)
+def _line(raw: str) -> str:
+    return raw if raw.endswith("\n") else f"{raw}\n"

@@ -8,7 +8,6 @@ from typing import Any
 
 from builder import packages
 from builder.errors import FieldError
-from builder.keys import KEY_LABEL
 from builder.plan import RolePlan
 
 BASE_NAME = "org.opencontainers.image.base.name"
@@ -22,7 +21,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def template_values(plan: RolePlan, key: str | None) -> dict[str, Any]:
+def template_values(plan: RolePlan) -> dict[str, Any]:
     """What a template can use: text, lists and dictionaries of text, nothing else."""
     variant = plan.locked.variant
     labels = {**plan.labels, BASE_NAME: plan.base_name, BASE_DIGEST: plan.base.digest}
@@ -58,8 +57,6 @@ def template_values(plan: RolePlan, key: str | None) -> dict[str, Any]:
         "env": dict(sorted(plan.env.items())),
         "labels": dict(sorted(labels.items())),
         "user": plan.user or "",
-        "key": key or "",
-        "key_label": KEY_LABEL,
     }
 
 

@@ -305,9 +305,12 @@ def test_a_missing_template_is_named(tmp_path: Path) -> None:
 
 
 def test_a_template_that_extends_nothing_of_ours(tmp_path: Path) -> None:
-    text = "FROM {{ base.reference }} AS worker\nRUN true\n"
-    with pytest.raises(TemplateError, match=r"the last instruction is not LABEL dev\.imgtool\.key"):
-        text_of(role_plan(template="mine.Dockerfile.j2"), users(tmp_path, text))
+    users(tmp_path, "FROM {{ base.reference }} AS worker\nRUN true\n")
+    text = render(role_plan(template="mine.Dockerfile.j2"), roots=TemplateRoots(tmp_path), key="ab" * 32)
+    assert text.splitlines()[1:] == ["RUN true", f'LABEL dev.imgtool.key="{"ab" * 32}"']
+    users(tmp_path, "FROM {{ base.reference }} AS other\n")
+    with pytest.raises(TemplateError, match="the last stage is 'other', expected 'worker'"):
+        text_of(role_plan(template="mine.Dockerfile.j2"), tmp_path)
 
 
 def test_a_users_file_may_have_a_name_of_ours(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class StageBuild:
         dockerfile: the stage's text, with `FROM` naming `parent` and each `COPY --from` its stage.
         context: writes a tar of exactly what the stage copies to a binary stream.
         line: the line of the rendered Dockerfile where the stage begins (1-based), for error messages.
-        lines: the line there of each instruction of `dockerfile`, FROM first; empty when unknown.
+        lines: the line there of each instruction of `dockerfile`, in order; empty when unknown.
     """
 
     key: str
