@@ -37,6 +37,13 @@ from builder.jobs.tables import cuda_findings
 from builder.spec import Accelerator, ImageSpec, Role, RoleSpec, Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
+_TIER_ROLES = {  # the roles of each predefined cluster
+    "BASIC": (Role.MASTER,),
+    "BASIC_GPU": (Role.MASTER,),
+    "BASIC_TPU": (Role.MASTER, Role.WORKER),
+    "STANDARD_1": (Role.MASTER, Role.WORKER, Role.PS),
+    "PREMIUM_1": (Role.MASTER, Role.WORKER, Role.PS),
+}
 PREFIX = dict(zip(Role, PREFIXES, strict=True))
 
 
@@ -200,10 +207,21 @@ def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
             )
 
 
+def _tier_errors(spec: ImageSpec, tier: str) -> Iterator[FieldError]:
+    for role, count in replicas(spec).items():
+        if role not in _TIER_ROLES.get(tier, tuple(Role)):
+            yield FieldError(f"the scale tier {tier} has no {role}", field=f"roles.{role}")
+        elif count != 1:
+            message = f"{count}: the scale tier {tier} decides how many there are"
+            yield FieldError(message, field=f"roles.{role}.count", hint="leave it out, or use CUSTOM")
+
+
 def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
     preset = spec.job.scale_tier and spec.job.scale_tier != "CUSTOM"
     if Role.MASTER not in spec.roles:
         yield FieldError("the role master is missing: every job has one", field="roles")
+    if preset:
+        yield from _tier_errors(spec, str(spec.job.scale_tier))
     for role in replicas(spec):
         of_role = spec.roles[role]
         field = f"roles.{role}"

@@ -91,10 +91,21 @@ def convert(
     return _convert(_Source(job=job), options)
 
 
-def convert_file(path: Path, *, allow_unknown: bool = False, version: str = "0") -> JobFile:
-    """`convert` of a file to Vertex AI; raises InputError also when the file cannot be read."""
-    options = JobOptions(allow_unknown=allow_unknown, version=version)
-    return convert(read_bytes(path).decode("utf-8", errors="replace"), str(path), Target.VERTEX, options)
+def convert_file(
+    path: Path,
+    *,
+    allow_unknown: bool = False,
+    version: str = "0",
+    output: str = "config.yaml",
+    digests: Mapping[Tag, Digest] = MappingProxyType({}),
+) -> JobFile:
+    """`convert` of a file to Vertex AI; `output` is the new file's name in the submit command.
+
+    Raises InputError also when the file cannot be read.
+    """
+    options = JobOptions(allow_unknown=allow_unknown, version=version, file=output)
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    return convert(text, str(path), Target.VERTEX, options, digests)
 
 
 def _job(text: str, file: str) -> Document:

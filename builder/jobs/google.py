@@ -18,6 +18,7 @@ _NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9]
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](?:/[^\s?#]*)?\Z")
 _ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z")
 _AR_HOST = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev\Z")
+_LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?\Z")
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
 _MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia": ("asia-",)}
 
@@ -98,11 +99,10 @@ def _registry_findings(registry: str, path: Path, region: str | None, agent: str
     location = found["location"] if found else _GCR_LOCATIONS.get(registry)
     if location is None:
         if registry != "docker.io":
-            yield Finding(
-                path=path,
-                message=f"{registry} is no Artifact Registry host: {agent} can pull only what is public there",
-                severity=Severity.WARNING,
-            )
+            away = f"is no Artifact Registry host: {agent} can pull only what is public there"
+            here = "is this machine's own: no service can pull from it"
+            message = f"{registry} {here if _LOOPBACK.match(registry) else away}"
+            yield Finding(path=path, message=message, severity=Severity.WARNING)
         return
     if region is None or location == region:
         return

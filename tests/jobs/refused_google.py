@@ -185,6 +185,14 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         "roles.master.gpus",
         "goes only with",
     ),
+    ("tier and roles", AI, spec({M: RoleSpec(), P: RoleSpec()}, scale_tier="BASIC"), "roles.ps", "BASIC has no ps"),
+    (
+        "tier and count",
+        AI,
+        spec({M: RoleSpec(), W: RoleSpec(count=3)}, scale_tier="PREMIUM_1"),
+        "roles.worker.count",
+        "3: the scale tier PREMIUM_1 decides",
+    ),
     (
         "no package",
         AI,

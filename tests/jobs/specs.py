@@ -203,6 +203,18 @@ CASES = (
     Case(
         name="basic-gpu", spec=spec({M: RoleSpec(accelerator=Accelerator.GPU)}, scale_tier="BASIC_GPU"), targets=(AI,)
     ),
+    Case(
+        name="basic-tpu",
+        spec=spec(
+            {M: RoleSpec(), W: RoleSpec(accelerator=Accelerator.TPU)}, tensorflow="2.11.1", scale_tier="BASIC_TPU"
+        ),
+        targets=(AI,),
+    ),
+    Case(
+        name="premium",
+        spec=spec({M: RoleSpec(), W: RoleSpec(), P: RoleSpec()}, scale_tier="PREMIUM_1"),
+        targets=(AI,),
+    ),
     Case(name="chief-said", spec=spec(TRIO, chief_in_tf_config=False), targets=(AI,)),
     Case(
         name="runtime",

@@ -111,6 +111,8 @@ REFUSED = {
     "tpu-worker": "exactly one pool of one replica",
     "tpu-worker-default": "exactly one pool of one replica",
     "tpu-version": "exactly one pool of one replica",
+    "basic-tpu": "BASIC_TPU says nothing about machines",
+    "premium": "PREMIUM_1 says nothing about machines",
     "basic-gpu": "BASIC_GPU says nothing about machines",
     "runtime": "runs on AI Platform's own runtime",
     "runtime-custom": "runs on AI Platform's own runtime",

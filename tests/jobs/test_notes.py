@@ -40,7 +40,8 @@ def test_a_plain_job_says_only_that_the_service_closed() -> None:
         ("asia.gcr.io/p/x", "us-central1", "lies in asia, the job runs in us-central1"),
         ("gcr.io/p/x", "us-central1", None),
         ("docker.io/tensorflow/x", "us-central1", None),
-        ("127.0.0.1:5000/x", "us-central1", "127.0.0.1:5000 is no Artifact Registry host"),
+        ("127.0.0.1:5000/x", "us-central1", "127.0.0.1:5000 is this machine's own: no service can pull"),
+        ("quay.io/p/x", "us-central1", "quay.io is no Artifact Registry host"),
     ],
 )
 def test_where_the_images_lie(target: Target, repository: str, region: str, warned: str | None) -> None:
