@@ -161,12 +161,19 @@ class DockerApi:
             return False
 
     @contextmanager
-    def ask(self, doing: str) -> Iterator[Any]:
-        """A docker-py client for questions with short answers; raises EngineUnavailableError for what goes wrong."""
+    def ask(self, doing: str, *, refused: Callable[[str, int | None], ImgtoolError] | None = None) -> Iterator[Any]:
+        """A docker-py client for questions with short answers; raises EngineUnavailableError for what goes wrong.
+
+        Args:
+            doing: what it is asked for, for messages.
+            refused: makes the error when the engine says no, from its words and the answer's status.
+        """
         try:
             with closing(_Client(self.endpoint, self._version, _SHORT_SECONDS)) as client:
                 yield client
         except Exception as error:
+            if refused is not None and isinstance(error, docker.errors.APIError):
+                raise refused(error.explanation or str(error), error.status_code) from error
             if isinstance(error, ImgtoolError) or not is_engine_fault(error):
                 raise
             raise engine_error(doing, self.endpoint, error) from error

@@ -1,0 +1,50 @@
+"""What a job directory has of TensorFlow's checkpoints: the evidence that a restarted trainer could resume."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_STATE = "checkpoint"  # tf.train.CheckpointState as text: what every CheckpointManager keeps beside its files
+_LATEST = re.compile(r'^model_checkpoint_path: "([^"\n]{1,400})"', re.MULTILINE)
+_DEEPEST = 3  # folders below the job directory
+_MOST = 2000  # folders looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The newest checkpoint below a folder: its path in there, and when it was written (seconds since 1970)."""
+
+    path: str
+    written: float
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint below `folder`, or None; a folder that cannot be read has none."""
+    found = [one for state in _states(folder) if (one := _read(state, folder)) is not None]
+    return max(found, key=lambda one: one.written, default=None)
+
+
+def _states(folder: Path) -> Iterator[Path]:
+    for number, (where, folders, files) in enumerate(os.walk(folder)):
+        if number == _MOST:
+            return
+        if len(Path(where).relative_to(folder).parts) >= _DEEPEST:
+            folders.clear()
+        if _STATE in files:
+            yield Path(where, _STATE)
+
+
+def _read(state: Path, folder: Path) -> Checkpoint | None:
+    try:
+        text, written = state.read_text(errors="replace")[:10_000], state.stat().st_mtime
+    except OSError:
+        return None
+    found = _LATEST.search(text)
+    if found is None:
+        return None
+    place = state.parent.relative_to(folder)
+    return Checkpoint(path=str(place / Path(found[1]).name), written=written)

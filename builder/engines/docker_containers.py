@@ -1,0 +1,299 @@
+"""Containers and their network on a Docker Engine: what `imgtool run` needs of it, and nothing more."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.engines.stream import Event
+from builder.errors import EngineUnavailableError, ImgtoolError
+from builder.terminal import printable
+
+if TYPE_CHECKING:
+    from builder.engines.docker import DockerApi
+
+GONE = 404
+_CONFLICT = 409
+_ONE_SHOT_API = (1, 41)  # the first whose stats can be had without waiting for two cycles
+_TRIES = 5  # to get the network that was asked for
+
+
+class RefusedError(EngineUnavailableError):
+    """The engine answered, and said no: with its own words and the status of its answer."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the engine's machine has: CPUs, bytes of memory, and whether containers can have GPUs and limits."""
+
+    cpus: int
+    memory: int
+    nvidia: bool
+    limits_cpu: bool
+    limits_memory: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A private network. `addresses` is its subnet when containers may choose their address in it."""
+
+    id: str
+    name: str
+    addresses: ipaddress.IPv4Network | None
+
+    def address(self, number: int) -> str | None:
+        """The address of the container `number` (from 0), or None to take whichever is free."""
+        if self.addresses is None or number + 3 >= self.addresses.num_addresses:
+            return None
+        return str(self.addresses.network_address + 2 + number)  # .1 is the gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container to make.
+
+    Attributes:
+        name: its name in the engine.
+        image: a reference or ID that the engine has.
+        hostname: what the container calls itself: one DNS label.
+        aliases: the names under which others in the network find it.
+        address: its address in the network, or None for any.
+        command: arguments behind the entry point; None for the image's own.
+        entrypoint: instead of the image's.
+        mounts: folders of the engine's machine, by where they appear in the container.
+        cpus: how many CPUs it may use at most; None for all.
+        memory: how many bytes it may use at most; None for all.
+        gpus: IDs of the GPUs that it gets, or how many; none when empty or 0.
+    """
+
+    name: str
+    image: str
+    hostname: str
+    network: Network
+    labels: Mapping[str, str]
+    env: Mapping[str, str]
+    aliases: tuple[str, ...] = ()
+    address: str | None = None
+    command: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None
+    mounts: Mapping[str, str]
+    cpus: float | None = None
+    memory: int | None = None
+    gpus: tuple[str, ...] | int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a container ended. `fault` is the engine's own word on it, such as why it did not start."""
+
+    exit_code: int
+    out_of_memory: bool
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Something in the engine that carries a label."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+
+
+class Containers:
+    """The containers of one engine. Thread-safe; what the engine refuses is a RefusedError."""
+
+    def __init__(self, api: DockerApi) -> None:
+        self.api = api
+
+    def machine(self) -> Machine:
+        """What there is to share out."""
+        with self.api.ask("asking what the machine has") as client:
+            info = client.info()
+        return Machine(
+            cpus=int(info.get("NCPU") or 1),
+            memory=int(info.get("MemTotal") or 0),
+            nvidia="nvidia" in (info.get("Runtimes") or {}),
+            limits_cpu=bool(info.get("CpuCfsQuota")),
+            limits_memory=bool(info.get("MemoryLimit")),
+        )
+
+    def image_id(self, name: str) -> str | None:
+        """The ID of an image that the engine has, or None."""
+        found = self.api.inspect(name)
+        return str(found["Id"]) if found else None
+
+    def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
+        """A private network whose containers can have addresses of their own, so that they keep them when restarted.
+
+        An engine allows that only in a subnet that was asked for, so the one it chose is asked for again.
+        """
+        chosen = self._create_network(name, labels, None)
+        for _ in range(_TRIES):
+            if chosen.addresses is None:
+                break
+            self.remove_network(chosen.id)
+            try:
+                return self._create_network(name, labels, chosen.addresses)
+            except RefusedError:  # somebody was quicker
+                chosen = self._create_network(name, labels, None)
+        return Network(id=chosen.id, name=chosen.name, addresses=None)
+
+    def _create_network(self, name: str, labels: Mapping[str, str], subnet: ipaddress.IPv4Network | None) -> Network:
+        pools = [{"Subnet": str(subnet)}] if subnet else []
+        ipam = {"Driver": "default", "Config": pools} if pools else None
+        with self.api.ask(f"making the network {name}", refused=_refused(f"the network {name}")) as client:
+            made = client.create_network(name, driver="bridge", labels=dict(labels), ipam=ipam, check_duplicate=True)
+            known = client.inspect_network(made["Id"])
+        configs = (known.get("IPAM") or {}).get("Config") or []
+        return Network(id=str(made["Id"]), name=name, addresses=_subnet(configs))
+
+    def create(self, container: Container) -> str:
+        """Makes a container and returns its ID; it does not run yet."""
+        with self.api.ask(f"making {container.name}", refused=_refused(container.name)) as client:
+            endpoint = client.create_endpoint_config(aliases=list(container.aliases), ipv4_address=container.address)
+            made = client.create_container(
+                container.image,
+                command=None if container.command is None else list(container.command),
+                entrypoint=None if container.entrypoint is None else list(container.entrypoint),
+                hostname=container.hostname,
+                environment=dict(container.env),
+                labels=dict(container.labels),
+                name=container.name,
+                host_config=_host_config(client, container),
+                networking_config=client.create_networking_config({container.network.name: endpoint}),
+                use_config_proxy=False,  # gRPC would send the cluster's own traffic through a proxy
+            )
+        return str(made["Id"])
+
+    def start(self, container_id: str, name: str) -> None:
+        """Starts a container; raises RefusedError with the engine's words when its program cannot be run."""
+        with self.api.ask(f"starting {name}", refused=_refused(name)) as client:
+            client.start(container_id)
+
+    def output(self, container_id: str, name: str) -> Iterator[bytes]:
+        """What the container prints, as it comes, until it ends."""
+
+        def send(client: Any) -> Iterator[Event]:
+            blocks = client.logs(container_id, stdout=True, stderr=True, stream=True, follow=True)
+            return ({"data": block} for block in blocks)
+
+        with self.api.stream(send, where=lambda: f"{name}: reading its output", refused=_refused(name)) as events:
+            for event in events:
+                yield event["data"]
+
+    def wait(self, container_id: str, name: str) -> Ended:
+        """Returns when the container has ended."""
+
+        def send(client: Any) -> list[Event]:
+            return [client.wait(container_id)]
+
+        with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_refused(name)) as events:
+            codes = [int(event["StatusCode"]) for event in events]
+        with self.api.ask(f"looking at {name}", refused=_refused(name)) as client:
+            state = client.inspect_container(container_id)["State"]
+        return Ended(
+            exit_code=int(state.get("ExitCode", codes[0] if codes else -1)),
+            out_of_memory=bool(state.get("OOMKilled")),
+            fault=printable(str(state.get("Error") or "")),
+        )
+
+    def memory(self, container_id: str) -> int | None:
+        """The bytes that a running container uses now, without files that are only cached; None when unknown."""
+        refused = _refused("asking for memory")
+        with self.api.ask("asking for memory", refused=refused) as client:
+            version = tuple(int(part) for part in client.api_version.split("."))
+            once = {"one_shot": True} if version >= _ONE_SHOT_API else {}
+            found = client.stats(container_id, stream=False, **once).get("memory_stats") or {}
+        if "usage" not in found:
+            return None
+        known = found.get("stats") or {}
+        cached = known.get("total_inactive_file", known.get("inactive_file", 0))
+        return max(0, int(found["usage"]) - int(cached))
+
+    def signal(self, container_id: str, name: str) -> None:
+        """Sends a signal, such as SIGTERM; one that has ended already is fine."""
+        try:
+            with self.api.ask(f"sending {name}", refused=_refused(name)) as client:
+                client.kill(container_id, signal=name)
+        except RefusedError as error:
+            if error.status not in {GONE, _CONFLICT}:
+                raise
+
+    def remove(self, container_id: str) -> None:
+        """Kills and removes a container with its volumes; one that is gone, or being removed, is fine."""
+        try:
+            with self.api.ask("removing a container", refused=_refused(container_id[:12])) as client:
+                client.remove_container(container_id, force=True, v=True)
+        except RefusedError as error:
+            if error.status not in {GONE, _CONFLICT}:
+                raise
+
+    def remove_network(self, network_id: str) -> None:
+        """Removes a network; one that is gone is fine."""
+        try:
+            with self.api.ask("removing a network", refused=_refused(network_id[:12])) as client:
+                client.remove_network(network_id)
+        except RefusedError as error:
+            if error.status != GONE:
+                raise
+
+    def containers_with(self, label: str) -> tuple[Found, ...]:
+        """The containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
+        with self.api.ask("listing containers") as client:
+            found = client.containers(all=True, filters={"label": label})
+        return tuple(
+            Found(id=str(one["Id"]), name=str((one.get("Names") or ["/?"])[0]).lstrip("/"), labels=one["Labels"] or {})
+            for one in found
+        )
+
+    def networks_with(self, label: str) -> tuple[Found, ...]:
+        """The networks that carry `NAME` or `NAME=VALUE`."""
+        with self.api.ask("listing networks") as client:
+            found = client.networks(filters={"label": label})
+        return tuple(Found(id=str(one["Id"]), name=str(one["Name"]), labels=one["Labels"] or {}) for one in found)
+
+
+def _refused(name: str) -> Callable[[str, int | None], ImgtoolError]:
+    def error(words: str, status: int | None) -> ImgtoolError:
+        said = printable(" ".join(words.split()), most=400)
+        return RefusedError(f"{name}: the Docker Engine says: {said}", status=status)
+
+    return error
+
+
+def _host_config(client: Any, container: Container) -> Any:
+    limits: dict[str, Any] = {}
+    if container.cpus is not None:
+        limits["nano_cpus"] = int(container.cpus * 1e9)
+    if container.memory is not None:
+        limits["mem_limit"] = container.memory
+    if container.gpus:
+        wanted = {"count": container.gpus} if isinstance(container.gpus, int) else {"device_ids": list(container.gpus)}
+        limits["device_requests"] = [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
+    return client.create_host_config(
+        network_mode=container.network.name,
+        mounts=[
+            {"Type": "bind", "Source": folder, "Target": inside, "ReadOnly": False}
+            for inside, folder in container.mounts.items()
+        ],
+        restart_policy={"Name": "no"},
+        log_config={"type": "json-file", "config": {}},  # the engine's default may keep nothing to read
+        **limits,
+    )
+
+
+def _subnet(configs: list[dict[str, Any]]) -> ipaddress.IPv4Network | None:
+    for config in configs:
+        network = ipaddress.ip_network(config.get("Subnet") or "::/0", strict=False)
+        if isinstance(network, ipaddress.IPv4Network):
+            return network
+    return None
