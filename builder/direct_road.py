@@ -22,9 +22,10 @@ from builder.direct.build import build_image
 from builder.direct.bytecode import find_interpreter
 from builder.direct.codecs import Compression
 from builder.direct.image import DirectImage
-from builder.direct.layer_cache import LayerCache
+from builder.direct.layer_cache import LayerCache, SharedRecords
 from builder.direct.layers import MTIME, LayerSource
 from builder.direct.publish import Publisher
+from builder.direct.shared import RegistryRecords
 from builder.direct.stage_plan import Chain, Material, chain
 from builder.direct.stored import Stored, StoredStages, tag_of_stage, with_inline_config
 from builder.direct.wheel_layers import Workshop
@@ -103,6 +104,8 @@ class DirectRoad:
         self._registries = registries
         self._publisher = publisher
         self._stored = StoredStages(registries, work.settings.cache)
+        repository = publisher.repository
+        self._records = None if work.options.no_cache else RegistryRecords(registries.at(repository), repository)
         self._lock = threading.Lock()
         self._below: dict[str, Future[tuple[Stored, Repository]]] = {}
 
@@ -167,7 +170,7 @@ class DirectRoad:
         started = time.monotonic()
         subject = f"{stages[-1].label} {one.image.plan.locked.variant.name}"
         self._work.progress(Step(subject, f"{len(one.image.plan.locked.wheels)} wheels become layers"))
-        with workshop(one, self._work, self._publisher.send) as shop:
+        with workshop(one, self._work, self._publisher.send, self._records) as shop:
             made = build_image(
                 one.image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config
             )
@@ -206,7 +209,9 @@ def stored_of(image: DirectImage) -> Stored:
 
 
 @contextmanager
-def workshop(one: Way, work: Work, ready: Callable[[LayerSource, str], None]) -> Iterator[Workshop]:
+def workshop(
+    one: Way, work: Work, ready: Callable[[LayerSource, str], None], shared: SharedRecords | None = None
+) -> Iterator[Workshop]:
     """What the layers of one role are made with; downloads that were begun for it end with the block."""
     from builder.wheels import WheelStore
 
@@ -216,7 +221,7 @@ def workshop(one: Way, work: Work, ready: Callable[[LayerSource, str], None]) ->
     paths = WheelPaths((*one.image.plan.locked.wheels, installer), WheelStore(settings), work.progress)
     try:
         yield Workshop(
-            cache=LayerCache(settings.cache / "layers"),
+            cache=LayerCache(settings.cache / "layers", shared),
             wheel_path=paths,
             find_interpreter=lambda python: find_interpreter(python, settings.environ),
             compression=Compression(work.inputs.spec_file.spec.compression),

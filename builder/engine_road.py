@@ -128,7 +128,7 @@ def push(work: Work, engine: Engine, image_id: str, image: RoleImage, registries
     return pushed
 
 
-def push_stage(work: Work, engine: Engine, image: RoleImage, label: str, tag: Tag, registries: Registries) -> None:
+def push_stage(work: Work, engine: Engine, image: RoleImage, *, label: str, tag: Tag, registries: Registries) -> None:
     """Builds one stage and leaves it in the registry under its key, for the direct builder to append to."""
     shared = recipe(image)
     one = replace(shared, subject=shared.shared[label], target=label)

@@ -71,7 +71,7 @@ def made(
             written = _packaged(spec, spec_file, target, request)
         else:
             inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
-            written = _of_images(spec, inputs, target, request, settings, progress)
+            written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     if request.output is not None:
@@ -81,16 +81,14 @@ def made(
 
 
 def _of_images(
-    spec: ImageSpec, inputs: Inputs, target: Target, request: Request, settings: Settings, progress: Progress
+    spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, settings: Settings, progress: Progress
 ) -> Written:
     from builder.pipeline import require_images
     from builder.registry.connect import connect
 
     options = _options(spec, request, inputs)
     placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
-    errors = check(
-        spec, placeholders, target, options
-    )  # before the registry is asked: a wrong spec is the nearer cause
+    errors = check(spec, placeholders, target, options)  # first: a wrong spec is a nearer cause than a missing image
     if errors:
         raise FieldListError(tuple(errors))
     with connect(settings, progress) as registries:

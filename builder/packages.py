@@ -72,9 +72,10 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tu
     ]
     commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]
     if tuple(int(part) for part in python.split(".")) >= _UNCHECKED_HASH_SINCE:
-        # Some packages ship files that are not for this Python; they are left uncompiled, as pip does.
+        # -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files
+        # that are not for this Python; they are left uncompiled, as pip does.
         commands.append(
-            f"{{ {VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash {site} >/dev/null"
+            f"{{ {VENV}/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash {site} >/dev/null"
             " || true; }"
         )
     return tuple(commands)

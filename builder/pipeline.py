@@ -30,13 +30,12 @@ def build(work: Work) -> tuple[Built, ...]:
 
     Raises what the steps raise. The tags that the user named move only when every role is up.
     """
+    from builder.registry.connect import connect
+
     if not work.options.push:
         if work.options.tags:
             raise UsageError("--tag names images in the registry", hint="add --push")
-        with engine_road.open_engine(work.settings) as engine:
-            return engine_road.build_locally(work, engine)
-    from builder.registry.connect import connect
-
+        return _built_here(work)
     with connect(work.settings, work.progress) as registries:
         found = find_images(work.inputs, work.wanted, registries, work.progress)
         missing = tuple(image for image in work.wanted if found[image.role] is None or work.options.no_cache)
@@ -45,6 +44,21 @@ def build(work: Work) -> tuple[Built, ...]:
         for name in work.options.tags:
             run_all({result.role: partial(_name, result, name, work, registries) for result in results})
     return results
+
+
+def _built_here(work: Work) -> tuple[Built, ...]:
+    """Without a registry: into an OCI layout, or into the engine's store."""
+    from builder import local_road
+    from builder.registry.connect import connect
+
+    if work.options.layout is not None:
+        with connect(work.settings, work.progress) as registries:
+            return local_road.write_images(work, work.options.layout, registries)
+    with engine_road.open_engine(work.settings) as engine:
+        if work.options.engine != "direct":
+            return engine_road.build_locally(work, engine)
+        with connect(work.settings, work.progress) as registries:
+            return local_road.load_images(work, engine, registries)
 
 
 def _make(work: Work, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, Built]:

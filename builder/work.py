@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from builder.errors import UsageError
 from builder.inputs import Inputs, RoleImage
@@ -18,6 +19,7 @@ class BuildOptions:
 
     roles: tuple[Role, ...] = ()
     push: bool = False
+    layout: Path | None = None  # an OCI layout to write instead
     engine: str = "auto"  # auto, docker, direct
     tags: tuple[str, ...] = ()
     no_cache: bool = False
@@ -49,12 +51,13 @@ class Built:
     tag: Tag | None
     digest: Digest | None = None  # None when the image is only in an engine's store
     image_id: str | None = None
+    place: str | None = None  # where else it is, such as an OCI layout
     seconds: float = 0.0
 
     @property
     def reference(self) -> str:
-        """What names the image: its digest, else its ID in the engine."""
-        return str(self.digest or self.image_id)
+        """What names the image: its digest in the registry, else where else it is, else its ID in the engine."""
+        return str(self.digest or self.place or self.image_id)
 
 
 def tag_of(image: RoleImage) -> Tag:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from builder.cli import options as opt
 from builder.cli.output import emit, emit_json
+from builder.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from builder.work import BuildOptions, Built
     from builder.spec import Role
+    from builder.work import BuildOptions, Built
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +25,10 @@ def build(
     spec: opt.Spec = None,
     roles: opt.Roles = None,
     push: Annotated[bool, typer.Option("--push", help="Into the registry, verified there.")] = False,
+    load: Annotated[
+        bool, typer.Option("--load", help="Into the Docker Engine; what happens without --push too.")
+    ] = False,
+    output: Annotated[str | None, typer.Option("--output", metavar="oci:DIR", help="Into an OCI layout.")] = None,
     registry: opt.Registry = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", "-t", help="A further tag; with several roles, ROLE-TAG.")
@@ -39,11 +43,29 @@ def build(
     """Build the images of the spec's roles: into the engine, or with --push into the registry."""
     from builder.work import BuildOptions
 
-    options = BuildOptions(roles=tuple(roles or ()), push=push, engine=engine, tags=tuple(tag or ()), no_cache=no_cache)
+    if sum((push, load, output is not None)) > 1:
+        raise UsageError("--push, --load and --output are three places: give one")
+    options = BuildOptions(
+        roles=tuple(roles or ()),
+        push=push,
+        layout=_layout(output),
+        engine=engine,
+        tags=tuple(tag or ()),
+        no_cache=no_cache,
+    )
     if dry_run:
         foresee(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
     else:
         run(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
+
+
+def _layout(output: str | None) -> Path | None:
+    if output is None:
+        return None
+    kind, _, folder = output.partition(":")
+    if kind != "oci" or not folder:
+        raise UsageError(f"--output {output}: expected oci:DIR", hint="for a registry: --push; for an engine: --load")
+    return Path(folder)
 
 
 def run(

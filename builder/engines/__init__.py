@@ -70,5 +70,8 @@ class Engine(Protocol):
         Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
         """
 
+    def load(self, stream: IO[bytes]) -> str:
+        """Loads an image from a tar as `docker load` takes it, and returns its ID; raises EngineUnavailableError."""
+
     def close(self) -> None:
         """Stops what is still running."""
