@@ -14,6 +14,7 @@ from builder.files import locked as lock_file
 from builder.inputs import Inputs, open_spec, prepare
 from builder.jobs import Format, JobFile, JobOptions, check, job_data
 from builder.jobs.text import command_line, dump
+from builder.jobs.tf_config import parse_hosts
 from builder.progress import Note, Progress
 from builder.reference import Digest
 from builder.settings import Settings
@@ -74,9 +75,7 @@ def made(
             written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
-    if request.output is not None:
-        with lock_file(request.output, lambda text: progress(Note(text))):
-            write_atomic(request.output, written.text.encode())
+    _write(written, request, progress)
     return written
 
 
@@ -86,7 +85,7 @@ def _of_images(
     from builder.pipeline import require_images
     from builder.registry.connect import connect
 
-    options = _options(spec, request, inputs)
+    options = _options(request, inputs)
     placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
     errors = check(spec, placeholders, target, options)  # first: a wrong spec is a nearer cause than a missing image
     if errors:
@@ -97,25 +96,29 @@ def _of_images(
 
 
 def _packaged(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
+    """The job of a spec that names a runtime version: no images, the trainer's package beside the file instead."""
     from builder.jobs.package import build_package, staged_uri
 
-    options = _options(spec, request, None)
-    if spec.job.staging and not spec.job.package_uris:
-        package = build_package(spec, spec_file.folder)
-        options = replace(options, package_uri=staged_uri(spec, package))
-    return _written(job_data(spec, {}, target, options), request, {})
+    options = _options(request, None)
+    if not spec.job.staging or spec.job.package_uris:
+        return _written(job_data(spec, {}, target, options), request, {})
+    package = build_package(spec, spec_file.folder)
+    options = replace(options, package_uri=staged_uri(spec, package))
+    written = _written(job_data(spec, {}, target, options), request, {})
+    write_atomic((request.output or Path(package.file)).with_name(package.file), package.data)
+    return written
 
 
 def _written(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
     return Written(text=dump(job, request.form), command=command_line(job.command), notes=job.notes, images=images)
 
 
-def _options(spec: ImageSpec, request: Request, inputs: Inputs | None) -> JobOptions:
+def _options(request: Request, inputs: Inputs | None) -> JobOptions:
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
     return JobOptions(
         allow_unknown=request.allow_unknown,
         file=str(request.output or "config.yaml"),
-        hosts=hosts_of(request.hosts, spec),
+        hosts=parse_hosts(request.hosts) if request.hosts else {},
         cuda={role: version for role, version in cuda.items() if version},
         version=__version__,
     )
@@ -126,27 +129,38 @@ def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 
-def hosts_of(text: str | None, spec: ImageSpec) -> dict[Role, tuple[str, ...]]:
-    """`master=a,worker=b,worker=c:2223` as hosts by role, in the order given; raises UsageError."""
-    found: dict[Role, tuple[str, ...]] = {}
-    for part in filter(None, (part.strip() for part in (text or "").split(","))):
-        name, equals, host = part.partition("=")
-        role = next((role for role in spec.roles if role == ("master" if name == "chief" else name)), None)
-        if not equals or not host or role is None:
-            raise UsageError(
-                f"--hosts: {part!r} is not ROLE=HOST[:PORT]", hint=f"roles of this spec: {', '.join(spec.roles)}"
-            )
-        found[role] = (*found.get(role, ()), host)
-    return found
+def converted(source: Path, request: Request, settings: Settings, progress: Progress) -> Written:
+    """An existing AI Platform job file as its Vertex equivalent, with a note per field that has no counterpart.
 
-
-def converted(source: Path, request: Request) -> Written:
-    """An existing AI Platform job file as its Vertex equivalent, with a note per field that has no counterpart."""
-    from builder.jobs.convert import convert_file
+    Images that it names by tag are pinned to what the registry says now. Raises InputError for a file that is no
+    such job, and what asking the registry raises.
+    """
+    from builder.jobs.convert import convert_file, tags_in
+    from builder.registry.connect import connect
+    from builder.yamltext import read_bytes
 
     if request.target not in {None, Target.VERTEX}:
         raise UsageError(f"--from converts to vertex, not to {request.target}")
-    written = _written(convert_file(source, allow_unknown=request.allow_unknown), request, {})
-    if request.output is not None:
-        write_atomic(request.output, written.text.encode())
+    tags = tags_in(read_bytes(source).decode("utf-8", errors="replace"), str(source))
+    digests = {}
+    if tags:
+        with connect(settings, progress) as registries:
+            found = {tag: registries.at(tag.repository).head(tag) for tag in tags}
+        digests = {tag: tag.repository.digest(digest) for tag, digest in found.items() if digest}
+    job = convert_file(
+        source,
+        allow_unknown=request.allow_unknown,
+        version=__version__,
+        output=str(request.output or "config.yaml"),
+        digests=digests,
+    )
+    written = _written(job, request, {})
+    _write(written, request, progress)
     return written
+
+
+def _write(written: Written, request: Request, progress: Progress) -> None:
+    if request.output is None:
+        return
+    with lock_file(request.output, lambda text: progress(Note(text))):
+        write_atomic(request.output, written.text.encode())

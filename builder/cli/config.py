@@ -53,7 +53,7 @@ def config(
     )
     with opt.progress(progress) as view:
         if source is not None:
-            written = jobfile.converted(source, request)
+            written = jobfile.converted(source, request, opt.settings(), view)
         else:
             written = jobfile.made(spec, request, opt.settings(), view, registry=registry, locked=locked)
     for line in written.notes:

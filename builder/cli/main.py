@@ -15,6 +15,7 @@ from builder.cli import (
     config,
     doctor,
     init,
+    lint,
     lock,
     push,
     render,
@@ -32,7 +33,7 @@ app = typer.Typer(
     help="From one spec: TensorFlow training images, one per role, pushed by digest, and the job file that runs them.",
     epilog="Without SPEC: ./image.yaml, else the only images/*/image.yaml. Results go to stdout, progress to stderr.",
 )
-for verb in (build, push, config, render, show, lock, init, doctor, compat, schema):
+for verb in (build, push, config, render, show, lock, lint, init, doctor, compat, schema):
     verb.register(app)
 
 
