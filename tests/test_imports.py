@@ -39,9 +39,9 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("jobs", ("jobs", "jobs.*")),
     ("registry", ("registry", "registry.*")),
     ("makers", ("bases", "engines.*", "direct", "direct.*")),
-    ("composition", ("stages", "inputs", "work", "overview", "checkup", "verify", "verify.*", "run", "run.*")),
+    ("composition", ("stages", "inputs", "work", "overview", "checkup", "verify", "verify.*")),
     ("roads", ("engine_road", "direct_road")),
-    ("verbs", ("pipeline", "jobfile")),
+    ("verbs", ("pipeline", "jobfile", "cluster", "cluster.*")),
     ("command line", ("cli", "cli.*")),
 )
 

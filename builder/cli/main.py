@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -19,10 +20,13 @@ from builder.cli import (
     lock,
     push,
     render,
+    run,
     schema,
     show,
 )
-from builder.cli.output import Broken, emit, report
+from builder.cli.output import Broken, emit, open_missing, report, report_stop
+
+BROKEN_PIPE = 141  # as shells count SIGPIPE
 
 app = typer.Typer(
     name="imgtool",
@@ -33,7 +37,7 @@ app = typer.Typer(
     help="From one spec: TensorFlow training images, one per role, pushed by digest, and the job file that runs them.",
     epilog="Without SPEC: ./image.yaml, else the only images/*/image.yaml. Results go to stdout, progress to stderr.",
 )
-for verb in (build, push, config, render, show, lock, lint, init, doctor, compat, schema):
+for verb in (build, push, config, run, render, show, lock, lint, init, doctor, compat, schema):
     verb.register(app)
 
 
@@ -55,25 +59,27 @@ def _options(
 def main() -> None:
     """Runs the command line and exits: 0 on evidence, else the code of the failure (docs/exit-codes.md)."""
     os.umask(0o022)
-    try:
-        code = _run(sys.argv[1:])
-    except Broken:
-        code = 141
-    _leave(code)
+    open_missing()
+    _leave(_run(sys.argv[1:]))
 
 
 def _run(arguments: list[str]) -> int:
     from builder.signals import Cancelled, handling
 
-    command = typer.main.get_command(app)
     try:
         with handling():
-            result = command.main(args=arguments, prog_name="imgtool", standalone_mode=False)
+            return _done(arguments)
     except Cancelled as stopped:
-        sys.stderr.write("\nimgtool: stopped\n")
-        return stopped.exit_code
+        return report_stop(str(stopped), stopped.exit_code, arguments)
+
+
+def _done(arguments: list[str]) -> int:
+    try:
+        result = typer.main.get_command(app).main(args=arguments, prog_name="imgtool", standalone_mode=False)
     except Broken:
-        raise
+        return BROKEN_PIPE
+    except SystemExit as end:  # the command-line library's own answer when the reader of its help has gone
+        return BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) else int(end.code or 0)
     except Exception as error:  # noqa: BLE001 - the one place where everything becomes an exit code
         return report(error, arguments)
     return result if isinstance(result, int) else 0
@@ -82,11 +88,8 @@ def _run(arguments: list[str]) -> int:
 def _leave(code: int) -> None:
     """Ends the process without Python's own last flush, which would print a traceback on a broken pipe."""
     for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            pass
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     os._exit(code)
 
 

@@ -42,8 +42,8 @@ class RunImage:
 def obtain(work: Work, engine: Engine) -> Mapping[Role, RunImage]:
     """Makes sure that the engine has the images of the work's roles.
 
-    What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it. A registry
-    that cannot be asked is said, and no reason not to run what the engine has.
+    What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it.
+    A registry that cannot be asked is said, and no reason not to run what the engine has.
     """
     images = _from_registry(work, engine) if work.inputs.plan.repository is not None else {}
     rest = tuple(image.role for image in work.wanted if image.role not in images)

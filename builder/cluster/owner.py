@@ -112,6 +112,6 @@ def _read(path: str) -> str:
 
 def _read_link(path: str) -> str:
     try:
-        return os.readlink(path)
+        return str(Path(path).readlink())
     except OSError:
         return ""

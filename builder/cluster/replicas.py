@@ -35,6 +35,13 @@ class Service(StrEnum):
     LOCAL = "local"
 
 
+def parse_service(text: str) -> Service:
+    """The service of that name; raises UsageError."""
+    if text not in list(Service):
+        raise UsageError(f"--as {text}: expected {', '.join(Service)}")
+    return Service(text)
+
+
 def service_of(target: Target) -> Service:
     """The service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
     return Service(target.value) if target.value in list(Service) else Service.LOCAL
