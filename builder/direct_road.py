@@ -71,7 +71,11 @@ class WheelPaths:
 
     def close(self) -> None:
         """Begins no further download."""
+        from builder.wheels import SUBJECT
+
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._paths and all(one.done() and not one.cancelled() for one in self._paths.values()):
+            self._progress(Done(SUBJECT, Outcome.FETCHED, f"{len(self._paths)} files"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,7 @@ class DirectRoad:
         image, role = one.image, one.image.role
         below, where = self._once(one)
         self._work.progress(Step(role, "appending"))
-        with workshop(one, self._work, self._publisher.send) as shop:
+        with workshop(one, self._work, self._publisher.send, subject=role) as shop:
             made = build_image(
                 image.dockerfile,
                 one.chain.stages[-1:],
@@ -170,7 +174,7 @@ class DirectRoad:
         started = time.monotonic()
         subject = f"{stages[-1].label} {one.image.plan.locked.variant.name}"
         self._work.progress(Step(subject, f"{len(one.image.plan.locked.wheels)} wheels become layers"))
-        with workshop(one, self._work, self._publisher.send, self._records) as shop:
+        with workshop(one, self._work, self._publisher.send, subject=subject, shared=self._records) as shop:
             made = build_image(
                 one.image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config
             )
@@ -210,13 +214,17 @@ def stored_of(image: DirectImage) -> Stored:
 
 @contextmanager
 def workshop(
-    one: Way, work: Work, ready: Callable[[LayerSource, str], None], shared: SharedRecords | None = None
+    one: Way,
+    work: Work,
+    ready: Callable[[LayerSource, str], None],
+    *,
+    subject: str = "",
+    shared: SharedRecords | None = None,
 ) -> Iterator[Workshop]:
     """What the layers of one role are made with; downloads that were begun for it end with the block."""
     from builder.wheels import WheelStore
 
     settings = work.settings
-    subject = f"packages {one.image.plan.locked.variant.name}"
     installer = one.image.plan.locked.installer
     paths = WheelPaths((*one.image.plan.locked.wheels, installer), WheelStore(settings), work.progress)
     try:

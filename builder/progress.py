@@ -12,9 +12,10 @@ from typing import Protocol
 
 
 class Outcome(StrEnum):
-    """How an image came to be."""
+    """How an image came to be, or something on the way to it."""
 
     FOUND = "found"
+    FETCHED = "fetched"
     APPENDED = "appended"
     BUILT = "built"
     PUSHED = "pushed"

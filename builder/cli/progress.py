@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FRAMES_PER_SECOND = 8
 _GLYPHS = {
     Outcome.FOUND: ("=", "cyan"),
+    Outcome.FETCHED: ("↓", "cyan"),
     Outcome.APPENDED: ("+", "green"),
     Outcome.BUILT: ("✓", "green"),
     Outcome.PUSHED: ("↑", "green"),
