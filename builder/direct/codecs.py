@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from builder.errors import UsageError
+from builder.errors import UsageError, VerificationError
 
 OCI_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 OCI_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
 _GZIP = 16  # added to wbits: gzip framing
+_GZIP_ONLY = zlib.MAX_WBITS + _GZIP
 
 
 class Compression(StrEnum):
@@ -89,13 +90,18 @@ def _isal_codec() -> Codec | None:
     )
 
 
-def _zstd_codec() -> Codec:
+def _zstd_library() -> Any:
     try:
         import zstandard
     except ImportError as error:
         raise UsageError(
             "compression zstd: the package zstandard is not installed", hint="pip install 'training-imgtool[fast]'"
         ) from error
+    return zstandard
+
+
+def _zstd_codec() -> Codec:
+    zstandard = _zstd_library()
     level = 3
     version = ".".join(map(str, zstandard.ZSTD_VERSION))
     return Codec(
@@ -122,3 +128,32 @@ def inflater() -> Any:
 def inflate_errors() -> tuple[type[Exception], ...]:
     """What an inflater raises for damaged data."""
     return (zlib.error, _inflate_library().error)
+
+
+def unpacked(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
+    """A layer's archive out of its blocks: gzip of one member or several, zstd, or neither.
+
+    Raises VerificationError when it is damaged, UsageError for zstd when the library is not installed.
+    """
+    zstd = media_type.endswith("zstd")
+    if not zstd and not media_type.endswith("gzip"):
+        yield from blocks
+        return
+    library = _zstd_library() if zstd else _inflate_library()
+    errors = (library.ZstdError,) if zstd else inflate_errors()
+    engine: Any = None
+    try:
+        for block in blocks:
+            data = block
+            while data:
+                if engine is None:
+                    engine = library.ZstdDecompressor().decompressobj() if zstd else library.decompressobj(_GZIP_ONLY)
+                if out := engine.decompress(data):
+                    yield out
+                data = engine.unused_data
+                if engine.eof:
+                    engine = None
+    except errors as error:
+        raise VerificationError(f"a layer is not {'zstd' if zstd else 'gzip'}: {error}") from error
+    if engine is not None:
+        raise VerificationError("a layer ends in the middle of its compressed stream")
