@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from builder.engines import Login
-from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from builder.registry.addresses import Origin, next_url, origin_of, redacted
 from builder.registry.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
 from builder.registry.credentials import HostLogin, is_refresh_token
@@ -138,6 +138,9 @@ class Authorizer:
             realm = self._checked_realm(bearer.parameters["realm"])
             try:
                 token = self._read(self._request(realm, bearer, scopes), scopes)
+            except TemporaryError as error:
+                message = f"{self._host} cannot be logged in to: its token server {redacted(realm)}: {error.message}"
+                raise TemporaryError(message, hint=error.hint) from error
             except PassingError as error:
                 error.reason = f"cannot be logged in to: its token server {redacted(realm)} {error.reason}"
                 raise

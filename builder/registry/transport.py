@@ -229,15 +229,15 @@ def _foreign_errors(origin: Origin, *, known: bool = True) -> Iterator[None]:
         raise PassingError(f"cannot be reached through the proxy ({_cause(error)})") from error
     except exceptions.SSLError as error:
         raise _tls_error(origin, str(error)) from error
-    except exceptions.ConnectTimeoutError as error:
-        raise PassingError("does not answer: connecting took too long") from error
-    except exceptions.NewConnectionError as error:
+    except exceptions.NewConnectionError as error:  # before the next: urllib3 counts it as a timeout too
         if known:
             raise PassingError("refuses connections now") from error
         raise TemporaryError(
             f"nothing answers at {redacted(origin.url)} ({_cause(error)})",
             hint="check the registry's name and port, and that it runs",
         ) from error
+    except exceptions.ConnectTimeoutError as error:
+        raise PassingError("does not answer: connecting took too long") from error
     except exceptions.TimeoutError as error:
         raise PassingError("sent nothing for too long") from error
     except (exceptions.HTTPError, OSError) as error:
