@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.errors import ImgtoolError
+from builder.errors import ImgtoolError, UsageError
+from builder.parallel import GRAVEST_FIRST
 from builder.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at. `needed` is off for what imgtool can do without."""
+    """One thing looked at. `needed` is off for what imgtool can do without; `code` is that of a build that lacks it."""
 
     name: str
     ok: bool
     text: str
     hint: str | None = None
     needed: bool = True
+    code: int = 0
 
     def as_data(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -45,7 +47,13 @@ def _checked(name: str, look: Callable[[], str], *, needed: bool = True) -> Chec
     try:
         return Check(name=name, ok=True, text=look(), needed=needed)
     except ImgtoolError as error:
-        return Check(name=name, ok=False, text=str(error), hint=error.hint, needed=needed)
+        return Check(name=name, ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
+
+
+def exit_code(checks: tuple[Check, ...]) -> int:
+    """0 when nothing that is needed is missing, else the code of the gravest lack."""
+    missing = {check.code for check in checks if check.needed and not check.ok}
+    return next((code for code in GRAVEST_FIRST if code in missing), 0)
 
 
 def _uv() -> str:
@@ -57,7 +65,8 @@ def _uv() -> str:
 def _cache(settings: Settings) -> str:
     from builder.files import check_writable
 
-    check_writable(settings.cache / "probe")
+    there = next(folder for folder in (settings.cache, *settings.cache.absolute().parents) if folder.exists())
+    check_writable(there / "probe")
     return f"{settings.cache} can be written"
 
 
@@ -78,7 +87,8 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
     try:
         spec_file = open_spec(where)
     except ImgtoolError as error:
-        yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=where is not None)
+        needed = where is not None or not isinstance(error, UsageError)  # without one here there is nothing to check
+        yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))
     path = spec_file.folder / LOCK_FILE
@@ -91,7 +101,7 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
     place = registry or settings.registry or spec_file.spec.registry
     if place is None:
         hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
-        yield Check(name="registry", ok=False, text="none named", hint=hint)
+        yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)
         return
     yield _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
 

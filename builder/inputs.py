@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from builder import packages
 from builder.context import Context, scan
 from builder.dockerfile import Dockerfile, parse
-from builder.errors import FieldError, FieldListError, InputError, UsageError
+from builder.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
 from builder.gomatch import has_wildcards
 from builder.hash_memo import remembered_hashes
 from builder.keys import context_sources, stage_keys
@@ -88,7 +88,11 @@ class Inputs:
 
 def open_spec(where: Path | None) -> SpecFile:
     """Finds and loads the spec that the command line names."""
-    return load(find(where, Path.cwd()))
+    try:
+        cwd = Path.cwd()
+    except OSError as error:
+        raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
+    return load(find(where, cwd))
 
 
 def prepare(

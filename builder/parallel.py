@@ -11,7 +11,7 @@ from builder.errors import ImgtoolError
 K = TypeVar("K")
 T = TypeVar("T")
 
-_GRAVEST_FIRST = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # which code a run with several failures ends with
+GRAVEST_FIRST = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # which code a run with several failures ends with
 
 
 def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
@@ -47,5 +47,5 @@ def gravest(failures: Mapping[K, BaseException]) -> BaseException:
 
 
 def _gravity(error: BaseException) -> int:
-    code = error.exit_code if isinstance(error, ImgtoolError) else _GRAVEST_FIRST[0]
-    return _GRAVEST_FIRST.index(code) if code in _GRAVEST_FIRST else 0
+    code = error.exit_code if isinstance(error, ImgtoolError) else GRAVEST_FIRST[0]
+    return GRAVEST_FIRST.index(code) if code in GRAVEST_FIRST else 0

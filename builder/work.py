@@ -8,22 +8,36 @@ from pathlib import Path
 from builder.errors import UsageError
 from builder.inputs import Inputs, RoleImage
 from builder.progress import Outcome, Progress
-from builder.reference import Digest, Tag
+from builder.reference import Digest, InvalidReferenceError, Repository, Tag
 from builder.settings import Settings
 from builder.spec import Role
+
+ENGINES = ("auto", "docker", "direct")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """What `build` and `push` were asked for."""
+    """What `build` and `push` were asked for; raises UsageError for what no run could do, before one begins."""
 
     roles: tuple[Role, ...] = ()
     push: bool = False
     layout: Path | None = None  # an OCI layout to write instead
-    engine: str = "auto"  # auto, docker, direct
+    engine: str = "auto"  # one of ENGINES
     tags: tuple[str, ...] = ()
     no_cache: bool = False
     create_repository: bool = False
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UsageError(f"--engine {self.engine}: expected {', '.join(ENGINES)}")
+        if self.tags and not self.push:
+            raise UsageError("--tag names images in the registry", hint="add --push")
+        for name in self.tags:
+            try:  # in the longest form that it may get
+                Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
+                Repository("", "").tag(name)
+            except InvalidReferenceError as error:
+                raise UsageError(f"--tag: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +48,9 @@ class Work:
     options: BuildOptions
     settings: Settings
     progress: Progress
+
+    def __post_init__(self) -> None:
+        self.inputs.selected(self.options.roles)  # raises UsageError for a role that the spec has not
 
     @property
     def wanted(self) -> tuple[RoleImage, ...]:

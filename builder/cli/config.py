@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from builder.cli import options as opt
 from builder.cli.output import emit, note
+from builder.errors import UsageError
 from builder.spec import Target
+
+if TYPE_CHECKING:
+    from builder.jobs.model import Format
 
 
 def register(app: typer.Typer) -> None:
@@ -41,12 +45,11 @@ def config(
 ) -> None:
     """Write the job file for the images of the current inputs, which must be in the registry."""
     from builder import jobfile
-    from builder.jobs.model import Format
 
     request = jobfile.Request(
         target=target,
         job_id=job_id,
-        form=Format(output_format),
+        form=_format(output_format),
         hosts=hosts,
         allow_unknown=allow_unknown,
         output=output,
@@ -62,3 +65,11 @@ def config(
         emit(written.command + "\n")
     elif output is None:
         emit(written.text)
+
+
+def _format(name: str) -> Format:
+    from builder.jobs.model import Format
+
+    if name not in list(Format):
+        raise UsageError(f"--format {name}: expected {', '.join(Format)}")
+    return Format(name)

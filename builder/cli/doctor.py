@@ -18,7 +18,9 @@ def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Js
     from builder import checkup
 
     findings = checkup.examine(spec, opt.settings(), registry=registry)
+    code = checkup.exit_code(findings)
     if as_json:
-        emit_json({"ok": all(finding.ok for finding in findings), "checks": [f.as_data() for f in findings]})
+        emit_json({"ok": code == 0, "checks": [finding.as_data() for finding in findings]})
     else:
         emit("".join(f"{finding.as_line()}\n" for finding in findings))
+    raise typer.Exit(code)

@@ -23,6 +23,7 @@ from builder.cli import (
     run,
     schema,
     show,
+    verify,
 )
 from builder.cli.output import Broken, emit, open_missing, report, report_stop
 
@@ -37,7 +38,7 @@ app = typer.Typer(
     help="From one spec: TensorFlow training images, one per role, pushed by digest, and the job file that runs them.",
     epilog="Without SPEC: ./image.yaml, else the only images/*/image.yaml. Results go to stdout, progress to stderr.",
 )
-for verb in (build, push, config, run, render, show, lock, lint, init, doctor, compat, schema):
+for verb in (build, push, config, run, verify, render, show, lock, lint, init, doctor, compat, schema):
     verb.register(app)
 
 

@@ -1,0 +1,297 @@
+"""Groups O and P, as far as no service is needed: the command line, its streams, the folders it may not write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder import errors
+from tests.faults.project import IMGTOOL, NOBODY, OLD_CONFIG, SPEC, Project
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def through(shell: str) -> tuple[str, ...]:
+    """A shell line that starts the command, which is "$0" "$@" in it."""
+    return ("bash", "-c", shell)
+
+
+def codes_of_the_table() -> dict[int, str]:
+    """The rows of docs/exit-codes.md: what is said of retrying, by code."""
+    rows = re.findall(r"^\| (\d+) \|.*\| ?([^|]*?) ?\|$", (CHECKOUT / "docs/exit-codes.md").read_text(), re.MULTILINE)
+    return {int(code): again for code, again in rows}
+
+
+def test_the_documented_codes_are_those_of_the_errors() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ImgtoolError)]
+    documented = codes_of_the_table()
+    assert {kind.exit_code for kind in kinds} | {0, 129, 130, 141, 143} == set(documented)
+    for kind in kinds:
+        assert (documented[kind.exit_code] == "may succeed") is kind.retryable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("biuld",), "No such command 'biuld'. Did you mean 'build'?"),
+        (("show", "--jsn"), "No such option: --jsn"),
+        (("build", "--role", "chief"), "'chief' is not one of 'master', 'worker', 'ps', 'evaluator'"),
+        (("build", "--role", "ps"), "the spec has no role ps: it has master, worker"),
+        (("push", "--role", "ps", "--registry", "registry.example.com/x"), "the spec has no role ps"),
+        (("push",), "image.yaml: no registry"),
+        (("build", "--tag", "x"), "--tag names images in the registry"),
+        (("build", "--engine", "podman"), "--engine podman: expected auto, docker, direct"),
+        (("build", "--push", "--load"), "give one"),
+        (("build", "--output", "tar:x"), "--output tar:x: expected oci:DIR"),
+        (("show", "--progress", "loud"), "--progress loud: expected auto, tty, plain, json, quiet"),
+        (("config", "--format", "toml"), "--format toml: expected yaml, json, gcloud"),
+        (("config", "--target", "mars"), "'mars' is not one of 'ai-platform'"),
+        (("config", "--hosts", "x"), "--hosts: 'x' is not ROLE=HOST"),
+        (("config",), "image.yaml: no registry"),
+        (("push", "--password", "x"), "No such option: --password"),
+        (("init", "--accelerator", "abacus"), "'abacus' is not one of 'cpu', 'gpu', 'tpu'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_usage(project: Project, arguments: tuple[str, ...], says: str) -> None:
+    """Exit 2, before anything is asked: the engine and the registry of these projects do not exist."""
+    verb_has_json = arguments[0] in {"show", "build", "push"}
+    project.refused(*arguments, *(["--json"] if verb_has_json else []), code=2, says=[says])
+
+
+def test_no_verb_prints_the_help(project: Project) -> None:
+    ended = project.run()
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("Usage: imgtool ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SOURCE_DATE_EPOCH", "yesterday", "SOURCE_DATE_EPOCH: 'yesterday' is not a number of seconds"),
+        ("SOURCE_DATE_EPOCH", "-1", "SOURCE_DATE_EPOCH: '-1'"),
+        ("IMGTOOL_MIRRORS", "docker.io", "IMGTOOL_MIRRORS: 'docker.io' is not HOST=HOST"),
+    ],
+)
+def test_c10_environment(project: Project, name: str, value: str, says: str) -> None:
+    project.refused("show", "--json", code=2, says=[says], env={name: value})
+
+
+def test_locked(project: Project) -> None:
+    project.write("image.yaml", SPEC.replace("3.11", "3.10"))
+    says = ["image.lock is not of this spec, and --locked forbids making it"]
+    for arguments in (("show", "--locked", "--json"), ("render", "--locked"), ("lock", "--locked", "--json")):
+        project.refused(*arguments, code=3, says=says, hint="imgtool lock, then commit image.lock")
+    (project.folder / "image.lock").unlink()
+    project.refused("show", "--locked", code=3, says=["image.lock is missing, and --locked forbids making it"])
+    project.write("image.lock", "<<<<<<< HEAD\n")
+    project.refused("show", code=3, says=["image.lock: not a lock", "line 1"], hint="a merge conflict")
+
+
+def test_o01_not_a_terminal(project: Project) -> None:
+    """No escape sequence and no carriage return, whatever is said of colours."""
+    env = {"NO_COLOR": "1", "TERM": "dumb", "CI": "true"}
+    for environ in ({}, {"NO_COLOR": ""}, env, {"TERM": "xterm-256color", "FORCE_COLOR": "1"}):
+        ended = project.run("show", "--progress", "plain", env=environ)
+        assert ended.code == 0
+        assert "\x1b" not in ended.out + ended.err
+        assert "\r" not in ended.out + ended.err
+        project.refused("show", "nothere", code=3, env=environ)
+
+
+@pytest.mark.skipif(not Path("/usr/bin/script").exists(), reason="no `script` program, which gives a terminal")
+@pytest.mark.parametrize("quiet", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"CI": "true"}])
+def test_o01_a_terminal_that_wants_none(project: Project, quiet: dict[str, str]) -> None:
+    before = ("script", "-qec", 'exec "$IMGTOOL" show nothere', "/dev/null")
+    env = {"TERM": "xterm-256color", **quiet, "IMGTOOL": str(IMGTOOL)}
+    ended = project.run(before=before, env=env, bare=True)
+    assert ended.code == 3
+    assert "Error: nothere: no such file or folder" in ended.out
+    assert "\x1b" not in ended.out
+
+
+def test_o02_json_with_progress(project: Project) -> None:
+    for mode in ("plain", "json", "quiet"):
+        ended = project.run("show", "--json", "--progress", mode)
+        assert ended.document["ok"] is True
+    assert project.run("schema").document["title"]
+    assert project.run("compat", "--json").document["ok"] is True
+
+
+def test_o03_the_reader_goes(project: Project) -> None:
+    """What was done stays done; the exit code is that of SIGPIPE, as in every pipe."""
+    line = '"$0" "$@" | true; echo "${PIPESTATUS[0]}"'
+    for arguments in (("show",), ("show", "--json"), ("schema",), ("--help",), ("compat",), ("--version",)):
+        ended = project.run(*arguments, before=through(line))
+        assert ended.out == "141\n", (arguments, ended)
+        assert ended.err == ""
+    assert project.run("compat", before=through('set -o pipefail; "$0" "$@" | head -1')).code in {0, 141}
+
+
+def test_o03_a_failure_keeps_its_code(project: Project) -> None:
+    ended = project.run("show", "nothere", "--json", before=through('"$0" "$@" | true; echo "${PIPESTATUS[0]}"'))
+    assert ended.out == "3\n"
+    assert "Error: nothere" in ended.err
+
+
+@pytest.mark.parametrize("arguments", [("show",), ("show", "--json"), ("--version",), ("--help",), ("schema",)])
+@pytest.mark.parametrize(("redirect", "says"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")])
+def test_o04_stdout_takes_nothing(project: Project, redirect: str, says: str, arguments: tuple[str, ...]) -> None:
+    project.refused(*[word for word in arguments if word != "--json"], code=9, says=[says], before=_to(redirect))
+    if "--json" in arguments:
+        assert project.run(*arguments, before=_to(redirect)).code == 9
+
+
+def _to(redirect: str) -> tuple[str, ...]:
+    return through(f'exec "$0" "$@" {redirect}')
+
+
+@pytest.mark.parametrize("redirect", [">/dev/full", ">&-"])
+def test_o04_a_failure_keeps_its_code(project: Project, redirect: str) -> None:
+    ended = project.run("show", "nothere", "--json", before=_to(redirect))
+    assert ended.code == 3
+    assert "Error: nothere" in ended.err
+
+
+def test_o04_closed_descriptors_are_not_used_for_files(project: Project) -> None:
+    """A file opened while 1 is closed would get its number, and what is printed."""
+    ended = project.run("render", "-o", "out", before=_to("<&- >&- 2>&-"))
+    assert ended.code == 0
+    assert (project.folder / "out/worker.Dockerfile").read_text().startswith("# Made by imgtool")
+    assert project.config.read_text() == OLD_CONFIG
+
+
+@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-"])
+def test_o05_stderr_takes_nothing(project: Project, redirect: str) -> None:
+    assert project.run("show", before=_to(redirect)).code == 0
+    ended = project.run("show", "nothere", "--json", before=_to(redirect))
+    assert (ended.code, ended.document["error"]["code"]) == (3, 3)
+
+
+def test_o06_escapes_in_names(project: Project) -> None:
+    project.refused("show", "\x1b]0;owned\x07\u202e", code=3, says=["\\x1b]0;owned\\x07\\u202e: no such file"])
+    project.write("trainer/\x1b[2J.py", "x")
+    project.refused("show", code=3, says=["a name with control characters"])
+
+
+def test_p07_no_home(project: Project) -> None:
+    for home in (None, "", "/nonexistent"):
+        assert project.run("show", "--locked", env={"HOME": home, "IMGTOOL_CACHE": None}).code == 0
+
+
+def test_p07_cache_that_cannot_be_written(project: Project) -> None:
+    project.open_to_nobody()
+    env = {"HOME": None, "IMGTOOL_CACHE": None}
+    checks = project.run("doctor", "--json", env=env, before=NOBODY)
+    assert checks.code == 9
+    cache = next(check for check in checks.document["checks"] if check["name"] == "cache")
+    assert (cache["ok"], cache["needed"]) == (False, True)
+    assert "/nonexistent" not in cache["text"] or "cannot write" in cache["text"]
+
+
+def test_p07_folder_that_is_gone(project: Project) -> None:
+    line = 'mkdir "$TMPDIR/gone"; cd "$TMPDIR/gone"; rmdir "$TMPDIR/gone"; exec "$0" "$@"'
+    project.refused("show", "--json", code=9, says=["the current folder no longer exists"], before=through(line))
+
+
+def test_p07_places_that_take_no_result(project: Project) -> None:
+    """The place is looked at first: the spec of this project is not even read."""
+    project.write("image.yaml", "broken: [")
+    for place, says in (
+        ("trainer", "cannot write trainer: it is a folder"),
+        ("no/such.yaml", "cannot write no/such.yaml: there is no folder"),
+        ("/dev/null", "cannot write /dev/null: it is not a regular file"),
+        ("/proc/x.yaml", "cannot write /proc/x.yaml: "),
+    ):
+        project.refused("config", "-o", place, code=9, says=[says])
+
+
+def test_p07_read_only_folder(project: Project) -> None:
+    project.open_to_nobody()
+    project.folder.chmod(0o555)
+    project.config.chmod(0o444)
+    says = ["cannot write config.yaml: permission denied"]
+    project.refused("config", "-o", "config.yaml", code=9, says=says, hint="choose another place", before=NOBODY)
+
+
+def test_p09_a_loop_of_links(project: Project) -> None:
+    (project.folder / "loop").symlink_to("loop")
+    project.refused("config", "-o", "loop", code=9, says=["cannot write loop: too many levels of symbolic links"])
+
+
+def test_p11_few_descriptors(project: Project) -> None:
+    assert project.run("show", before=("prlimit", "--nofile=64", "--")).code == 0
+
+
+def test_doctor_says_what_is_missing(project: Project) -> None:
+    """Without an engine nothing that is needed is missing; with a broken login there is."""
+    assert project.run("doctor", "--json").document["ok"] is True
+    config = project.home / ".docker/config.json"
+    config.write_text("{")
+    ended = project.run("doctor", "--json", "--registry", "127.0.0.1:9/x")
+    assert (ended.code, ended.document["ok"]) == (7, False)
+    fixed = {"engine": False, "registry": False, "uv": True, "cache": True, "spec": True, "lock": True}
+    assert {check["name"]: check["ok"] for check in ended.document["checks"]} == fixed
+
+
+def test_init_replaces_nothing(project: Project) -> None:
+    before = (project.folder / "image.yaml").read_bytes()
+    project.refused("init", code=3, says=["image.yaml is there already"], hint="choose another folder")
+    assert (project.folder / "image.yaml").read_bytes() == before
+
+
+def test_p12_the_same_tag_everywhere(project: Project, tmp_path: Path) -> None:
+    """T12, C9: other folder, time zone, language, umask, hash seed, file times and modes."""
+    before = keys(project)
+    for number, env in enumerate(
+        (
+            {"TZ": "Asia/Kathmandu", "LANG": "C", "LC_ALL": "C"},
+            {"LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"},
+            {"SOURCE_DATE_EPOCH": "86400", "PYTHONUTF8": "0", "COLUMNS": "20"},
+        )
+    ):
+        os.utime(project.folder / "trainer/task.py", (number, number))
+        assert keys(project, env=env) == before
+    assert keys(project, before=through('umask 077; exec "$0" "$@"')) == before
+    assert keys(project, project.folder, cwd=tmp_path) == before
+    project.open_to_nobody()
+    (project.folder / "trainer/task.py").chmod(0o600)
+    (project.folder / "trainer").chmod(0o700)
+    assert keys(project, before=NOBODY) == before
+    moved = project.folder.rename(tmp_path / "elsewhere")
+    assert keys(project, cwd=moved, before=NOBODY) == before
+
+
+def keys(project: Project, *arguments: str | Path, **options: Any) -> list[str]:
+    """The content keys of the project's roles."""
+    ended = project.run("show", "--json", *arguments, **options)
+    assert ended.code == 0, ended.err
+    return [role["key"] for role in json.loads(ended.out)["roles"]]
+
+
+def test_bugs_are_said_to_be_bugs(project: Project) -> None:
+    """70, one shape with the others, and a traceback only for those who ask."""
+    broken = "import builder.pipeline, builder.overview; builder.overview.as_data = lambda inputs: 1 // 0"
+    line = f"import sys; sys.argv[1:1] = []; {broken}; from builder.cli.main import main; main()"
+    arguments = (sys.executable, "-c", line, "show", "--json")
+    ended = project.run(before=arguments, bare=True)
+    project.failed(
+        ended, "--json", code=70, says=["this is a bug in imgtool: ZeroDivisionError"], hint="IMGTOOL_DEBUG=1"
+    )
+    process = subprocess.run(
+        arguments,
+        env={**project.env, "IMGTOOL_DEBUG": "1"},
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 70
+    assert "Traceback" in process.stderr
