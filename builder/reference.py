@@ -100,8 +100,10 @@ def parse_repository(text: str) -> Repository:
         registry = DOCKER_HUB
     if registry == DOCKER_HUB and "/" not in path:
         path = f"library/{path}"
-    if not _HOST.match(registry):
-        raise InvalidReferenceError(f"{text!r}: {registry!r} is not a registry host: expected HOST or HOST:PORT")
+    if not _HOST.match(registry) or not _is_port(registry):
+        raise InvalidReferenceError(
+            f"{text!r}: {registry!r} is not a registry host: expected HOST or HOST:PORT, the port from 1 to 65535"
+        )
     if not _PATH.match(path):
         hint = "repository names are lower case" if path != path.lower() else None
         raise InvalidReferenceError(
@@ -112,6 +114,12 @@ def parse_repository(text: str) -> Repository:
     if len(registry) + 1 + len(path) > _LONGEST_NAME:
         raise InvalidReferenceError(f"{text[:40]!r}…: longer than {_LONGEST_NAME} characters")
     return Repository(registry, path)
+
+
+def _is_port(registry: str) -> bool:
+    """Whether the host's port, where it has one, can be connected to."""
+    _, colon, port = registry.rpartition(":")
+    return not colon or not port.isdecimal() or 0 < int(port) <= 65535
 
 
 def parse_reference(text: str) -> Tag | Digest:
