@@ -1,7 +1,6 @@
 """The client of one registry: manifests by tag or digest, blobs in and out. One request per question.
 
-No `/v2/` ping, credentials sent before they are asked for, everything checked by hash (OCI distribution
-specification 1.1; the order of requests is that of facts on speed, section 5).
+No `/v2/` ping, credentials sent before they are asked for, everything checked by hash (distribution specification 1.1).
 """
 
 from __future__ import annotations
@@ -122,8 +121,9 @@ class Registry:
             repository: where to.
             descriptor: digest and size of the content.
             open_body: gives the content from its first byte, for every try anew: blocks, or a binary file.
-            mount_from: a repository of this registry (or another of Google's) that has the blob.
-            expect_missing: the blob was just made, so no HEAD is spent on the first try.
+            mount_from: a repository of this registry (or another of Google's) that has the blob; `repository` itself
+                asks whether the blob is there and opens the upload in one request.
+            expect_missing: spend no HEAD on the first try.
             subject: whose transfer this is, for progress.
             progress: is told of every block.
 
@@ -138,13 +138,6 @@ class Registry:
             self.session, repository, descriptor, open_body, mount_from, expect_missing, subject, progress
         )
         return self.uploads.do((repository, descriptor.digest), upload.run)
-
-    def upload_again(
-        self, repository: Repository, descriptor: Descriptor, open_body: OpenBody, *, progress: Progress = silent
-    ) -> Uploaded:
-        """Uploads a blob that a BlobUnknownError named, whatever was believed of it before."""
-        self.uploads.forget((repository, descriptor.digest))
-        return self.upload(repository, descriptor, open_body, expect_missing=True, progress=progress)
 
     def upload_stream(
         self,
@@ -182,7 +175,7 @@ class Registry:
             ref: where to.
             media_type: must be the document's own `mediaType`.
             body: the manifest.
-            confirm: ask for it afterwards, as a registry may answer 201 and not have it.
+            confirm: ask for it afterwards even so.
 
         Raises:
             BlobUnknownError: the registry lacks blobs it names; upload those again and repeat.
@@ -271,15 +264,22 @@ class Registry:
             body=bytes_body(body),
         )
         if answer.status == 201:
-            stored = answer.headers.get("docker-content-digest", digest)
-            if stored != digest:
-                wrong = VerificationError(f"{doing}: expected {digest}, the registry stored {stored[:80]!r}")
-                raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
+            self._stored(ref, answer, digest, doing)
             return
         if isinstance(ref, Tag) and is_immutable_refusal(answer):
             self._immutable(ref, digest)
             return
         raise self.session.refused(answer, doing)
+
+    def _stored(self, ref: Tag | Digest, answer: Answer, digest: str, doing: str) -> None:
+        """Takes a 201 as evidence when it names our digest; one that names none is asked about."""
+        stored = answer.headers.get("docker-content-digest") or self._head(ref.repository.digest(digest))
+        if stored is None:
+            lost = VerificationError(f"{ref}: the registry accepted {digest} but does not have it")
+            raise PassingError("does not have the manifest that it accepted", final=lost, tries=2)
+        if stored != digest:
+            wrong = VerificationError(f"{doing}: expected {digest}, the registry stored {stored[:80]!r}")
+            raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
 
     def _immutable(self, ref: Tag, digest: str) -> None:
         """Takes the refusal to move a tag: nothing is wrong when it names this manifest already."""

@@ -68,7 +68,8 @@ class BlobUpload:
 
     Attributes:
         open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
-        mount_from: a repository whose blob may be taken over without sending it.
+        mount_from: a repository whose blob may be taken over without sending it; with `repository` itself the request
+            that opens the upload also asks whether the blob is there.
         expect_missing: leave out the first HEAD, because the blob is new.
         sent: bytes of content sent so far.
     """
@@ -112,7 +113,7 @@ class BlobUpload:
             return How.UPLOADED if self.sent else How.PRESENT
         self._cancel()
         if number == 0 and self.mount_from is not None and self._mount(self.mount_from):
-            return How.MOUNTED
+            return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
         if self.location is None:
             self.location = start_upload(session, self.repository, self.doing)
         self._put(self.location)
@@ -121,8 +122,6 @@ class BlobUpload:
 
     def _mount(self, source: Repository) -> bool:
         """Whether the registry took the blob over; a session it opened instead is kept. Refusals are no errors."""
-        if source == self.repository:
-            return False
         query = {"mount": self.descriptor.digest, "from": source.path}
         scopes = push(self.repository.path)
         if source.registry == self.repository.registry:

@@ -86,10 +86,12 @@ def test_other_hosts_are_never_asked_to_mount(source: str) -> None:
     assert [(method, "mount" in url) for method, url, _ in recorder.asked] == [("POST", False), ("PUT", False)]
 
 
-def test_a_repository_is_not_mounted_from_itself() -> None:
+def test_mounting_from_the_repository_itself_asks_and_opens_in_one() -> None:
     recorder = _Recorder("ghcr.io", (202, {"location": "/v2/p/role/blobs/uploads/1"}), (201, {}))
     assert _upload(recorder, "ghcr.io/p/role", "ghcr.io/p/role") is How.UPLOADED
-    assert "mount" not in recorder.asked[0][1]
+    assert [(method, "from=p%2Frole" in url) for method, url, _ in recorder.asked] == [("POST", True), ("PUT", False)]
+    there = _Recorder("ghcr.io", (201, {}))
+    assert _upload(there, "ghcr.io/p/role", "ghcr.io/p/role") is How.PRESENT
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,34 @@ def test_a_new_blob_costs_post_and_put(bench: Bench) -> None:
 
 def test_a_present_blob_is_not_sent_again(bench: Bench) -> None:
     _upload(bench)
-    bench.proxy.clear()
-    done = bench.registry.upload_again(bench.repository, layer(CONTENT), lambda: io.BytesIO(CONTENT))
-    assert done.how is How.UPLOADED  # asked to, whatever is there
-    with_head = bench.registries.at(bench.repository)
-    with_head.uploads.forget((bench.repository, layer(CONTENT).digest))
-    bench.proxy.clear()
+    _forget(bench)
     assert _upload(bench) is How.PRESENT
     assert bench.proxy.methods() == ["HEAD"]
     assert bench.proxy.bytes_up() == 0
+
+
+def test_one_request_asks_for_a_blob_and_opens_its_upload(bench: Bench) -> None:
+    def upload() -> How:
+        done = bench.registry.upload(
+            bench.repository,
+            layer(CONTENT),
+            lambda: io.BytesIO(CONTENT),
+            mount_from=bench.repository,
+            expect_missing=True,
+        )
+        return done.how
+
+    assert upload() is How.UPLOADED
+    assert bench.proxy.methods() == ["POST", "PUT"]
+    _forget(bench)
+    assert upload() is How.PRESENT
+    assert bench.proxy.methods() == ["POST"]
+    assert bench.proxy.bytes_up() == 0
+
+
+def _forget(bench: Bench) -> None:
+    bench.registry.uploads.forget((bench.repository, layer(CONTENT).digest))
+    bench.proxy.clear()
 
 
 def test_many_threads_send_a_blob_once(bench: Bench) -> None:

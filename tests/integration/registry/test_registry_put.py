@@ -40,10 +40,38 @@ def test_r14_a_registry_that_stores_under_another_digest(bench: Bench) -> None:
 
 def test_r15_a_registry_that_says_201_and_has_nothing(bench: Bench) -> None:
     bench.push_image(b"layer")
-    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=201))
+    bench.proxy.clear()
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=201, times=-1))
     body = image(layer(b"layer"), config_content=b"{}").replace(b'"schemaVersion"', b' "schemaVersion"')
     with pytest.raises(VerificationError, match="does not have it"):
-        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body, confirm=True)
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
+    assert bench.proxy.methods() == ["PUT", "HEAD", "HEAD", "PUT", "HEAD"]
+
+
+def test_a_201_is_believed_when_it_names_the_digest(bench: Bench) -> None:
+    _, body = _one_more(bench)
+    bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
+    assert bench.proxy.methods() == ["PUT"]
+
+
+def test_a_201_that_names_no_digest_is_asked_about(bench: Bench) -> None:
+    digest, body = _one_more(bench)
+    bench.proxy.add(Fault(action=Action.CHANGE, method="PUT", change=_without_digest))
+    assert bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body) == digest
+    assert bench.proxy.methods() == ["PUT", "HEAD"]
+    assert bench.proxy.log[1].path.endswith(digest)
+
+
+def _one_more(bench: Bench) -> tuple[str, bytes]:
+    """A manifest whose blobs are there, with its digest; the log is empty again."""
+    bench.push_image(b"layer")
+    bench.proxy.clear()
+    body = image(layer(b"layer")).replace(b'"schemaVersion"', b' "schemaVersion"')
+    return sha256_digest(body), body
+
+
+def _without_digest(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return status, {name: value for name, value in headers.items() if name != "docker-content-digest"}, body
 
 
 IMMUTABLE = (
