@@ -173,7 +173,6 @@ def _mapped(name: str) -> str | None:
 
 
 def _tensorflow(tell: Tell) -> None:
-    began = time.time()
     try:
         tensorflow = importlib.import_module("tensorflow")
     except BaseException as error:
