@@ -157,7 +157,7 @@ def _twice(case: Case) -> Finding:
         return case.wrong("cuda once", found, "CUDA in one place")
     if not case.own_seen:
         return case.unseen("cuda once", "not all layers above the base were read")
-    return case.ok("cuda once", "in wheels" if wheels else "in the system")
+    return case.ok("cuda once", "in wheels" if wheels else "in the system" if system else "no wheel has it")
 
 
 def _gpus(case: Case) -> Finding:

@@ -72,7 +72,7 @@ def _files(case: Case) -> Finding:
         whole_only = sum(
             layer.own and number not in case.facts.listings for number, layer in enumerate(case.facts.layers)
         )
-        beside = f"; of {whole_only} layers only what is left of them" if whole_only else ""
+        beside = f"; of {whole_only} large layers only what is left in the image" if whole_only else ""
         return case.ok("secrets", f"no file that looks like a secret{beside}")
     if case.own_seen:
         return case.ok("secrets", "no file that looks like a secret above the base")

@@ -173,7 +173,9 @@ def failure(told: Told) -> str:
 def ending(case: Case) -> str:
     """How the importing container ended without saying more."""
     run = case.facts.run
-    end = (run.parts.get("end") if run else None) or {}
+    if broken_off := case.ran("broken"):
+        return failure(broken_off)
+    end = case.ran("end") or {}
     if end.get("late"):
         return "it did not end in time"
     if end.get("signal"):
