@@ -104,6 +104,6 @@ class LocalFileError(ImgtoolError):
 
 
 class VerificationError(ImgtoolError):
-    """What is there is not what was asked for: a wrong digest, a wrong version, a secret in a layer."""
+    """What is there is not what was asked for: a wrong digest or version, a secret in a layer, a run that failed."""
 
     exit_code = 10

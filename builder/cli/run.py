@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 from builder.cli import options as opt
-from builder.cli.output import emit, emit_json, report
+from builder.cli.output import emit, emit_json, note, report
 
 if TYPE_CHECKING:
     from builder.cluster.replicas import Replica
@@ -92,6 +92,8 @@ def run(
         emit_json(_with_error(summary, code))
     else:
         emit(as_lines(summary))
+    if not code and progress != "quiet":
+        note(f"next: {_next(spec, summary)}")
     if code:
         raise typer.Exit(code)
 
@@ -132,6 +134,16 @@ def _with_error(summary: Summary, code: int) -> dict[str, Any]:
         return document
     failed = {"code": code, "message": str(error), "retryable": error.retryable, "hint": error.hint}
     return {**document, "error": {**failed, "details": list(error.details)}}
+
+
+def _next(spec: Path | None, summary: Summary) -> str:
+    """What to type next: the images that ran become a job, once a registry has them all."""
+    import shlex
+
+    where = f" {shlex.quote(str(spec))}" if spec else ""
+    if all(result.image.source == "registry" for result in summary.replicas):
+        return f"imgtool config{where} -o config.yaml    # the job file of these very images"
+    return f"imgtool push{where}    # the images to the registry that the job will read"
 
 
 @contextmanager

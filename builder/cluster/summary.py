@@ -194,11 +194,11 @@ def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
     what = "was killed" if death.rehearsed else f"exited {death.exit_code}"
     basis = "" if death.verdict.documented else " (assumed)"
     yield f"{death.name} {what} at {death.at:.1f} s: {_then(death)}. {summary.service}: {death.verdict.because}{basis}"
-    then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
     if death.back_after is not None:
-        after = f", at the end {summary.checkpoint.path}" if summary.checkpoint else ""
-        went_on = "training went on" if _went_on(death, summary) else "training did not go on"
-        yield f"  {went_on}: {then} when it died{after}"
+        went_on = "training went on" if _went_on(death, summary) else "training did not end well"
+        then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
+        now = f", {summary.checkpoint.path} at the end" if summary.checkpoint else ""
+        yield f"  {went_on}: {then} when it died{now}"
 
 
 def _then(death: DeathResult) -> str:

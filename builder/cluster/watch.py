@@ -81,7 +81,7 @@ class Watcher:
             for name, container_id in running():
                 with suppress(ImgtoolError):  # it may have ended meanwhile
                     used = self._containers.memory(container_id)
-                    if used:
+                    if used is not None:
                         take(name, used)
 
 

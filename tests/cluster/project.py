@@ -1,0 +1,132 @@
+"""A project whose images are busybox with a script: `imgtool run` as users run it, without TensorFlow or a registry.
+
+The engine gets the images under their content keys, where `imgtool run` finds them when no registry is named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from builder.compat import load_matrix
+from builder.engines.docker_containers import Containers
+from builder.engines.docker_engine import STAGES, DockerEngine
+from builder.inputs import RoleImage, prepare
+from builder.lock import dump_lock, lock_inputs
+from builder.plan import Lock, LockedVariant
+from builder.progress import silent
+from builder.resolve import resolve
+from builder.settings import from_environment
+from builder.spec_file import load
+from tests.engines import busybox_base, stage
+from tests.plans import wheel
+
+IMGTOOL = Path(sys.executable).parent / "imgtool"
+SPEC: dict[str, Any] = {
+    "name": "demo",
+    "tensorflow": "2.15.1",
+    "python": "3.11",
+    "args": ["--epochs=3"],
+    "roles": {"master": {"machine": "n1-standard-4"}, "worker": {"machine": "n1-standard-4"}},
+    "job": {"target": "ai-platform", "region": "us-central1", "job_dir": "gs://bucket/demo"},
+}
+SERVE = "trap 'exit 0' TERM; while :; do sleep 0.2; done\n"  # what workers do until they are stopped
+
+
+class Project:
+    """A spec, its lock, and a container script per role."""
+
+    def __init__(self, root: Path, engine: DockerEngine, scripts: Mapping[str, str], **changes: Any) -> None:
+        self.engine = engine
+        self.containers = Containers(engine.api)
+        self.folder, self.job = root / "project", root / "job"
+        (self.folder / "trainer").mkdir(parents=True)
+        (self.folder / "trainer/task.py").write_text(f"# {root}\n")  # keys of this test alone
+        self.spec = {**SPEC, **changes}
+        (self.folder / "image.yaml").write_text(json.dumps(self.spec))
+        self.env = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(root),
+            "IMGTOOL_CACHE": str(root / "cache"),
+            **{name: os.environ[name] for name in ("DOCKER_HOST",) if name in os.environ},
+        }
+        self._lock()
+        self.images = self._images(scripts)
+
+    def _lock(self) -> None:
+        spec_file = load(self.folder / "image.yaml")
+        variants = tuple(
+            LockedVariant(
+                variant=one,
+                base_digest="sha256:" + "0" * 64,
+                installer=wheel("pip", "24.3.1"),
+                wheels=(wheel("numpy", "1.26.4"),),
+            )
+            for one in resolve(spec_file.spec, load_matrix()).variants
+        )
+        lock = Lock(inputs=lock_inputs(spec_file), platform=spec_file.spec.platform, variants=variants)
+        (self.folder / "image.lock").write_text(dump_lock(lock))
+
+    def _images(self, scripts: Mapping[str, str]) -> dict[str, str]:
+        inputs = prepare(load(self.folder / "image.yaml"), from_environment(self.env), silent, locked=True)
+        return {str(image.role): self._image(image, scripts[str(image.role)]) for image in inputs.images}
+
+    def _image(self, image: RoleImage, script: str) -> str:
+        data = f"#!/bin/sh\n{script}".encode()
+        text = f'FROM {busybox_base(self.engine)}\nCOPY run.sh /run.sh\nENTRYPOINT ["/bin/sh", "/run.sh"]\n'
+        made = stage(text, files={"run.sh": data})  # its made-up key is what the fixture removes at the end
+        self.engine.build(made, lambda event: None)
+        named = replace(made, key=image.key, no_cache=False)
+        return self.engine.build(named, lambda event: None)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(IMGTOOL), "run", str(self.folder), "--job-dir", str(self.job), *arguments]
+
+    def run(self, *arguments: str, code: int = 0, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Runs `imgtool run … ARGUMENTS` and expects it to end with `code`."""
+        done = subprocess.run(
+            self.command(*arguments), env=self.env, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert done.returncode == code, f"{done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts the same and returns."""
+        return subprocess.Popen(
+            ["env", "--default-signal=INT", *self.command(*arguments)],  # ignored where a shell runs pytest behind `&`
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def left(self) -> list[str]:
+        """The names of this project's containers and networks in the engine."""
+        mine = f"imgtool-{self.spec['name']}-"
+        found = (*self.containers.containers_with("dev.imgtool.run"), *self.containers.networks_with("dev.imgtool.run"))
+        return [one.name for one in found if one.name.startswith(mine)]
+
+    def remove(self) -> None:
+        """Removes its images, and what a failed test left."""
+        mine = f"imgtool-{self.spec['name']}-"
+        for container in self.containers.containers_with("dev.imgtool.run"):
+            if container.name.startswith(mine):
+                self.containers.remove(container.id)
+        for network in self.containers.networks_with("dev.imgtool.run"):
+            if network.name.startswith(mine):
+                self.containers.remove_network(network.id)
+        inputs = prepare(load(self.folder / "image.yaml"), from_environment(self.env), silent, locked=True)
+        for image in inputs.images:
+            self.engine.remove_tag(f"{STAGES}:{image.key}")
+
+
+def unique(root: Path) -> str:
+    """A spec's name that no other test has."""
+    return f"demo-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"

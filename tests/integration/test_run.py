@@ -1,0 +1,421 @@
+"""`imgtool run` with real containers: the environment they see, how a run ends, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.engines.docker_engine import DockerEngine
+from tests.cluster.project import SERVE, SPEC, Project, unique
+from tests.engines import shared_engine, wait_for
+
+pytestmark = pytest.mark.engine
+Make = Callable[..., Project]
+
+PROBE = """\
+env > "/job/env-$(hostname)"; echo "$@" > "/job/args-$(hostname)"
+"""
+FOUR_ROLES = {
+    "master": {"machine": "n1-standard-4"},
+    "worker": {"machine": "n1-standard-4", "count": 2},
+    "ps": {"machine": "n1-highmem-2"},
+    "evaluator": {"machine": "n1-standard-4"},
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
+    with shared_engine(tmp_path_factory.mktemp("home")) as found:
+        yield found
+
+
+@pytest.fixture
+def project(engine: DockerEngine, tmp_path: Path) -> Iterator[Make]:
+    made: list[Project] = []
+
+    def make(scripts: dict[str, str], **changes: Any) -> Project:
+        made.append(Project(tmp_path, engine, scripts, **{"name": unique(tmp_path), **changes}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        left = one.left()
+        one.remove()
+        assert not left
+
+
+def environments(folder: Path) -> dict[str, dict[str, str]]:
+    """What every probe wrote, by host name."""
+    found = {}
+    for path in folder.glob("env-*"):
+        pairs = (line.partition("=") for line in path.read_text().splitlines())
+        found[path.name.removeprefix("env-")] = {name: value for name, _, value in pairs}
+    return found
+
+
+def probe(project: Make, service: str, **job: Any) -> tuple[dict[str, dict[str, str]], dict[str, Any], Project]:
+    """Runs a cluster of five that write down their environment; returns that and the summary."""
+    master = PROBE + 'while [ "$(ls /job/env-* | wc -l)" -lt 5 ]; do sleep 0.1; done\n'
+    scripts = dict.fromkeys(("worker", "ps", "evaluator"), PROBE + SERVE) | {"master": master}
+    made = project(scripts, roles=FOUR_ROLES, job={**SPEC["job"], **job})
+    summary = json.loads(made.run("--as", service, "--json", "--progress", "quiet").stdout)
+    return environments(made.job), summary, made
+
+
+def split(variable: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """A TF_CONFIG or CLUSTER_SPEC without its `job`, and that."""
+    value = json.loads(variable)
+    return {key: item for key, item in value.items() if key != "job"}, value.get("job")
+
+
+@pytest.mark.parametrize("chief", [None, False])
+def test_ai_platform_sets_what_is_documented(project: Make, chief: bool | None) -> None:
+    seen, summary, made = probe(project, "ai-platform", chief_in_tf_config=chief)
+    first = "chief" if chief is None else "master"
+    hosts = {one["name"]: one["host"] for one in summary["replicas"]}
+    ident = hosts["worker-1"].split("-")[3]
+    assert hosts == {
+        "master": f"cmle-training-{first}-{ident}-0",
+        "worker-0": f"cmle-training-worker-{ident}-0",
+        "worker-1": f"cmle-training-worker-{ident}-1",
+        "ps-0": f"cmle-training-ps-{ident}-0",
+        "evaluator-0": f"cmle-training-evaluator-{ident}-0",
+    }
+    at = {name: f"{host}:2222" for name, host in hosts.items()}
+    members = {"worker": [at["worker-0"], at["worker-1"]], "ps": [at["ps-0"]]}
+    for name, role, index in (("master", first, 0), ("worker-1", "worker", 1), ("ps-0", "ps", 0)):
+        config, job = split(seen[hosts[name]]["TF_CONFIG"])
+        assert config == {
+            "cluster": {first: [at["master"]], **members},  # never the evaluator
+            "task": {"type": role, "index": index, "cloud": ident},
+            "environment": "cloud",
+        }
+        assert job is not None
+        assert job["scaleTier"] == "CUSTOM"
+        assert job["workerCount"] == 2
+        assert job["workerConfig"]["imageUri"].startswith("localhost/imgtool/stage@sha256:")
+        assert job.get("useChiefInTfConfig") is (None if chief is False else True) or job["useChiefInTfConfig"] is chief
+    config, job = split(seen[hosts["evaluator-0"]]["TF_CONFIG"])
+    assert config["task"]["type"] == "evaluator"
+    assert "evaluator" not in config["cluster"]
+    spec, _ = split(seen[hosts["worker-0"]]["CLUSTER_SPEC"])
+    assert spec == {
+        "cluster": {"master": [at["master"]], **members, "evaluator": [at["evaluator-0"]]},
+        "task": {"type": "worker", "index": 0, "cloud": ident},
+        "environment": "cloud",
+    }
+    assert not [name for name in seen[hosts["master"]] if name.startswith("AIP_")]
+    assert (made.job / f"args-{hosts['worker-0']}").read_text() == "--epochs=3 --job-dir=/job\n"
+
+
+def test_vertex_sets_what_is_documented(project: Make) -> None:
+    seen, summary, made = probe(project, "vertex", env={"SEED": "7"})
+    hosts = {one["name"]: one["host"] for one in summary["replicas"]}
+    ident = hosts["worker-1"].split("-")[3]
+    assert hosts["worker-1"] == f"cmle-training-workerpool1-{ident}-1"
+    at = {name: f"{host}:2222" for name, host in hosts.items()}
+    members = {"worker": [at["worker-0"], at["worker-1"]], "ps": [at["ps-0"]]}
+    for name, role, index in (("master", "chief", 0), ("worker-1", "worker", 1), ("ps-0", "ps", 0)):
+        config, job = split(seen[hosts[name]]["TF_CONFIG"])
+        assert config == {
+            "cluster": {"chief": [at["master"]], **members},
+            "task": {"type": role, "index": index},
+            "environment": "cloud",
+        }
+        assert job is not None
+        assert [pool["replicaCount"] for pool in job["workerPoolSpecs"]] == [1, 2, 1, 1]
+    for pool, name in enumerate(("master", "worker-0", "ps-0", "evaluator-0")):
+        spec, job = split(seen[hosts[name]]["CLUSTER_SPEC"])
+        assert spec == {
+            "cluster": {
+                "workerpool0": [at["master"]],
+                "workerpool1": [at["worker-0"], at["worker-1"]],
+                "workerpool2": [at["ps-0"]],
+                "workerpool3": [at["evaluator-0"]],
+            },
+            "task": {"type": f"workerpool{pool}", "index": 0},
+            "environment": "cloud",
+        }
+        assert job is not None
+        env = seen[hosts[name]]
+        assert env["SEED"] == "7"
+        assert env["AIP_MODEL_DIR"] == "/job/model/"
+        assert env["AIP_CHECKPOINT_DIR"] == "/job/checkpoints/"
+        assert env["AIP_TENSORBOARD_LOG_DIR"] == "/job/logs/"
+    assert (made.job / f"args-{hosts['ps-0']}").read_text() == "--epochs=3 --job-dir=/job\n"
+
+
+def test_tfjob_sets_what_is_documented(project: Make) -> None:
+    seen, summary, _ = probe(project, "tfjob", id="digits", namespace="research")
+    hosts = {one["name"]: one["host"] for one in summary["replicas"]}
+    assert hosts == {
+        "master": "digits-chief-0.research.svc",
+        "worker-0": "digits-worker-0.research.svc",
+        "worker-1": "digits-worker-1.research.svc",
+        "ps-0": "digits-ps-0.research.svc",
+        "evaluator-0": "digits-evaluator-0.research.svc",
+    }
+    for name, task in (("master", "chief"), ("worker-1", "worker"), ("ps-0", "ps"), ("evaluator-0", "evaluator")):
+        env = seen[hosts[name].partition(".")[0]]
+        assert "CLUSTER_SPEC" not in env
+        assert json.loads(env["TF_CONFIG"]) == {
+            "cluster": {
+                "chief": ["digits-chief-0.research.svc:2222"],
+                "worker": ["digits-worker-0.research.svc:2222", "digits-worker-1.research.svc:2222"],
+                "ps": ["digits-ps-0.research.svc:2222"],
+                "evaluator": ["digits-evaluator-0.research.svc:2222"],
+            },
+            "task": {"type": task, "index": int(name.partition("-")[2] or 0)},
+            "environment": "cloud",
+        }
+
+
+@pytest.mark.parametrize("service", ["ai-platform", "vertex", "tfjob", "local"])
+def test_replicas_reach_each_other_by_name_and_port(project: Make, service: str) -> None:
+    ask = """\
+worker=$(echo "$TF_CONFIG" | sed 's/.*"worker":\\["\\([^":]*\\):2222".*/\\1/')
+until nc "$worker" 2222 < /dev/null > /said && [ -s /said ]; do sleep 0.1; done; cat /said
+"""
+    serve = "trap 'exit 0' TERM; while :; do echo hello from $(hostname) | nc -l -p 2222; done &\n" + SERVE
+    done = project({"master": ask, "worker": serve}).run("--as", service)
+    assert "master   | hello from " in done.stderr
+
+
+def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> None:
+    worker = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; done; printf 'red \\033[31malert\\n'; exit 3\n"
+    made = project({"master": SERVE, "worker": worker}, roles={**SPEC["roles"], "worker": {"count": 2}})
+    done = made.run("--kill", "worker:1@30s", code=10)
+    assert "Error: the run failed: worker-" in done.stderr
+    assert " exited 3\n  line 22\n  line 23\n" in done.stderr
+    assert "  red alert\nTry: it is not restarted" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+    assert "worker-1 was not killed at 30 s" in done.stdout
+    assert made.left() == []
+    document = json.loads(made.run("--json", "--progress", "quiet", code=10).stdout)
+    assert not document["ok"]
+    assert document["failed"] in {"worker-0", "worker-1"}
+    assert document["error"]["code"] == 10
+    assert document["error"]["details"][-1] == "red alert"
+    assert len(document["error"]["details"]) == 20
+    states = {one["name"]: one["state"] for one in document["replicas"]}
+    assert states["master"] == "stopped"
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_the_masters_exit_code_is_the_runs(project: Make, code: int) -> None:
+    made = project({"master": f"echo said >&2; exit {code}\n", "worker": SERVE})
+    done = made.run("--as", "local", code=10)
+    assert f"the run failed: master exited {code}\n  said\n" in done.stderr
+
+
+def test_success_stops_the_others_and_is_summarised(project: Make) -> None:
+    made = project({"master": "echo trained; sleep 2\n", "worker": "echo serving\n" + SERVE})
+    document = json.loads(made.run("--workers", "3", "--json", "--", "--epochs=1", "--fast").stdout)
+    assert document["ok"]
+    replicas = {one["name"]: one for one in document["replicas"]}
+    assert list(replicas) == ["master", "worker-0", "worker-1", "worker-2"]
+    assert replicas["master"]["state"] == "exited"
+    assert replicas["master"]["exit_code"] == 0
+    assert 2 <= replicas["master"]["seconds"] < 20
+    for name in ("worker-0", "worker-1", "worker-2"):
+        assert replicas[name]["state"] == "stopped"
+        assert replicas[name]["exit_code"] == 0  # its trap: SIGTERM came
+        assert 0 <= replicas[name]["peak_memory_bytes"] < 50_000_000
+        assert replicas[name]["restarts"] == 0
+    assert replicas["master"]["image_from"] == "engine"
+    assert replicas["master"]["image"] == made.images["master"]
+
+
+def test_arguments_replace_the_specs(project: Make) -> None:
+    made = project({"master": PROBE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"args": ["--own"]}})
+    made.run("--", "--epochs=1", "two words")
+    (args,) = made.job.glob("args-*")
+    assert args.read_text() == "--epochs=1 two words --job-dir=/job\n"
+
+
+def test_follow_shows_only_those_replicas(project: Make) -> None:
+    made = project({"master": "echo from master; sleep 1\n", "worker": "echo from worker\n" + SERVE})
+    done = made.run("--follow", "worker:1", "--workers", "2")
+    assert "worker-1 | from worker" in done.stderr
+    assert "from master" not in done.stderr
+    assert "worker-0 |" not in done.stderr
+    assert "from" not in done.stdout
+
+
+def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
+    made = project({"master": SERVE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"command": ["/no/such"]}})
+    done = made.run(code=10)
+    assert "the run failed: worker-0: " in done.stderr
+    assert "/no/such" in done.stderr
+
+
+def test_a_replica_that_needs_more_memory_than_its_limit_is_said_to(project: Make) -> None:
+    made = project({"master": SERVE, "worker": "tail /dev/zero\n"}, roles={"master": {}, "worker": {"memory": "64Mi"}})
+    done = made.run(code=10)
+    assert "the run failed: worker-0 ran out of its memory of 0.1 GiB" in done.stderr
+
+
+STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addresses-$(hostname)"\n'
+
+
+@pytest.mark.parametrize(
+    ("service", "job", "exit_code", "documented"),
+    [("ai-platform", {}, 137, True), ("vertex", {}, 137, True), ("tfjob", {}, 137, True), ("tfjob", {}, 1, True)],
+)
+def test_a_replica_that_died_comes_back_as_the_service_would_have_it(
+    project: Make, service: str, job: dict[str, Any], exit_code: int, documented: bool
+) -> None:
+    again = 'until [ "$(cat /job/starts-*worker* | wc -l)" -ge 2 ]; do sleep 0.1; done; sleep 0.5\n'
+    once = (
+        f'[ "$(cat "/job/starts-$(hostname)" | wc -l)" -ge 2 ] || {{ touch /mark; sleep 1; exit {exit_code}; }}\n'
+    )
+    worker = STARTS + "[ -e /mark ] && exit 99\n" + (once if exit_code == 1 else "touch /mark\n") + SERVE
+    made = project({"master": again, "worker": worker}, job={**SPEC["job"], **job})
+    kill = ["--kill", "worker@1s"] if exit_code == 137 else []
+    document = json.loads(made.run("--as", service, "--json", *kill).stdout)
+    (death,) = document["deaths"]
+    assert death["replica"] == "worker-0"
+    assert death["exit_code"] == exit_code
+    assert death["rehearsed"] is (exit_code == 137)
+    assert death["action"] == "restart"
+    assert death["documented"] is documented
+    assert death["went_on"]
+    assert death["back_after_seconds"] < 5
+    assert document["replicas"][1]["restarts"] == 1
+    (starts,), (addresses,) = made.job.glob("starts-*"), made.job.glob("addresses-*")
+    assert starts.read_text() == "started\nstarted\n"
+    assert len(set(addresses.read_text().splitlines())) == 1  # its address stays, as its host name does
+
+
+def test_vertex_restarts_the_whole_job_when_the_spec_says_so(project: Make) -> None:
+    master = STARTS + '[ "$(cat /job/starts-*pool0* | wc -l)" -ge 2 ] && { sleep 1; exit 0; }\n' + SERVE
+    times = {"restart_on_worker_restart": True}
+    made = project({"master": master, "worker": STARTS + SERVE}, job={**SPEC["job"], "scheduling": times})
+    document = json.loads(made.run("--as", "vertex", "--json", "--kill", "worker@1s", "--workers", "2").stdout)
+    assert document["deaths"][0]["action"] == "restart the job"
+    assert [one["restarts"] for one in document["replicas"]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("service", "exit_code"), [("ai-platform", 2), ("vertex", 2), ("local", 137)])
+def test_a_replica_that_the_service_would_not_restart_fails_the_run(
+    project: Make, service: str, exit_code: int
+) -> None:
+    kill = ["--kill", "worker@0s"] if exit_code == 137 else []
+    worker = SERVE if kill else f"exit {exit_code}\n"
+    done = project({"master": SERVE, "worker": worker}).run("--as", service, *kill, code=10)
+    assert "Try: it is not restarted: " in done.stderr
+
+
+def test_a_master_that_is_killed_starts_again_from_its_checkpoint(project: Make) -> None:
+    master = """\
+mkdir -p /job/checkpoints; n=$(sed -n 's/.*ckpt-\\([0-9]*\\).*/\\1/p' /job/checkpoints/checkpoint 2>/dev/null)
+[ -n "$n" ] && echo resumed after epoch $n
+n=${n:-0}
+while [ "$n" -lt 6 ]; do
+  sleep 0.5; n=$((n+1)); echo "model_checkpoint_path: \\"ckpt-$n\\"" > /job/checkpoints/checkpoint
+done
+"""
+    made = project({"master": master, "worker": SERVE})
+    done = made.run("--kill", "chief@2s")
+    assert "master   | resumed after epoch " in done.stderr
+    assert "master was killed at 2." in done.stdout
+    assert "training went on: newest checkpoint checkpoints/ckpt-" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"job directory: {made.job}, newest checkpoint checkpoints/ckpt-6"
+    again = made.run()
+    assert f"note: {made.job} already has checkpoints/ckpt-6" in again.stderr
+
+
+def test_kills_that_cannot_be_are_refused_before_anything_starts(project: Make) -> None:
+    made = project({"master": SERVE, "worker": SERVE})
+    assert "the cluster has 1 master, 1 worker" in made.run("--kill", "worker:1@5s", code=2).stderr
+    assert "expected ROLE[:INDEX]@DURATION" in made.run("--kill", "worker", code=2).stderr
+    assert "expected ROLE[:INDEX]" in made.run("--follow", "boss", code=2).stderr
+    assert "expected ai-platform, vertex, tfjob, local" in made.run("--as", "sagemaker", code=2).stderr
+    assert "the spec has no role ps" in made.run("--ps", "1", code=2).stderr
+
+
+def running(made: Project, count: int) -> bool:
+    """Whether so many containers have begun and said so in the job directory."""
+    return wait_for(lambda: len(list(made.job.glob("starts-*"))) == count, 30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_after_a_signal(project: Make, number: signal.Signals) -> None:
+    stubborn = STARTS + "trap '' TERM INT; while :; do sleep 0.2; done\n"
+    made = project({"master": stubborn, "worker": stubborn})
+    process = made.start("--workers", "3")
+    assert running(made, 4)
+    began = time.monotonic()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=20)
+    assert time.monotonic() - began < 5, said
+    assert process.returncode == 128 + number
+    assert made.left() == []
+
+
+def test_nothing_is_left_after_a_signal_while_it_starts(project: Make) -> None:
+    made = project({"master": SERVE, "worker": SERVE})
+    for wait in (0.6, 0.8, 1.0, 1.2):
+        process = made.start("--workers", "4")
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 130, said
+        assert made.left() == [], wait
+
+
+def test_what_a_killed_run_left_is_swept_by_the_next(project: Make) -> None:
+    made = project({"master": STARTS + SERVE, "worker": STARTS + SERVE})
+    other = made.start("--workers", "1")
+    assert running(made, 2)
+    for path in made.job.glob("starts-*"):
+        path.unlink()
+    killed = made.start("--workers", "1")
+    assert running(made, 2)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=10)
+    assert len(made.left()) == 6  # two runs, each of two containers and a network
+    for path in made.job.glob("starts-*"):
+        path.unlink()
+    third = made.start("--workers", "0")
+    assert running(made, 1)
+    assert len(made.left()) == 5  # the killed run's are gone; those of the one that lives are not
+    for process in (third, other):
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert made.left() == []
+
+
+def test_a_container_that_somebody_removes_ends_the_run(project: Make) -> None:
+    made = project({"master": STARTS + SERVE, "worker": STARTS + SERVE})
+    process = made.start()
+    assert running(made, 2)
+    (worker,) = [
+        one for one in made.containers.containers_with("dev.imgtool.replica=worker-0") if one.name in made.left()
+    ]
+    made.containers.remove(worker.id)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 10, said
+    assert "worker-0" in said
+    assert made.left() == []
+
+
+def test_without_an_engine_it_says_so(project: Make) -> None:
+    made = project({"master": SERVE, "worker": SERVE})
+    done = subprocess.run(
+        made.command(),
+        env={**made.env, "DOCKER_HOST": "unix:///nonexistent.sock"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 5
+    assert "Docker Engine not reachable" in done.stderr
