@@ -55,7 +55,7 @@ class Interpreter:
         python: the minor version, `3.11`.
         magic: the first four bytes of its bytecode files, in hexadecimal.
         tag: what stands in their names, `cpython-311`.
-        version: the full version.
+        version: the full version, `3.11.7`.
     """
 
     path: str
@@ -70,23 +70,35 @@ class Interpreter:
         return f"{folder}/__pycache__/{name.removesuffix('.py')}.{self.tag}.pyc"
 
 
-def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter | None:
-    """A CPython of the minor version `python`: this one, one on PATH, or one that uv knows; None without one."""
-    for path in _candidates(python, environ):
+def find_interpreter(python: str, environ: Mapping[str, str], release: str | None = None) -> Interpreter | None:
+    """A CPython of the minor version `python`: this one, one on PATH, or one that uv knows; None without one.
+
+    Args:
+        python: the minor version, `3.11`.
+        environ: says where to look.
+        release: the full version that the image has, where known: taken when it is here, so that two machines that
+            have it make the same bytes, and the same as an engine.
+    """
+    first = None
+    for path in dict.fromkeys(_candidates(python, environ, release)):
         found = _ask(path, environ)
-        if found and found.python == python:
+        if found is None or found.python != python:
+            continue
+        if release in {None, found.version}:
             return found
-    return None
+        first = first or found
+    return first
 
 
-def _candidates(python: str, environ: Mapping[str, str]) -> Iterator[str]:
+def _candidates(python: str, environ: Mapping[str, str], release: str | None) -> Iterator[str]:
     if sys.version_info[:2] == tuple(int(part) for part in python.split(".")[:2]):
         yield sys.executable
     for folder in environ.get("PATH", "").split(":"):
         if folder and (found := shutil.which(f"python{python}", path=folder)):
             yield found
-    if uv := shutil.which("uv", path=environ.get("PATH", "")):
-        command = [uv, "python", "find", "--offline", "--no-python-downloads", "--no-project", "--system", python]
+    uv = shutil.which("uv", path=environ.get("PATH", ""))
+    for version in filter(None, (release, python)) if uv else ():
+        command = [str(uv), "python", "find", "--offline", "--no-python-downloads", "--no-project", "--system", version]
         try:
             asked = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):

@@ -7,7 +7,7 @@ from functools import partial
 
 from builder.direct import blobs, splice
 from builder.direct.codecs import zlib_codec
-from builder.direct.layer_cache import LayerCache, LayerRecord, layer_key
+from builder.direct.layer_cache import LayerCache, LayerRecord, Record, layer_key
 from builder.direct.layers import LayerSource
 from builder.direct.splice import Item, Sink
 
@@ -45,10 +45,10 @@ def context_layer(
         plain = splice.tar(items, mtime)
         return codec.compress(blobs.noted(plain, sink) if sink else plain)
 
-    records = cache.find(key)
-    record, data = (records[0], None) if records else _measured(history, codec.media_type, blocks)
-    if not records:
-        cache.keep(key, (record,))
+    known = cache.find(key)
+    record, data = (known.layers[0], None) if known else _measured(history, codec.media_type, blocks)
+    if not known:
+        cache.keep(key, Record((record,)))
     again = partial(blobs.verified, blob=record.blob, forget=partial(cache.forget, key))
     return LayerSource(
         descriptor=record.blob,

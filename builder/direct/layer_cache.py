@@ -39,31 +39,42 @@ def layer_key(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def dump_record(key: str, layers: tuple[LayerRecord, ...]) -> bytes:
-    """The record of the layers made under `key`."""
-    body = {
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was made under one key; `claims` says which paths the layers hold (`builder.direct.claims`), if known."""
+
+    layers: tuple[LayerRecord, ...]
+    claims: Mapping[str, str] | None = None
+
+
+def dump_record(key: str, record: Record) -> bytes:
+    """The record as bytes, the same for the same record."""
+    body: dict[str, Any] = {
         "key": key,
-        "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in layers],
+        "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in record.layers],
     }
+    if record.claims is not None:
+        body["claims"] = dict(record.claims)
     return json.dumps({**body, "check": layer_key(body)}, sort_keys=True, indent=1).encode() + b"\n"
 
 
-def read_record(data: bytes, key: str) -> tuple[LayerRecord, ...]:
-    """The layers in a record; raises VerificationError when it is damaged or another key's."""
+def read_record(data: bytes, key: str) -> Record:
+    """A record; raises VerificationError when it is damaged or another key's."""
     try:
-        document = json.loads(data)
-        body = {"key": document["key"], "layers": document["layers"]}
-        if document["check"] != layer_key(body) or document["key"] != key:
+        body = json.loads(data)
+        if body.pop("check") != layer_key(body) or body["key"] != key:
             raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
-        return tuple(
+        layers = tuple(
             LayerRecord(
                 name=str(layer["name"]),
                 blob=Descriptor(str(layer["mediaType"]), checked_digest(layer["digest"]), int(layer["size"])),
                 diff_id=checked_digest(layer["diffID"]),
             )
-            for layer in document["layers"]
+            for layer in body["layers"]
         )
-    except (ValueError, KeyError, TypeError, InvalidReferenceError) as error:
+        claims = body.get("claims")
+        return Record(layers, {str(path): str(claims[path]) for path in claims} if claims is not None else None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidReferenceError) as error:
         raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
 
 
@@ -85,8 +96,8 @@ class LayerCache:
         self._records = folder / "layers"
         self._blobs = folder / "blobs" / "sha256"
 
-    def find(self, key: str) -> tuple[LayerRecord, ...] | None:
-        """The layers made under `key`, here or shared, or None; a damaged record counts as none."""
+    def find(self, key: str) -> Record | None:
+        """What was made under `key`, here or shared, or None; a damaged record counts as none."""
         path = self._records / key[:2] / f"{key}.json"
         try:
             return read_record(path.read_bytes(), key)
@@ -98,15 +109,15 @@ class LayerCache:
         if data is None:
             return None
         try:
-            layers = read_record(data, key)
+            record = read_record(data, key)
         except VerificationError:
             return None
         self._write(path, (data,))
-        return layers
+        return record
 
-    def keep(self, key: str, layers: tuple[LayerRecord, ...]) -> None:
+    def keep(self, key: str, record: Record) -> None:
         """Keeps what was made under `key`, and offers it to other machines; raises LocalFileError."""
-        data = dump_record(key, layers)
+        data = dump_record(key, record)
         self._write(self._records / key[:2] / f"{key}.json", (data,))
         if self._shared:
             self._shared.put(key, data)

@@ -2,14 +2,15 @@
 
 Every group of wheels gives a layer of its files and one of its bytecode. What a layer came to is kept in
 the LayerCache under a key of everything it is made from, so that the next run, or another machine, needs
-neither the wheels nor the time. The whole set has a record too: it also says that no two wheels clash.
+neither the wheels nor the time. A group's record also says which paths it claims, so that one that changed
+is checked against the others without their wheels. The whole set has a record too: its groups do not clash.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +21,10 @@ from typing import Any
 from builder import packages
 from builder.direct import blobs, splice, wheel_items
 from builder.direct.bytecode import Interpreter
+from builder.direct.claims import claims_of, overlapping
 from builder.direct.codecs import Compression, codec
 from builder.direct.install import Environment
-from builder.direct.layer_cache import LayerCache, LayerRecord, layer_key
+from builder.direct.layer_cache import LayerCache, LayerRecord, Record, layer_key
 from builder.direct.layers import MTIME, Group, LayerSource, group_wheels
 from builder.direct.pip_script import script_template
 from builder.direct.splice import Item
@@ -34,7 +36,7 @@ ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
 
 
-def _unheard(source: LayerSource) -> None:
+def _unheard(source: object) -> None:
     """Takes no notice."""
 
 
@@ -48,6 +50,7 @@ class Workshop:
         mtime: of every entry, in seconds since 1970.
         workers: how many cores to use.
         ready: told of each layer as soon as its digest is known, from several threads.
+        expect: told once which wheels `wheel_path` will be asked for; others only if something was lost.
     """
 
     cache: LayerCache
@@ -57,6 +60,7 @@ class Workshop:
     mtime: int = MTIME
     workers: int = 2
     ready: Callable[[LayerSource], None] = _unheard
+    expect: Callable[[tuple[Wheel, ...]], None] = _unheard
 
 
 def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> tuple[LayerSource, ...]:
@@ -83,36 +87,52 @@ class _Making:
 
     def layers(self) -> tuple[LayerSource, ...]:
         key = self._key("set", self._locked.wheels)
-        records = self._shop.cache.find(key)
-        if records is None:
-            records = self._make()
-            self._shop.cache.keep(key, records)
-            return tuple(map(self._source, records))
-        sources = tuple(map(self._source, records))
-        for source in sources:
-            self._shop.ready(source)
-        return sources
+        known = self._shop.cache.find(key)
+        if known is None:
+            known = Record(self._make())
+            self._shop.cache.keep(key, known)
+            return tuple(map(self._source, known.layers))
+        self._tell(known)
+        return tuple(map(self._source, known.layers))
 
     def _make(self) -> tuple[LayerRecord, ...]:
         """Makes what has no record yet, and proves that the groups do not clash."""
+        records = self._known()
+        missing = tuple(group for group in self._groups if group.name not in records)
+        self._shop.expect((*(wheel for group in missing for wheel in group.wheels), self._locked.installer))
         workers = self._shop.workers
-        made: dict[str, tuple[LayerRecord, ...]] = {}
         with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
-            installing = {pool.submit(self._install, group): group for group in self._groups}
-            tasks = {pool.submit(self._group_record, None, inner): ENVIRONMENT}
+            installing = {pool.submit(self._again, group): group for group in missing}
+            tasks = {} if ENVIRONMENT in records else {pool.submit(self._new, None, inner): ENVIRONMENT}
             try:
                 for future in as_completed(installing):
-                    group = installing[future]
-                    self._files[group.name] = future.result()
-                    tasks[pool.submit(self._group_record, group, inner)] = group.name
-                self._check_clashes()
-                made = {tasks[future]: future.result() for future in as_completed(tasks)}
+                    future.result()
+                    tasks[pool.submit(self._new, installing[future], inner)] = installing[future].name
+                records |= {tasks[future]: future.result() for future in as_completed(tasks)}
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        self._check_clashes(records)
         names = [ENVIRONMENT, *(group.name for group in self._groups)]
-        found = [record for name in names for record in made[name]]
-        return tuple(sorted(found, key=lambda record: record.name.endswith(BYTECODE)))
+        found = [layer for name in names for layer in records[name].layers]
+        return tuple(sorted(found, key=lambda layer: layer.name.endswith(BYTECODE)))
+
+    def _known(self) -> dict[str, Record]:
+        """The groups that somebody made before, asked for side by side."""
+        units = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
+        with ThreadPoolExecutor(8) as pool:
+            found = dict(zip(units, pool.map(self._find, units.values()), strict=True))
+        known = {name: record for name, record in found.items() if record}
+        for record in known.values():
+            self._tell(record)
+        return known
+
+    def _find(self, group: Group | None) -> Record | None:
+        return self._shop.cache.find(self._key("group", group.wheels if group else ()))
+
+    def _tell(self, record: Record) -> None:
+        for layer in record.layers:
+            self._shop.ready(self._source(layer))
 
     def _install(self, group: Group) -> wheel_items.GroupFiles:
         return wheel_items.group_files(group.wheels, self._environment, self._exclude, self._shop.wheel_path)
@@ -123,23 +143,26 @@ class _Making:
         check_hash(pip)
         return Environment(prefix=packages.VENV, python=self._locked.variant.python, script=script_template(pip))
 
-    def _check_clashes(self) -> None:
+    def _check_clashes(self, records: Mapping[str, Record]) -> None:
+        """Compares the files of the groups whose claims leave it open; they need their wheels for that."""
+        claims = {name: record.claims for name, record in records.items() if record.claims is not None}
+        doubtful = overlapping(claims) if len(claims) == len(records) else {*records}
         found: dict[str, Item] = {}
-        for item in chain(
-            wheel_items.environment_items(self._locked), *(files.items for files in self._files.values())
-        ):
+        for item in wheel_items.environment_items(self._locked) if ENVIRONMENT in doubtful else ():
             wheel_items.merge(found, item)
+        for group in self._groups:
+            for item in self._again(group).items if group.name in doubtful else ():
+                wheel_items.merge(found, item)
 
-    def _group_record(self, group: Group | None, inner: Executor) -> tuple[LayerRecord, ...]:
-        key = self._key("group", group.wheels if group else ())
-        records = self._shop.cache.find(key)
-        if records is None:
-            named = self._made(group, inner)
-            records = tuple(record for record in named if record)
-            self._shop.cache.keep(key, records)
-        for record in records:
-            self._shop.ready(self._source(record))
-        return records
+    def _new(self, group: Group | None, inner: Executor) -> Record:
+        """Makes a group's layers and keeps what they came to."""
+        layers = tuple(layer for layer in self._made(group, inner) if layer)
+        items = self._again(group).items if group else wheel_items.environment_items(self._locked)
+        site = packages.site_packages(self._locked)
+        record = Record(layers, claims_of(items, site))
+        self._shop.cache.keep(self._key("group", group.wheels if group else ()), record)
+        self._tell(record)
+        return record
 
     def _made(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
         if group is None:

@@ -148,6 +148,26 @@ def test_records_travel_to_another_machine(bench: Bench) -> None:
     assert bench.fetched == []
 
 
+def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -> None:
+    packages_layers(bench.locked, (), bench.shop())
+    bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
+    bench.fetched.clear()
+    expected: list[str] = []
+    shop = replace(bench.shop(), expect=lambda wheels: expected.extend(wheel.file for wheel in wheels))
+    packages_layers(bench.locked, (), shop)
+    (group,) = (group for group in group_wheels(bench.locked.wheels) if "third" in {w.name for w in group.wheels})
+    needed = {*(wheel.file for wheel in group.wheels), bench.pip.name}
+    assert {*bench.fetched} == {*expected} == needed
+    assert len(group.wheels) < len(bench.wheels)
+
+
+def test_a_clash_with_what_was_made_before_is_seen(bench: Bench) -> None:
+    packages_layers(bench.locked, (), bench.shop())
+    bench.wheels.append(make_wheel(bench.folder, "third", {"tool/main.py": b"3\n"}))
+    with pytest.raises(UnprovenError, match=r"tool/main\.py is in two wheels"):
+        packages_layers(bench.locked, (), bench.shop())
+
+
 def test_lost_bytecode_is_made_again(bench: Bench) -> None:
     packages_layers(bench.locked, (), bench.shop())
     shutil.rmtree(bench.folder / "cache/blobs")
@@ -270,6 +290,20 @@ def test_bytecode_is_what_compileall_writes(tmp_path: Path, interpreter: Interpr
         made = dict(compiled(interpreter, named, pool, ahead=2))
     assert {Path(interpreter.cached(path)).name: data for path, data in made.items()} == expected
     assert sys.version_info[:2] == (3, 11)
+
+
+def test_the_release_that_the_image_has_comes_first(tmp_path: Path) -> None:
+    program = tmp_path / "python3.11"
+    program.write_text("#!/bin/sh\necho cpython 3.11 a70d0d0a cpython-311 3.11.99\n")
+    program.chmod(0o755)
+    environ = {"PATH": str(tmp_path)}
+    exact = find_interpreter("3.11", environ, "3.11.99")
+    assert exact is not None
+    assert exact.path == str(program)
+    for release in (None, "3.11.98"):
+        first = find_interpreter("3.11", environ, release)
+        assert first is not None
+        assert first.path == sys.executable
 
 
 def test_no_interpreter_of_that_version() -> None:
