@@ -23,7 +23,7 @@ from builder.requirements import Named, named_requirements, requirement_files, w
 from builder.resolve import resolve
 from builder.resolver_uv import Found, Target, compile_requirements
 from builder.rules import Finding, check_libtpu, raise_errors
-from builder.rules_requirements import TENSORFLOW_PACKAGES, check_requirements
+from builder.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
 from builder.sdist_wheel import build_wheel, wheel_name
 from builder.settings import Settings
 from builder.spec_file import SpecFile
@@ -59,7 +59,8 @@ def make_lock(
         texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
         resolution = resolve(spec, matrix)
         maker = _Maker(spec_file, matrix, settings, progress, texts)
-        findings = [finding for variant in resolution.variants for finding in maker.check(variant)]
+        findings = check_lines(texts)
+        findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
         warnings = (*resolution.warnings, *raise_errors(findings))
     except FieldListError as error:
         raise FieldListError(tuple(spec_file.located(one) for one in error.errors)) from error

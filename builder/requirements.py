@@ -20,6 +20,9 @@ FIELD = "requirements"
 _INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)")
 _OPTION_ON_REQUIREMENT = re.compile(r"\s+--(?:hash|config-settings?|global-option)\b.*")
 _COMMENT = re.compile(r"(?:^|\s+)#.*$")
+_LOGIN = re.compile(r"://[^/\s@]+:[^/\s@]+@")
+_FILE = r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
+_ELSEWHERE = re.compile(rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@")
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 
@@ -61,7 +64,7 @@ def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     found = []
     for name, text in texts:
         for number, line in _lines(text):
-            if line.startswith("-") or re.match(r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)", line):
+            if line.startswith("-") or re.match(_FILE, line):
                 continue
             try:
                 requirement = Requirement(_OPTION_ON_REQUIREMENT.sub("", line))
@@ -70,6 +73,21 @@ def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                     f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}", field=FIELD
                 ) from None
             found.append(Named(requirement, f"{name}:{number}", name in constraints))
+    return tuple(found)
+
+
+def unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Lines that a lock cannot hold: (`requirements.txt:3`, why). What they say is not repeated: it may be secret."""
+    found = []
+    for name, text in texts:
+        for number, line in _lines(text):
+            where = f"{name}:{number}"
+            if _LOGIN.search(line):
+                found.append((where, "a URL with a password, in a file that is shared with the code"))
+            elif line.startswith(("-e", "--editable")):
+                found.append((where, "an editable install"))
+            elif not line.startswith("-") and _ELSEWHERE.match(line):
+                found.append((where, "a URL or a path, which is not a release on an index"))
     return tuple(found)
 
 

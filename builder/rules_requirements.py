@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from builder.compat import Minor, Release
 from builder.plan import Variant
-from builder.requirements import FIELD, Named
+from builder.requirements import FIELD, Named, unlockable_lines
 from builder.rules import Finding
 
 TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
@@ -61,6 +61,20 @@ def check_requirements(
             message = f"{item.where}: {name} brings a second CUDA; the base {variant.base} has it already"
             findings.append(Finding(FIELD, message, "leave it out, or cuda_from: wheels", warning=True))
     return findings
+
+
+def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
+    """A finding for every line that no lock can hold: a lock names wheels by hash, and any index that has them serves.
+
+    Args:
+        texts: the requirements file and those it includes, by name.
+    """
+    login = "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password"
+    wheel = "publish it as a wheel, or put the wheel's folder into UV_FIND_LINKS"
+    return [
+        Finding(FIELD, f"{where}: {why}", login if "password" in why else wheel)
+        for where, why in unlockable_lines(texts)
+    ]
 
 
 def marker_environment(python: str, machine: str) -> dict[str, str]:
