@@ -149,6 +149,7 @@ def scan(
     ignore: DockerIgnore | None = None,
     allow_secrets: Iterable[str] = (),
     memo: MutableMapping[str, str] | None = None,
+    strict: bool = True,
 ) -> Context:
     """Reads a folder as Docker would send it, `__pycache__`, `*.pyc` and `.git` left out.
 
@@ -159,6 +160,7 @@ def scan(
         allow_secrets: paths or patterns of files that look like secrets and are wanted.
         memo: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
             tree is not read again.
+        strict: raise for a path of `only` that is not there; otherwise whoever copies it finds out.
 
     Raises:
         InputError: something missing, unreadable, changing, outside, too much, or secret; it names the path.
@@ -172,7 +174,7 @@ def scan(
         memo={} if memo is None else memo,
     )
     context = Context(_sorted(walk.run()))
-    for path in walk.only:
+    for path in walk.only if strict else ():
         if path not in context.paths():
             raise InputError(f"{folder / path}: not there, or left out by {IGNORE_FILE}")
     return context

@@ -130,7 +130,7 @@ def prepare(
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
             if copied != {spec.trainer.source.strip("/")}:
-                context = read(only=() if any(has_wildcards(path) for path in copied) else copied)
+                context = read(only=() if any(has_wildcards(path) for path in copied) else copied, strict=False)
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
             images = tuple(_image(one, plan, context, texts[one.role], parsed[one.role]) for one in plan.roles)
