@@ -51,6 +51,10 @@ class _Live:
     def name(self) -> str:
         return self.replica.name
 
+    def used(self, memory: int) -> None:
+        """It uses so many bytes now."""
+        self.peak = max(memory, self.peak or 0)
+
     def stopped(self, now: float, how: Ended | None, state: State) -> None:
         """Its container has ended."""
         self.running, self.ended, self.last, self.state = False, now, how, state
@@ -89,7 +93,6 @@ class Supervisor:
             self._stop_all()
             ended = self._clock()
         finally:
-            self._watcher.close()
             self._remove_all()
         return self._summary(ended)
 
@@ -106,7 +109,6 @@ class Supervisor:
         run_all({live.name: partial(self._start, live) for live in everyone})
         self._began = self._clock()
         self._progress(Step("run", f"{len(self._live)} replicas in the network {network.name}"))
-        self._watcher.sample(self._running, self._sampled)
 
     def _container(self, live: _Live, network: Network) -> Container:
         ready, replica = self._ready, live.replica
@@ -133,13 +135,7 @@ class Supervisor:
         live.running, live.state = True, State.EXITED
         live.began = live.began or self._clock()
         live.attempt += 1
-        self._watcher.follow(live.name, live.attempt, live.container_id, live.tail)
-
-    def _running(self) -> list[tuple[str, str]]:
-        return [(live.name, live.container_id) for live in self._live.values() if live.running]
-
-    def _sampled(self, name: str, used: int) -> None:
-        self._live[name].peak = max(used, self._live[name].peak or 0)
+        self._watcher.follow(live.name, live.attempt, live.container_id, live.tail, live.used)
 
     def _watch(self) -> None:
         """Returns when the master has ended for good, or the run has failed."""

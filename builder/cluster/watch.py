@@ -1,4 +1,4 @@
-"""What runs beside a supervisor: threads that read containers' output, wait for their ends and sample their memory."""
+"""What runs beside a supervisor: threads that read containers' output and memory, and wait for their ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from builder.engines.docker_containers import Containers, Ended
 
 _DRAIN_SECONDS = 2.0  # for a dead container's last lines
-_SAMPLE_SECONDS = 1.0
-_FIRST_SAMPLES = 5  # that come sooner, for containers that do not live long
-_SOON = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +35,17 @@ class Watcher:
         self._containers = containers
         self._progress = progress
         self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
-        self._over = threading.Event()
 
-    def follow(self, name: str, attempt: int, container_id: str, tail: Tail) -> None:
-        """Passes on what a container prints, and reports when it has ended."""
+    def follow(self, name: str, attempt: int, container_id: str, tail: Tail, used: Callable[[int], None]) -> None:
+        """Passes on what a container prints, tells `used` its bytes of memory, and reports when it has ended."""
         _thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id, tail))
+        _thread(f"imgtool-memory-{name}", lambda: self._measure(name, container_id, used))
 
     def next(self, seconds: float) -> Report | None:
         """The next report, or None when there was none for `seconds`."""
         with suppress(queue.Empty):
             return self._reports.get(timeout=seconds)
         return None
-
-    def sample(self, running: Callable[[], list[tuple[str, str]]], take: Callable[[str, int], None]) -> None:
-        """Once a second until `close`, gives `take` each running container's name and bytes of memory."""
-        _thread("imgtool-memory", lambda: self._sample(running, take))
-
-    def close(self) -> None:
-        """Takes no further samples; the other threads end with their containers."""
-        self._over.set()
 
     def _wait(self, name: str, attempt: int, container_id: str, tail: Tail) -> None:
         """Two requests side by side: a container's output may end later than it does, or never."""
@@ -74,15 +63,10 @@ class Watcher:
                 tail.add(line)
                 self._progress(LogLine(name, line))
 
-    def _sample(self, running: Callable[[], list[tuple[str, str]]], take: Callable[[str, int], None]) -> None:
-        taken = 0
-        while not self._over.wait(_SOON if taken < _FIRST_SAMPLES else _SAMPLE_SECONDS):
-            taken += 1
-            for name, container_id in running():
-                with suppress(ImgtoolError):  # it may have ended meanwhile
-                    used = self._containers.memory(container_id)
-                    if used is not None:
-                        take(name, used)
+    def _measure(self, name: str, container_id: str, used: Callable[[int], None]) -> None:
+        with suppress(ImgtoolError):  # it is only said in the summary, where it is missing then
+            for now in self._containers.memory(container_id, name):
+                used(now)
 
 
 def _thread(name: str, run: Callable[[], None]) -> threading.Thread:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 GONE = 404
 _CONFLICT = 409
-_ONE_SHOT_API = (1, 41)  # the first whose stats can be had without waiting for two cycles
 _TRIES = 5  # to get the network that was asked for
 
 
@@ -206,18 +205,23 @@ class Containers:
             fault=printable(str(state.get("Error") or "")),
         )
 
-    def memory(self, container_id: str) -> int | None:
-        """The bytes that a running container uses now, without files that are only cached; None when unknown."""
-        refused = _refused("asking for memory")
-        with self.api.ask("asking for memory", refused=refused) as client:
-            version = tuple(int(part) for part in client.api_version.split("."))
-            once = {"one_shot": True} if version >= _ONE_SHOT_API else {}
-            found = client.stats(container_id, stream=False, **once).get("memory_stats") or {}
-        if "usage" not in found:
-            return None
-        known = found.get("stats") or {}
-        cached = known.get("total_inactive_file", known.get("inactive_file", 0))
-        return max(0, int(found["usage"]) - int(cached))
+    def memory(self, container_id: str, name: str) -> Iterator[int]:
+        """The bytes that a running container uses, once a second until it is removed.
+
+        Files that are only cached do not count, as in `docker stats`.
+        """
+
+        def send(client: Any) -> Iterator[Event]:
+            found: Iterator[Event] = client.stats(container_id, stream=True, decode=True)
+            return found
+
+        with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=_refused(name)) as events:
+            for event in events:
+                found = event.get("memory_stats") or {}
+                known = found.get("stats") or {}
+                if "usage" in found:
+                    cached = known.get("total_inactive_file", known.get("inactive_file", 0))
+                    yield max(0, int(found["usage"]) - int(cached))
 
     def signal(self, container_id: str, name: str) -> None:
         """Sends a signal, such as SIGTERM; one that has ended already is fine."""
