@@ -1,0 +1,180 @@
+"""From a spec to replicas: counts, hosts, arguments, and what is said where a service would differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builder.cluster.replicas import Cluster, Service, adapted, hosts_of, make_cluster, parse_service, service_of
+from builder.errors import InputError, UsageError
+from builder.spec import ImageSpec, JobSpec, Role, RoleSpec, Target, Volume
+from tests.jobs.specs import images
+
+M, W, P = Role.MASTER, Role.WORKER, Role.PS
+
+
+def spec(**changes: Any) -> ImageSpec:
+    """A master, two workers and a parameter server, with `changes`."""
+    values: dict[str, Any] = {
+        "name": "mnist",
+        "tensorflow": "2.15.1",
+        "args": ("--epochs=3",),
+        "roles": {
+            M: RoleSpec(machine="n1-standard-4"),
+            W: RoleSpec(machine="n1-standard-4", count=2),
+            P: RoleSpec(machine="n1-highmem-2"),
+        },
+        "job": JobSpec(region="us-central1", job_dir="gs://bucket/mnist"),
+    }
+    return ImageSpec(**{**values, **changes})
+
+
+def cluster(service: Service, **changes: Any) -> Cluster:
+    made = spec(**changes)
+    return make_cluster(made, images(made), service)
+
+
+def test_counts_and_arguments_of_the_command_line() -> None:
+    changed = adapted(spec(), workers=3, ps=0, args=("--fast",))
+    assert {role: one.count for role, one in changed.roles.items()} == {M: 1, W: 3, P: 0}
+    names = [replica.name for replica in make_cluster(changed, images(changed), Service.LOCAL).replicas]
+    assert names == ["master", "worker-0", "worker-1", "worker-2"]
+    assert adapted(spec()) == spec()
+
+
+def test_arguments_replace_every_roles_own() -> None:
+    own = spec(roles={M: RoleSpec(args=("--own",)), W: RoleSpec()})
+    assert {replica.args for replica in make_cluster(own, images(own), Service.LOCAL).replicas} == {
+        ("--own", "--job-dir=/job"),
+        ("--epochs=3", "--job-dir=/job"),
+    }
+    other = adapted(own, args=())
+    assert {replica.args for replica in make_cluster(other, images(other), Service.LOCAL).replicas} == {
+        ("--job-dir=/job",)
+    }
+
+
+@pytest.mark.parametrize(("counts", "option"), [({"workers": 1}, "--workers 1"), ({"ps": 2}, "--ps 2")])
+def test_a_role_that_the_spec_has_not(counts: dict[str, int], option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option}: the spec has no role"):
+        adapted(spec(roles={M: RoleSpec()}), workers=counts.get("workers"), ps=counts.get("ps"))
+    assert adapted(spec(roles={M: RoleSpec()}), workers=0, ps=0) == spec(roles={M: RoleSpec()})
+
+
+def test_a_cluster_needs_a_master() -> None:
+    with pytest.raises(InputError, match="no role master"):
+        cluster(Service.LOCAL, roles={W: RoleSpec()})
+
+
+@pytest.mark.parametrize(
+    ("service", "job", "hosts"),
+    [
+        (Service.AI_PLATFORM, {}, ("cmle-training-chief-{id}-0", "cmle-training-worker-{id}-1")),
+        (Service.AI_PLATFORM, {"chief_in_tf_config": False}, ("cmle-training-master-{id}-0",)),
+        (Service.VERTEX, {}, ("cmle-training-workerpool0-{id}-0", "cmle-training-workerpool1-{id}-1")),
+        (Service.TFJOB, {"id": "digits"}, ("digits-chief-0.default.svc", "digits-worker-1.default.svc")),
+        (Service.TFJOB, {"id": "digits", "namespace": "ml"}, ("digits-chief-0.ml.svc",)),
+        (Service.LOCAL, {}, ("master", "worker-1")),
+    ],
+)
+def test_host_names(service: Service, job: dict[str, Any], hosts: tuple[str, ...]) -> None:
+    made = cluster(service, job=JobSpec(region="us-central1", **job))
+    chief = made.replicas[0].host
+    ident = chief.split("-")[3] if chief.startswith("cmle") else ""
+    expected = [host.format(id=ident) for host in hosts]
+    assert [made.replicas[0].host, made.replicas[2].host][: len(hosts)] == expected
+    again = cluster(service, job=JobSpec(region="us-central1", **job))
+    assert [one.host for one in again.replicas] == [one.host for one in made.replicas]
+    assert all(one.hostname == one.host.split(".")[0] for one in made.replicas)
+
+
+def test_tensorflow_1_says_master() -> None:
+    for service in (Service.AI_PLATFORM, Service.TFJOB, Service.LOCAL):
+        old = cluster(service, tensorflow="1.15.5")
+        assert old.chief.task == "master"
+        assert "master" in json.loads(old.chief.env["TF_CONFIG"])["cluster"]
+    assert cluster(Service.VERTEX, tensorflow="1.15.5").chief.task == "chief"
+
+
+def test_a_host_name_that_no_dns_takes() -> None:
+    long = spec(job=JobSpec(id="a" * 60))
+    with pytest.raises(InputError, match="63 at most"):
+        hosts_of(long, images(long), Service.TFJOB)
+
+
+@pytest.mark.parametrize(
+    ("service", "variables"),
+    [
+        (Service.AI_PLATFORM, {"TF_CONFIG", "CLUSTER_SPEC"}),
+        (Service.VERTEX, {"CLUSTER_SPEC", "AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR"}),
+        (Service.TFJOB, set()),
+    ],
+)
+def test_a_lone_master_gets_what_the_service_gives_one(service: Service, variables: set[str]) -> None:
+    alone = cluster(service, roles={M: RoleSpec(machine="n1-standard-4")})
+    assert set(alone.chief.env) == variables
+
+
+def test_jobs_environment_where_the_service_can_set_it() -> None:
+    job = JobSpec(region="us-central1", job_dir="gs://b/m", env={"SEED": "7"})
+    refused = cluster(Service.AI_PLATFORM, job=job)
+    assert "SEED" not in refused.chief.env
+    assert any("job.env" in note for note in refused.notes)
+    for service in (Service.VERTEX, Service.TFJOB, Service.LOCAL):
+        assert cluster(service, job=job).chief.env["SEED"] == "7"
+
+
+def test_a_spec_that_the_service_would_refuse_still_runs_without_its_job() -> None:
+    bare = cluster(Service.VERTEX, roles={M: RoleSpec(), W: RoleSpec()})
+    assert "job" not in json.loads(bare.chief.env["TF_CONFIG"])
+    assert any("vertex would refuse the spec" in note for note in bare.notes)
+
+
+def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
+    nowhere = spec(job=JobSpec())
+    silent = make_cluster(nowhere, images(nowhere), Service.LOCAL)
+    assert silent.chief.args == ("--epochs=3",)
+    assert any("--job-dir DIR" in note for note in silent.notes)
+    asked = make_cluster(nowhere, images(nowhere), Service.LOCAL, job_dir_asked=True)
+    assert asked.chief.args == ("--epochs=3", "--job-dir=/job")
+    own = adapted(spec(), args=("--job-dir=/elsewhere",))
+    assert make_cluster(own, images(own), Service.LOCAL).chief.args == ("--job-dir=/elsewhere",)
+
+
+def test_a_volume_is_mounted_where_the_job_would_mount_it() -> None:
+    volume = Volume(mount="/mnt/nfs/results", nfs_server="s", nfs_path="/p")
+    made = spec(job=JobSpec(region="us-central1", volume=volume))
+    shared = make_cluster(made, images(made), Service.VERTEX)
+    assert shared.mounts == ("/job", "/mnt/nfs/results")
+    assert shared.chief.args[-1] == "--job-dir=/mnt/nfs/results"
+
+
+def test_what_the_engine_is_asked_for_may_be_another_name() -> None:
+    made = spec()
+    local = make_cluster(made, images(made), Service.LOCAL, run_images={M: "sha256:1"})
+    assert local.chief.image == "sha256:1"
+    assert local.replicas[1].image == str(images(made)[W])
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_every_target_has_a_service(target: Target) -> None:
+    same = {Target.AI_PLATFORM: Service.AI_PLATFORM, Target.VERTEX: Service.VERTEX, Target.TFJOB: Service.TFJOB}
+    assert service_of(target) is same.get(target, Service.LOCAL)
+
+
+def test_services_by_name() -> None:
+    assert parse_service("tfjob") is Service.TFJOB
+    with pytest.raises(UsageError, match="expected ai-platform, vertex, tfjob, local"):
+        parse_service("sagemaker")
+
+
+def test_commands_of_a_role() -> None:
+    made = spec()
+    command = ("/bin/sh", "-c", "true")
+    made = replace(made, roles={**made.roles, P: replace(made.roles[P], command=command)})
+    assert [one.command for one in make_cluster(made, images(made), Service.LOCAL).replicas] == [
+        None, None, None, command,
+    ]  # fmt: skip

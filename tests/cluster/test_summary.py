@@ -1,0 +1,163 @@
+"""What a run's summary says, to people and to programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from builder.cluster.checkpoints import Checkpoint
+from builder.cluster.images import RunImage
+from builder.cluster.limits import Share
+from builder.cluster.rehearsal import Action, Death, Kill, Verdict, judge
+from builder.cluster.replicas import Replica, Service, make_cluster
+from builder.cluster.summary import (
+    DeathResult,
+    ReplicaResult,
+    State,
+    Summary,
+    as_data,
+    as_lines,
+    error_of,
+    failure_of,
+)
+from builder.engines.docker_containers import Ended
+from builder.spec import ImageSpec, Role, RoleSpec
+from tests.jobs.specs import REPOSITORY, images
+
+SPEC = ImageSpec(name="mnist", tensorflow="2.15.1", roles={Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()})
+IMAGE = RunImage(reference="r", digest=REPOSITORY.digest("sha256:" + "a" * 64), source="registry")
+SHARE = Share(cpus=None, memory=1 << 30)
+MASTER, WORKER = make_cluster(SPEC, images(SPEC), Service.LOCAL).replicas
+KILLED = DeathResult(
+    name="worker-0",
+    at=5.04,
+    exit_code=137,
+    rehearsed=True,
+    verdict=Verdict(action=Action.RESTART, because="it is restarted", documented=True),
+    back_after=0.46,
+    checkpoint=Checkpoint(path="checkpoints/ckpt-2", written=1.0),
+)
+
+
+def result(replica: Replica, state: State = State.EXITED) -> ReplicaResult:
+    return ReplicaResult(
+        replica=replica,
+        image=IMAGE,
+        share=SHARE,
+        state=state,
+        exit_code=0 if state is State.EXITED else 143,
+        out_of_memory=False,
+        seconds=12.34,
+        peak_memory=300_400_000,
+        restarts=0,
+    )
+
+
+SUCCESS = Summary(
+    run="ab12",
+    name="mnist",
+    service=Service.VERTEX,
+    seconds=13.4,
+    job_dir=Path("/j"),
+    replicas=(result(MASTER), result(WORKER, State.STOPPED)),
+    deaths=(),
+    missed=(),
+    failure=None,
+    checkpoint=Checkpoint(path="checkpoints/ckpt-9", written=2.0),
+    notes=(),
+)
+
+
+def test_success() -> None:
+    assert as_lines(SUCCESS) == (
+        "mnist as vertex: succeeded, 13 s\n"
+        "  master    exit 0      12.3 s    300 MB\n"
+        "  worker-0  stopped     12.3 s    300 MB\n"
+        "job directory: /j, newest checkpoint checkpoints/ckpt-9\n"
+    )
+    assert error_of(SUCCESS) is None
+
+
+def test_a_rehearsed_death_says_whether_training_went_on() -> None:
+    lines = as_lines(replace(SUCCESS, deaths=(KILLED,))).splitlines()
+    assert lines[-3] == "worker-0 was killed at 5.0 s: restarted after 0.5 s. vertex: it is restarted"
+    assert lines[-2] == (
+        "  training went on: newest checkpoint checkpoints/ckpt-2 when it died, checkpoints/ckpt-9 at the end"
+    )
+    (death,) = as_data(replace(SUCCESS, deaths=(KILLED,)))["deaths"]
+    assert death == {
+        "replica": "worker-0",
+        "at_seconds": 5.0,
+        "exit_code": 137,
+        "rehearsed": True,
+        "action": "restart",
+        "because": "it is restarted",
+        "documented": True,
+        "back_after_seconds": 0.5,
+        "checkpoint_then": "checkpoints/ckpt-2",
+        "went_on": True,
+    }
+
+
+def test_without_a_checkpoint() -> None:
+    lines = as_lines(replace(SUCCESS, checkpoint=None, deaths=(replace(KILLED, checkpoint=None),)))
+    assert "training went on: no checkpoint yet when it died\n" in lines
+    assert lines.endswith("job directory: /j\n")
+
+
+def test_a_kill_that_came_too_late() -> None:
+    late = replace(SUCCESS, missed=(Kill(role=Role.WORKER, index=1, seconds=90),))
+    assert "worker-1 was not killed at 90 s: it was not running then\n" in as_lines(late)
+    assert as_data(late)["not_killed"] == [{"replica": "worker-1", "asked_seconds": 90}]
+
+
+def test_a_failure_names_the_replica_and_shows_its_last_lines() -> None:
+    verdict = judge(Service.VERTEX, Death(exit_code=3))
+    death = replace(KILLED, exit_code=3, rehearsed=False, verdict=verdict, back_after=None)
+    ended = Ended(exit_code=3, out_of_memory=False, fault="")
+    failed = replace(SUCCESS, deaths=(death,), failure=failure_of(death, ended, SHARE, ("one", "two")))
+    error = error_of(failed)
+    assert error is not None
+    assert str(error) == "the run failed: worker-0 exited 3"
+    assert error.details == ("one", "two")
+    assert error.exit_code == 10
+    assert as_lines(failed).startswith("mnist as vertex: failed: worker-0 exited 3, 13 s\n")
+    assert "worker-0 exited 3 at 5.0 s: the run failed." in as_lines(failed)
+    assert "(assumed)" in as_lines(failed)
+    data = as_data(failed)
+    assert (data["ok"], data["failed"]) == (False, "worker-0")
+
+
+def test_reasons_of_a_failure() -> None:
+    fail = replace(KILLED, verdict=judge(Service.LOCAL, Death(exit_code=137)), back_after=None)
+    by_kill = failure_of(fail, Ended(exit_code=137, out_of_memory=False, fault=""), SHARE, ())
+    assert by_kill.message == "worker-0 was killed, as --kill asked"
+    starved = failure_of(replace(fail, rehearsed=False), Ended(exit_code=137, out_of_memory=True, fault=""), SHARE, ())
+    assert starved.message == "worker-0 ran out of its memory of 1.0 GiB"
+    assert "fewer --workers" in (starved.hint or "")
+    fault = failure_of(
+        replace(fail, rehearsed=False), Ended(exit_code=127, out_of_memory=False, fault="oci"), SHARE, ()
+    )
+    assert fault.message.endswith("(oci)")
+
+
+def test_data_of_a_replica() -> None:
+    data = as_data(SUCCESS)["replicas"][1]
+    assert data == {
+        "name": "worker-0",
+        "role": "worker",
+        "index": 0,
+        "task": "worker",
+        "host": "worker-0",
+        "image": str(IMAGE.digest),
+        "image_from": "registry",
+        "state": "stopped",
+        "exit_code": 143,
+        "out_of_memory": False,
+        "seconds": 12.3,
+        "peak_memory_bytes": 300_400_000,
+        "memory_limit_bytes": 1 << 30,
+        "cpus": None,
+        "gpus": 0,
+        "restarts": 0,
+    }
