@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from builder.spec import Accelerator
 from builder.verify.case import Case, shortened
-from builder.verify.facts import Finding, Told
+from builder.verify.facts import Finding, Status, Told
 from builder.verify.packages import broken, differences, marker_environment, same_version
 
 _LINK = "opt/venv/bin/python"
@@ -94,6 +94,9 @@ def _tensorflow(case: Case) -> Finding:
     found = str(told["version"])
     if not _is_release(found, planned):
         return case.wrong("tensorflow", found, planned)
+    by_files = _tensorflow_by_files(case)
+    if by_files.status is Status.MISMATCH:
+        return by_files
     return case.ok("tensorflow", f"{found}, imported", f"{package} {planned}")
 
 

@@ -7,13 +7,17 @@ one its source is read: the file is there, it parses, and what it imports at its
 from __future__ import annotations
 
 import ast
+import posixpath
+import re
 import sys
 from collections.abc import Iterator
 
 from builder.verify.case import Case
 from builder.verify.checks_python import ending, failure
 from builder.verify.facts import Finding
+from builder.verify.watch import SITE
 
+_IN_SITE = re.compile(f"{SITE}([^/]+)")
 _BUNDLED = frozenset({"__future__", "builtins", "distutils", "imp", "asyncore", "asynchat", "smtpd"})
 
 
@@ -47,9 +51,8 @@ def _by_source(case: Case) -> Finding:
     start = _file_of(module, sources)
     if start is None:
         return case.wrong("trainer", f"/app has no {module.replace('.', '/')}.py", wanted)
-    names = {name for one in case.facts.tree.of("record") for name in one["names"]}
     own = {path.partition("/")[0].removesuffix(".py") for path in sources}
-    known = names | own | _BUNDLED | sys.stdlib_module_names
+    known = _installed_names(case) | own | _BUNDLED | sys.stdlib_module_names
     may_be_elsewhere = "PYTHONPATH" in case.facts.env
     for path in _reached(start, sources):
         try:
@@ -65,6 +68,15 @@ def _by_source(case: Case) -> Finding:
                 "trainer", f"{module} does not import: no module {name} in the image (/app/{path}:{line})", wanted
             )
     return case.ok("trainer", f"/app/{start}, read and not run", wanted)
+
+
+def _installed_names(case: Case) -> set[str]:
+    """What can be imported from site-packages: by the packages' RECORDs, and by the files and folders there."""
+    found = {name for one in case.facts.tree.of("record") for name in one["names"]}
+    found |= {posixpath.basename(one["path"]).partition(".")[0] for one in case.facts.tree.of("module")}
+    for listing in case.facts.listings.values():
+        found |= {match[1] for folder in listing.folders if (match := _IN_SITE.match(folder))}
+    return found
 
 
 def _file_of(module: str, sources: dict[str, str]) -> str | None:

@@ -49,13 +49,13 @@ def installed(tree: Tree) -> tuple[Installed, ...]:
 
 
 def differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[str, ...]:
-    """How the packages differ from the lock's wheels, a phrase each."""
+    """How the packages differ from the lock's wheels, a phrase each; TensorFlow itself has a check of its own."""
     wanted: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in locked.wheels}
     there: dict[str, list[str]] = {}
     for one in present:
         there.setdefault(one.name, []).append(one.version)
     lines = []
-    for name in sorted(wanted.keys() | there.keys()):
+    for name in sorted((wanted.keys() | there.keys()) - {canonicalize_name(locked.variant.package)}):
         versions = there.get(name, [])
         if name not in wanted:
             lines.append(f"{name} {versions[0]} is not in the lock")

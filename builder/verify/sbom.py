@@ -7,6 +7,7 @@ that the same images give the same bytes. Package URLs are those of the purl spe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
@@ -96,7 +97,7 @@ def _wheel(wheel: Wheel) -> dict[str, Any]:
 
 
 def _debian(report: ImageReport) -> list[dict[str, Any]]:
-    distribution, version = _distribution(report.release)
+    distribution, version = _distribution(report)
     return [
         {
             "type": "library",
@@ -105,8 +106,7 @@ def _debian(report: ImageReport) -> list[dict[str, Any]]:
             "version": release,
             "purl": (
                 f"pkg:deb/{distribution}/{quote(name, safe=_SAFE)}@{quote(release, safe=_SAFE)}"
-                f"?arch={quote(architecture, safe=_SAFE)}"
-                + (f"&distro={quote(f'{distribution}-{version}', safe=_SAFE)}" if version else "")
+                f"?arch={quote(architecture, safe=_SAFE)}&distro={quote(f'{distribution}-{version}', safe=_SAFE)}"
             ),
         }
         for name, architecture, release in sorted(set(_packages(report.debian or "")))
@@ -122,10 +122,12 @@ def _packages(status: str) -> Iterator[tuple[str, str, str]]:
             yield str(fields["Package"]), str(fields.get("Architecture") or "all"), str(fields["Version"])
 
 
-def _distribution(release: str) -> tuple[str, str]:
-    pairs = (line.partition("=") for line in release.splitlines())
+def _distribution(report: ImageReport) -> tuple[str, str]:
+    """ID and VERSION_ID of os-release, else what the plan says the base is, such as ubuntu22.04."""
+    pairs = (line.partition("=") for line in report.release.splitlines())
     known = {key: value.strip("\"'") for key, _, value in pairs}
-    return known.get("ID") or "debian", known.get("VERSION_ID") or ""
+    planned = re.match(r"([a-z]+)([0-9.]*)", report.source.plan.locked.variant.os or "") or ["", "debian", ""]
+    return known.get("ID") or planned[1], known.get("VERSION_ID") or planned[2]
 
 
 def _properties(values: dict[str, str]) -> list[dict[str, str]]:

@@ -29,6 +29,7 @@ _KINDS = (
     ("python", re.compile(r"(?:opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg)|usr/(?:local/)?bin/python3[\d.]*)\Z")),
     ("dpkg", re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")),
     ("release", re.compile(r"(?:usr/lib|etc)/os-release\Z")),
+    ("module", re.compile(SITE + r"[^/]+\.(?:py|so)\Z")),
     ("source", re.compile(r"app/.*\.py\Z")),
     (
         "cache",
@@ -80,7 +81,7 @@ def item(
     told: dict[str, Any] = {"path": path, "kind": kind, "size": size}
     if link is not None:
         told["link"] = link
-        return None if kind in {None, "telling", "cache", "source"} else told
+        return None if kind in {None, "telling", "cache", "source", "module"} else told
     if kind in {"telling", None}:
         data = read(LARGEST_SUSPECT * 16)
         head = data[:HEAD]

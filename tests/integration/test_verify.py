@@ -1,0 +1,263 @@
+"""`imgtool verify` on small images with one fault each: seen in a container, and read from the registry alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.inputs import Inputs
+from builder.reference import Digest, parse_repository
+from builder.registry.connect import Registries
+from builder.settings import from_environment
+from builder.spec import Role
+from tests import plans
+from tests.integration.conftest import BASE, Run
+from tests.verify import images
+from tests.verify.images import Change, Layer, Link
+
+pytestmark = pytest.mark.registry
+
+BOTH, DIRECT = ("docker", "direct"), ("direct",)
+SITE = "opt/venv/lib/python3.11/site-packages"
+INFO = f"{SITE}/tensorflow_cpu-2.15.1.dist-info"
+KEY = b"-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----\n"
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A good image of a small spec, and where its faulty siblings go."""
+
+    folder: Path
+    inputs: Inputs
+    good: Digest
+    registries: Registries
+    place: str
+    env: dict[str, str]
+
+    def faulty(self, name: str, layers: list[Layer], change: Change | None) -> dict[str, str]:
+        """Pushes a faulty image under the tag of the good one in a repository of its own; the environment for it."""
+        image = self.inputs.images[0]
+        assert image.tag is not None
+        repository = parse_repository(f"{self.place}/{name}/toy")
+        images.derive(self.registries, self.good, layers, change, repository.tag(image.tag.name))
+        return {**self.env, "IMGTOOL_REGISTRY": f"{self.place}/{name}"}
+
+
+@pytest.fixture(scope="module")
+def toy(registry_address: str, services_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
+    root = tmp_path_factory.mktemp("verify")
+    place = f"{services_env['IMGTOOL_REGISTRY']}/verify"
+    env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "cache")}
+    settings = from_environment({**services_env, **env})
+    with Registries(settings, keep_tokens=False) as registries:
+        repository, _, tag = BASE.partition(":")
+        base = registries.at(registry_address).head(parse_repository(f"{registry_address}/{repository}").tag(tag))
+        assert base is not None
+        wheels = tuple(
+            plans.wheel(*one) for one in (("numpy", "1.26.4"), ("six", "1.16.0"), ("tensorflow-cpu", "2.15.1"))
+        )
+        locked = replace(plans.locked(wheels=wheels, roles=(Role.MASTER,)), base_digest=base)
+        folder = images.write_spec(root / "spec", locked)
+        inputs = images.inputs_of(folder, settings)
+        image = inputs.images[0]
+        good = images.push(registries, image, images.good_layers(image, folder))
+        yield Toy(folder, inputs, good, registries, place, env)
+
+
+def _settings(**values: Any) -> Change:
+    def change(config: dict[str, Any]) -> None:
+        config["config"].update(values)
+
+    return change
+
+
+def _more_env(*lines: str) -> Change:
+    def change(config: dict[str, Any]) -> None:
+        config["config"]["Env"] = [*config["config"]["Env"], *lines]
+
+    return change
+
+
+def _history(text: str) -> Change:
+    def change(config: dict[str, Any]) -> None:
+        config["history"][-1]["created_by"] = text
+
+    return change
+
+
+def _without_base(config: dict[str, Any]) -> None:
+    config["rootfs"]["diff_ids"][0] = "sha256:" + "0" * 64
+
+
+def _package(name: str, version: str, *requires: str) -> Layer:
+    return images.package(SITE, name, version, {}, requires)
+
+
+OTHER_TENSORFLOW: Layer = {
+    INFO: None,
+    f"{SITE}/tensorflow/__init__.py": images.TENSORFLOW.replace("2.15.1", "2.14.0").encode(),
+    **_package("tensorflow-cpu", "2.14.0", "numpy"),
+}
+# name, layers on top of the good image, change of the config, check, what its line says, by which ways
+FAULTS: tuple[tuple[str, list[Layer], Change | None, str, str, tuple[str, ...]], ...] = (
+    ("tensorflow", [OTHER_TENSORFLOW], None, "tensorflow", "2.14.0; expected 2.15.1", BOTH),
+    ("python-gone", [{"opt/venv/bin/python": Link("/usr/bin/python3.12")}], None, "python", "expected 3.11", BOTH),
+    ("pip-check", [_package("numpy", "1.26.4", "absent>=1")], None, "pip check", "requires absent, which is not", BOTH),
+    ("conflict", [_package("numpy", "1.26.4", "six<1")], None, "pip check", "six<1, but 1.16.0 is", DIRECT),
+    ("wheel-gone", [{f"{SITE}/six-1.16.0.dist-info": None}], None, "wheels", "six 1.16.0 is missing", DIRECT),
+    ("wheel-more", [_package("pandas", "2.2.0")], None, "wheels", "pandas 2.2.0 is not in the lock", DIRECT),
+    ("import", [{"app/trainer/task.py": b"import numpy\nimport pandas\n"}], None, "trainer", "pandas", BOTH),
+    ("inner", [{"app/trainer/model.py": b"import absl\n"}], None, "trainer", "absl", DIRECT),
+    ("syntax", [{"app/trainer/task.py": b"def train(:\n"}], None, "trainer", "/app/trainer/task.py:1", DIRECT),
+    ("no-trainer", [{"app/trainer/task.py": None}], None, "trainer", "trainer", BOTH),
+    ("raises", [{"app/trainer/task.py": b"raise ValueError('no data')\n"}], None, "trainer", "ValueError: no data",
+     ("docker",)),
+    ("secret", [{"app/trainer/account": KEY}], None, "secrets", "/app/trainer/account in layer", BOTH),
+    ("netrc", [{"root/.netrc": b"machine x login y password z\n"}], None, "secrets", "/root/.netrc", DIRECT),
+    ("secret-removed", [{"app/.npmrc": b"x=y\n"}, {"app/.npmrc": None}], None, "secrets", "/app/.npmrc in", BOTH),
+    ("in-history", [], _history("RUN curl -H 'password: hunter2hunter2' x"), "settings", "history: RUN holds", DIRECT),
+    ("entry-point", [], _settings(Entrypoint=["/bin/sh"]), "entry point", "found /bin/sh; expected /opt/venv", DIRECT),
+    ("user", [], _settings(User="1000"), "user", "found 1000; expected root", DIRECT),
+    ("environment", [], _more_env("TF_CPP_MIN_LOG_LEVEL=0"), "environment", "TF_CPP_MIN_LOG_LEVEL has another", DIRECT),
+    ("key", [], _settings(Labels={"dev.imgtool.key": "0" * 64}), "image", "made from 000000000000", DIRECT),
+    ("base", [], _without_base, "base", "0 of the base's 1 layers", DIRECT),
+)  # fmt: skip
+CASES = [
+    pytest.param(way, *fault[:5], id=f"{fault[0]}-{way}", marks=[pytest.mark.engine] if way == "docker" else [])
+    for fault in FAULTS
+    for way in fault[5]
+]
+
+
+WAYS = [pytest.param("docker", marks=pytest.mark.engine), "direct"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_good_image_passes(toy: Toy, imgtool: Run, way: str) -> None:
+    done = imgtool("verify", "--engine", way, "--locked", toy.folder, env=toy.env)
+    assert "MISMATCH" not in done.stdout
+    assert "warning" not in done.stdout
+    assert "Error" not in done.stderr
+    rows = {line.split("  ")[0]: line for line in done.stdout.splitlines() if "  master" in line}
+    assert {"image", "base", "python", "tensorflow", "wheels", "pip check", "trainer", "secrets", "size"} <= rows.keys()
+    assert "3 packages" in rows["wheels"]
+    if way == "docker":
+        assert "3.11." in rows["python"]
+        assert "on /CPU:0" in rows["compute"]
+    else:
+        assert "not run" in rows["tensorflow"]
+        assert "read and not run" in rows["trainer"]
+
+
+@pytest.mark.parametrize(("way", "name", "layers", "change", "check", "says"), CASES)
+def test_a_fault_is_one_line_and_exit_10(
+    toy: Toy,
+    imgtool: Run,
+    *,
+    way: str,
+    name: str,
+    layers: list[Layer],
+    change: Change | None,
+    check: str,
+    says: str,
+) -> None:
+    env = toy.faulty(name, layers, change)
+    done = imgtool("verify", "--engine", way, "--locked", toy.folder, env=env, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert done.returncode == 10, done.stderr
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(f"Error: master: {check}: found ")
+    assert says in lines[0]
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_secret_in_the_environment_is_named_and_not_shown(toy: Toy, imgtool: Run, way: str) -> None:
+    env = toy.faulty("env", [], _more_env("DB_PASSWORD=hunter2hunter2"))
+    done = imgtool("verify", "--engine", way, "--locked", toy.folder, "--json", env=env, check=False)
+    document = json.loads(done.stdout)
+    assert done.returncode == 10
+    assert not document["ok"]
+    assert "DB_PASSWORD in the environment looks like" in " ".join(document["mismatches"])
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_caches_are_a_warning(toy: Toy, imgtool: Run, way: str) -> None:
+    left: Layer = {"root/.cache/pip/http/a": bytes(1000), "var/lib/apt/lists/x_Packages": bytes(2_000_000)}
+    done = imgtool("verify", "--engine", way, "--locked", toy.folder, env=toy.faulty("cache", [left], None))
+    row = next(line for line in done.stdout.splitlines() if line.startswith("caches"))
+    assert "warning" in row
+    assert "/var/lib/apt 2.0 MB" in row
+
+
+@pytest.mark.engine
+def test_a_trainer_that_ends_the_program_is_a_warning(toy: Toy, imgtool: Run) -> None:
+    source: Layer = {"app/trainer/task.py": b"import argparse\nargparse.ArgumentParser().parse_args(['--what'])\n"}
+    done = imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.faulty("exits", [source], None))
+    row = next(line for line in done.stdout.splitlines() if line.startswith("trainer"))
+    assert "warning" in row
+    assert "left with exit code 2" in row
+
+
+@pytest.mark.engine
+def test_no_container_is_left(toy: Toy, imgtool: Run) -> None:
+    import docker
+
+    from builder.engines.docker_probe import UNTIL
+
+    client = docker.from_env()
+    try:
+        old = client.containers.create(str(toy.good), labels={UNTIL: "1000000000"})
+        running = client.containers.create(str(toy.good), labels={UNTIL: "99999999999"})
+        imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.env)
+        left = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
+        assert old.id not in left  # of a process that was killed long ago
+        assert running.id in left  # of one that may be at work
+        assert len(left) == 1
+    finally:
+        running.remove(force=True)
+        client.close()
+
+
+def test_an_image_that_is_nowhere_is_an_error_of_its_own(toy: Toy, imgtool: Run) -> None:
+    env = {**toy.env, "IMGTOOL_REGISTRY": f"{toy.place}/nothing"}
+    done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, env=env, check=False)
+    assert done.returncode == 3
+    assert "1 of 1 images of the current inputs are not in the registry: master" in done.stderr
+    assert f"imgtool push {toy.folder / 'image.yaml'}" in done.stderr
+
+
+def test_the_sbom_is_valid_exact_and_the_same_again(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    for path in (first, second):
+        imgtool("verify", "--engine", "direct", "--locked", toy.folder, "--sbom", path, env=toy.env)
+    assert first.read_bytes() == second.read_bytes()
+    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(first.read_text()) is None
+    document = json.loads(first.read_text())
+    parts = [one for one in document["components"] if one.get("purl", "").startswith("pkg:pypi/")]
+    wheels = toy.inputs.lock.variants[0].wheels
+    assert {(one["name"], one["version"], one["hashes"][0]["content"]) for one in parts} == {
+        (wheel.name, wheel.version, wheel.sha256) for wheel in wheels
+    }
+    assert len(parts) == len(wheels)
+    debian = [one for one in document["components"] if one.get("purl", "").startswith("pkg:deb/debian/")]
+    assert "libc6" in {one["name"] for one in debian}
+    assert all("distro=debian-12" in one["purl"] for one in debian)
+
+
+def test_no_sbom_of_a_faulty_image(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
+    env = toy.faulty("wheel-more", [_package("pandas", "2.2.0")], None)
+    path = tmp_path / "sbom.json"
+    done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, "--sbom", path, env=env, check=False)
+    assert done.returncode == 10
+    assert "was not written" in done.stderr
+    assert not path.exists()

@@ -1,0 +1,224 @@
+"""Small images for tests of `verify`: a spec, its lock, and an image of made-up packages in a registry.
+
+A layer is a mapping of paths to bytes, to `Link`, or to None for a whiteout. The packages are a few lines each, so
+that an image is made, pushed and looked at in a second; on a real Python base they import.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from builder.inputs import Inputs, RoleImage, prepare
+from builder.lock import dump_lock, lock_inputs
+from builder.packages import pyvenv_cfg
+from builder.plan import Lock, LockedVariant
+from builder.progress import silent
+from builder.reference import Digest, Repository, Tag
+from builder.registry.connect import Registries
+from builder.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
+from builder.settings import Settings
+from builder.spec_file import load
+from builder.verify.checks_settings import expected_settings
+
+TENSORFLOW = """
+__version__ = "2.15.1"
+
+class sysconfig:
+    get_build_info = staticmethod(lambda: {"is_cuda_build": False})
+
+class config:
+    list_physical_devices = staticmethod(lambda kind: [])
+
+class device:
+    def __init__(self, name): pass
+    __enter__ = __exit__ = lambda self, *rest: None
+
+class Product:
+    def __init__(self, rows): self.rows = rows
+    def numpy(self): return self
+    def tolist(self): return self.rows
+
+def matmul(one, other):
+    return Product([[sum(a * b[0] for a, b in zip(row, other))] for row in one])
+
+executing_eagerly = lambda: True
+"""
+TRAINER = """
+import os
+import numpy
+import tensorflow as tf
+from trainer.model import layers
+
+if __name__ == "__main__":
+    raise SystemExit("it was run, not imported")
+"""
+SPEC = """
+name: toy
+tensorflow: "2.15.1"
+python: "3.11"
+accelerator: {accelerator}
+env: {{TF_CPP_MIN_LOG_LEVEL: "2"}}
+roles:
+  master: {{machine: n1-standard-4}}
+"""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symbolic link."""
+
+    target: str
+
+
+Layer = Mapping[str, bytes | Link | None]
+Change = Callable[[dict[str, Any]], None]
+
+
+def write_spec(folder: Path, locked: LockedVariant, *, more: str = "") -> Path:
+    """A spec with its trainer and a lock that fits; returns the folder."""
+    (folder / "trainer").mkdir(parents=True)
+    (folder / "trainer/__init__.py").write_text("")
+    (folder / "trainer/model.py").write_text("layers = 2\n")
+    (folder / "trainer/task.py").write_text(TRAINER)
+    (folder / "image.yaml").write_text(SPEC.format(accelerator=locked.variant.accelerator) + more)
+    spec_file = load(folder / "image.yaml")
+    chosen = replace(locked, variant=replace(locked.variant, roles=tuple(spec_file.spec.roles)))
+    lock = Lock(inputs=lock_inputs(spec_file), platform="linux/amd64", variants=(chosen,))
+    (folder / "image.lock").write_text(dump_lock(lock))
+    return folder
+
+
+def inputs_of(folder: Path, settings: Settings) -> Inputs:
+    """The spec's inputs; a lock that is not current fails."""
+    return prepare(load(folder / "image.yaml"), settings, silent, locked=True)
+
+
+def package(site: str, name: str, version: str, files: Mapping[str, bytes], requires: tuple[str, ...] = ()) -> Layer:
+    """An installed package: its files, METADATA and a right RECORD."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {one}\n" for one in requires) + "\nA made-up package.\n\nVersion: 0\n"
+    members = {**files, f"{info}/METADATA": metadata.encode()}
+    rows = []
+    for path, data in members.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+        rows.append(f"{path},sha256={digest},{len(data)}\r\n")
+    members[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\r\n"]).encode()
+    return {f"{site}/{path}": data for path, data in members.items()}
+
+
+def good_layers(image: RoleImage, folder: Path) -> list[Layer]:
+    """What the image of the role consists of above its base: the environment, and the trainer's files."""
+    variant = image.plan.locked.variant
+    site = f"opt/venv/lib/python{variant.python}/site-packages"
+    environment: dict[str, bytes | Link | None] = {
+        "opt/venv/bin/python": Link(variant.python_executable),
+        "opt/venv/pyvenv.cfg": pyvenv_cfg(image.plan.locked).encode(),
+    }
+    for wheel in image.plan.locked.wheels:
+        files = {f"{wheel.name}/__init__.py": b""}
+        requires: tuple[str, ...] = ()
+        if wheel.name == variant.package:
+            files, requires = (
+                {"tensorflow/__init__.py": TENSORFLOW.encode()},
+                ("numpy (>=1.20,<2)", "absent; extra == 'x'"),
+            )
+        environment |= package(site, wheel.name, wheel.version, files, requires)
+    sources = {f"app/trainer/{path.name}": path.read_bytes() for path in sorted((folder / "trainer").iterdir())}
+    return [environment, sources]
+
+
+def push(
+    registries: Registries,
+    image: RoleImage,
+    layers: list[Layer],
+    change: Change | None = None,
+    *,
+    tag: Tag | None = None,
+) -> Digest:
+    """Pushes the image of these layers on its base under its own tag; `change` edits the whole config first."""
+    target = tag or image.tag
+    assert target is not None
+    source = image.plan.base
+    manifest = registries.at(source.repository).manifest(source)
+    config = json.loads(registries.at(source.repository).read(source.repository, manifest.config))
+    settings = expected_settings(image.dockerfile, config["config"])
+    assert settings is not None
+    config["config"] = settings
+    return _put(registries, source.repository, list(manifest.layers), config, layers, change, target)
+
+
+def derive(registries: Registries, good: Digest, layers: list[Layer], change: Change | None, target: Tag) -> Digest:
+    """Pushes an image with further layers on a good one, under `target`."""
+    manifest = registries.at(good.repository).manifest(good)
+    config = json.loads(registries.at(good.repository).read(good.repository, manifest.config))
+    return _put(registries, good.repository, list(manifest.layers), config, layers, change, target)
+
+
+def push_base(registries: Registries, layers: list[Layer], settings: dict[str, Any], target: Tag) -> Digest:
+    """Pushes a base image of its own."""
+    config: dict[str, Any] = {"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": []}}
+    config |= {"config": settings, "history": []}
+    return _put(registries, target.repository, [], config, layers, None, target)
+
+
+def _put(  # noqa: PLR0917 - three callers, all above
+    registries: Registries,
+    source: Repository,
+    below: list[Descriptor],
+    config: dict[str, Any],
+    layers: list[Layer],
+    change: Change | None,
+    target: Tag,
+) -> Digest:
+    registry, repository = registries.at(target.repository), target.repository
+    for descriptor in below:
+        if source != repository:
+            registries.copy_blob(source, descriptor, repository)
+    descriptors = list(below)
+    for layer in layers:
+        archive = tar(layer)
+        data = gzip.compress(archive, mtime=0)
+        descriptor = Descriptor(OCI_LAYER_GZIP, sha256_digest(data), len(data))
+        registry.upload(repository, descriptor, lambda data=data: iter((data,)))  # type: ignore[misc]
+        descriptors.append(descriptor)
+        config["rootfs"]["diff_ids"].append(sha256_digest(archive))
+        config["history"] = [*(config.get("history") or []), {"created_by": "COPY somewhere"}]
+    if change:
+        change(config)
+    body = json.dumps(config).encode()
+    blob = Descriptor(OCI_CONFIG, sha256_digest(body), len(body))
+    registry.upload(repository, blob, lambda: iter((body,)))
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": blob.document(),
+        "layers": [{**one.document(), "mediaType": OCI_LAYER_GZIP} for one in descriptors],
+    }
+    return repository.digest(registry.put_manifest(target, OCI_MANIFEST, json.dumps(document).encode()))
+
+
+def tar(layer: Layer) -> bytes:
+    """A layer's archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, content in layer.items():
+            member = tarfile.TarInfo(path)
+            if content is None:
+                folder, _, name = path.rpartition("/")
+                member.name = f"{folder}/.wh.{name}".lstrip("/")
+            if isinstance(content, Link):
+                member.type, member.linkname = tarfile.SYMTYPE, content.target
+            data = content if isinstance(content, bytes) else b""
+            member.size, member.mode = len(data), 0o755 if path.endswith("/python") else 0o644
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
