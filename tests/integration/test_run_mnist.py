@@ -1,0 +1,79 @@
+"""images/mnist as a cluster for real: ParameterServerStrategy in containers, and what comes of killed replicas."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+MNIST = "images/mnist"
+
+
+@pytest.fixture(scope="module")
+def pushed(imgtool: Run) -> str:
+    """The spec, its images in the local registry."""
+    imgtool("build", "--push", MNIST)
+    return MNIST
+
+
+def accuracy(done: subprocess.CompletedProcess[str]) -> float:
+    found = re.search(r"master   \| accuracy ([0-9.]+) after", done.stderr)
+    assert found, done.stderr
+    return float(found[1])
+
+
+def test_the_cluster_trains_and_saves_its_model(imgtool: Run, pushed: str, tmp_path: Path) -> None:
+    done = imgtool("run", pushed, "--job-dir", tmp_path / "job", timeout=240)
+    assert accuracy(done) > 0.9
+    assert (tmp_path / "job/model/saved_model.pb").is_file()
+    assert (tmp_path / "job/checkpoints/checkpoint").is_file()
+    lines = done.stdout.splitlines()
+    assert re.match(r"mnist as ai-platform: succeeded, \d+ s", lines[0])
+    assert [line.split()[0] for line in lines[1:5]] == ["master", "worker-0", "worker-1", "ps-0"]
+    assert "next: imgtool config images/mnist -o config.yaml" in done.stderr.splitlines()[-1]
+
+
+def rehearsed(imgtool: Run, job: Path, kill: str, epochs: int) -> tuple[dict[str, Any], str]:
+    """The summary and the output of a run in which something is killed."""
+    arguments = ("run", MNIST, "--job-dir", job, "--kill", kill, "--json", "--", f"--epochs={epochs}")
+    done = imgtool(*arguments, timeout=400)
+    assert accuracy(done) > 0.9
+    assert (job / "model/saved_model.pb").is_file()
+    return json.loads(done.stdout), done.stderr
+
+
+def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, pushed: str, tmp_path: Path) -> None:
+    summary, _ = rehearsed(imgtool, tmp_path, "worker:0@5s", 20)
+    (death,) = summary["deaths"]
+    assert death["replica"] == "worker-0"
+    assert death["exit_code"] == 137
+    assert death["action"] == "restart"
+    assert death["documented"]
+    assert death["went_on"]
+    assert {one["name"]: one["restarts"] for one in summary["replicas"]} == {
+        "master": 0, "worker-0": 1, "worker-1": 0, "ps-0": 0,
+    }  # fmt: skip
+    assert summary["checkpoint"] == "checkpoints/ckpt-20"
+
+
+def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, pushed: str, tmp_path: Path) -> None:
+    for seconds in (10, 30, 60):  # a slow machine has no checkpoint after the first of them: then it starts again
+        summary, said = rehearsed(imgtool, tmp_path / str(seconds), f"master@{seconds}s", 200)
+        (death,) = summary["deaths"]
+        assert death["replica"] == "master"
+        assert death["action"] == "restart"
+        assert death["went_on"]
+        if death["checkpoint_then"]:
+            break
+    epoch = int(death["checkpoint_then"].rpartition("-")[2])
+    resumed = re.search(r"resumed after epoch (\d+)", said)
+    assert resumed, said
+    assert epoch <= int(resumed[1]) <= epoch + 1
+    assert summary["checkpoint"] == "checkpoints/ckpt-200"
