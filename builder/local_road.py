@@ -15,7 +15,7 @@ from builder.direct.layers import LayerSource
 from builder.direct.layout import write_layout
 from builder.direct.stored import StoredStages
 from builder.direct.unproven import UnprovenError
-from builder.direct_road import Way, way, workshop
+from builder.direct_way import Way, way, workshop
 from builder.progress import Done, Outcome, Step
 from builder.registry.connect import Registries
 from builder.registry.manifests import Descriptor, parse_platform
@@ -32,7 +32,7 @@ def write_images(work: Work, folder: Path, registries: Registries) -> tuple[Buil
     Raises UnprovenError for a stage that only an engine can build, LocalFileError, and what reading a base raises.
     """
     started = time.monotonic()
-    made = {image.role: _made(work, way(work, image), registries) for image in work.wanted}
+    made = {image.role: _made(work, way(work.inputs, image), registries) for image in work.wanted}
     platform = parse_platform(work.inputs.plan.platform)
     named = {"os": platform.os, "architecture": platform.architecture}
     if platform.variant:
@@ -49,7 +49,7 @@ def load_images(work: Work, engine: Engine, registries: Registries) -> tuple[Bui
     started = time.monotonic()
     places = {}
     for image in work.wanted:
-        made = {image.role: _made(work, way(work, image), registries)}
+        made = {image.role: _made(work, way(work.inputs, image), registries)}
         name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
         archive = load_archive({name: made[image.role]}, _Bases(work, registries, made).read)
         work.progress(Step(image.role, "loading"))
@@ -66,7 +66,7 @@ def _made(work: Work, one: Way, registries: Registries) -> DirectImage:
         )
     base = StoredStages(registries, work.settings.cache).base(one.chain.start)
     stages = tuple(stage for stage in one.chain.stages if stage.instructions)
-    with workshop(one, work, _unheard) as shop:
+    with workshop(one, work, base.config, _unheard) as shop:
         return build_image(
             one.image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config
         )

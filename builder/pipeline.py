@@ -19,7 +19,7 @@ from builder.spec import Role
 from builder.work import Built, Work, tag_of
 
 if TYPE_CHECKING:
-    from builder.direct_road import Way
+    from builder.direct_way import Way
     from builder.registry.connect import Registries
 
 
@@ -33,13 +33,44 @@ def build(work: Work) -> tuple[Built, ...]:
     if not work.options.push:
         return _built_here(work)
     with connect(work.settings, work.progress) as registries:
-        found = find_images(work.inputs, work.wanted, registries, work.progress)
-        missing = tuple(image for image in work.wanted if found[image.role] is None or work.options.no_cache)
+        found = _present(work, registries)
+        missing = tuple(image for image in work.wanted if found[image.role] is None)
         made = _make(work, missing, registries) if missing else {}
         results = tuple(made.get(image.role) or _found(image, found[image.role]) for image in work.wanted)
         for name in work.options.tags:
             run_all({result.role: partial(_name, result, name, work, registries) for result in results})
     return results
+
+
+def _present(work: Work, registries: Registries) -> dict[Role, Digest | None]:
+    """Which of the wanted images are in the registry; nothing is asked when they are to be made anyway.
+
+    A machine that has never seen the stage below the roles asks for one role first. When that is missing, the others
+    that would be appended to the same stage are made without asking: sending what is new of them says as much, as
+    the request that begins it asks for it too.
+    """
+    unknown: dict[Role, Digest | None] = dict.fromkeys(image.role for image in work.wanted)
+    if work.options.no_cache:
+        return unknown
+    first, *others = work.wanted
+    if not others or _remembered(work, first):
+        return find_images(work.inputs, work.wanted, registries, work.progress)
+    found = find_images(work.inputs, (first,), registries, work.progress)
+    if found[first.role] is None:
+        ways, _ = _ways(work, work.wanted)
+        made = {way.image.role for way in ways} if first.role in {way.image.role for way in ways} else set()
+        others = [image for image in others if image.role not in made]
+    return unknown | found | find_images(work.inputs, tuple(others), registries, work.progress)
+
+
+def _remembered(work: Work, image: RoleImage) -> bool:
+    """Whether this machine knows the image that the role's would be appended to."""
+    from builder.direct.stage_names import stage_file, tag_of_stage
+
+    label = image.dockerfile.stages[-1].base
+    if label not in image.keys:
+        return True
+    return stage_file(work.settings.cache, tag_of_stage(work.inputs.repository, label, image.keys[label])).exists()
 
 
 def _built_here(work: Work) -> tuple[Built, ...]:
@@ -73,17 +104,17 @@ def _make(work: Work, missing: tuple[RoleImage, ...], registries: Registries) ->
     return made
 
 
-def _ways(work: Work, missing: tuple[RoleImage, ...]) -> tuple[tuple[Way, ...], dict[Role, str]]:
+def _ways(work: Work, images: tuple[RoleImage, ...]) -> tuple[tuple[Way, ...], dict[Role, str]]:
     """Which images can be made without an engine, and why the others cannot."""
     from builder.direct.unproven import UnprovenError
-    from builder.direct_road import way
+    from builder.direct_way import way
 
     if work.options.engine == "docker":
         return (), {}
     ways, reasons = [], {}
-    for image in missing:
+    for image in images:
         try:
-            ways.append(way(work, image))
+            ways.append(way(work.inputs, image))
         except UnprovenError as error:
             if work.options.engine == "direct":
                 raise
@@ -94,19 +125,18 @@ def _ways(work: Work, missing: tuple[RoleImage, ...]) -> tuple[tuple[Way, ...], 
 def _appended(work: Work, ways: tuple[Way, ...], registries: Registries, reasons: dict[Role, str]) -> dict[Role, Built]:
     """Makes images directly; what turns out to be for an engine after all is left out, with the reason."""
     from builder.direct.publish import Publisher
-    from builder.direct.unproven import UnprovenError
     from builder.direct_road import DirectRoad
 
     publisher = Publisher(registries, work.inputs.repository, work.settings.cache, work.progress)
     try:
-        return DirectRoad(work, registries, publisher).make(ways)
-    except UnprovenError as error:
-        if work.options.engine == "direct":
-            raise
-        reasons |= {one.image.role: str(error) for one in ways}
-        return {}
+        made, unproven = DirectRoad(work, registries, publisher).make(ways)
     finally:
         publisher.close()
+    for role, error in unproven.items():
+        if work.options.engine == "direct":
+            raise error
+        reasons[role] = str(error)
+    return made
 
 
 def _found(image: RoleImage, digest: Digest | None) -> Built:

@@ -97,12 +97,15 @@ def verified(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], Non
         yield portion
     if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
         forget()
-        raise differs(blob, "what was recorded of it is wrong")
+        raise RemadeError(blob, "what was recorded of it is wrong")
 
 
-def differs(blob: Descriptor, why: str) -> VerificationError:
-    """A layer came out as other bytes than its record says."""
-    return VerificationError(
-        f"layer {blob.short}: made again, it is not the same: {why}",
-        hint="the record is dropped: run again and the layer is made anew",
-    )
+class RemadeError(VerificationError):
+    """A layer that was made again came out as other bytes than its record says; the record is dropped."""
+
+    def __init__(self, blob: Descriptor, why: str) -> None:
+        super().__init__(
+            f"layer {blob.short}: made again, it is not the same: {why}",
+            hint="the record is dropped: run again and the layer is made anew",
+        )
+        self.digest = blob.digest

@@ -51,70 +51,81 @@ class Publisher:
         """Takes note of blobs that a manifest served from this repository names."""
         self._known.arrived(digests)
 
-    def send(self, layer: LayerSource, subject: str) -> None:
-        """Begins to upload a layer while others are still being made; `publish` waits for it."""
-        self._submit(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject))
+    def forget(self, digests: Iterable[str]) -> None:
+        """Has blobs asked for again, but for those that are on their way."""
+        known = tuple(digests)
+        self._known.forget(known)
+        with self._lock:
+            for digest in known:
+                if digest in self._sending and self._sending[digest].done():
+                    del self._sending[digest]
 
-    def publish(self, image: DirectImage, refs: tuple[Tag, ...], subject: str, base: Repository | None) -> Digest:
-        """Uploads what the repository lacks of an image and puts its manifest under every tag.
+    def send(self, layer: LayerSource, subject: str, mount_from: Repository | None = None) -> None:
+        """Begins to upload a layer while others are still being made; `publish` waits for it.
+
+        Args:
+            layer: which.
+            subject: whose it is, for progress.
+            mount_from: a repository of the same registry that may have it.
+        """
+        self._submit(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject, mount_from))
+
+    def publish(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> Digest:
+        """Uploads what the repository lacks of an image and puts its manifest under the tag.
 
         Args:
             image: the image.
-            refs: tags to put it under.
+            ref: the tag to put it under.
             subject: whose it is, for progress.
-            base: where the base's layers are, when that is another repository.
+            base: where the layers below the image's own are.
 
         Raises:
+            BlobUnknownError: the registry lacks layers that lie in the repository itself.
             RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
         """
-        self._blobs(image, subject, base)
         try:
-            self._manifests(image, refs)
-        except BlobUnknownError:
-            self._known.forget(_digests(image))
-            self._sending.clear()
-            self._blobs(image, subject, base)
-            self._manifests(image, refs)
+            self._put_image(image, ref, subject, base)
+        except BlobUnknownError:  # what is remembered of this repository is wrong
+            self.forget(_digests(image))
+            self._put_image(image, ref, subject, base)
         return self.repository.digest(image.digest)
 
-    def _blobs(self, image: DirectImage, subject: str, base: Repository | None) -> None:
-        for descriptor in image.base_layers:
+    def _put_image(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> None:
+        config = image.config_descriptor
+        for descriptor in image.base_layers if base != self.repository else ():
             self._submit(descriptor, partial(self._copy, descriptor, base, subject))
         for layer in image.layers:
             self.send(layer, subject)
-        config = image.config_descriptor
         self._submit(config, partial(self._put, config, lambda: iter((image.config,)), subject))
-        for digest in _digests(image):
-            self._sending[digest].result()
-
-    def _manifests(self, image: DirectImage, refs: tuple[Tag, ...]) -> None:
-        for ref in refs:
-            self._registry.put_manifest(ref, image.manifest_type, image.manifest)
-        self._known.arrived(_digests(image))
+        with self._lock:
+            under_way = [self._sending[digest] for digest in _digests(image) if digest in self._sending]
+        for future in under_way:
+            future.result()
+        self._registry.put_manifest(ref, image.manifest_type, image.manifest)
+        self.remember(_digests(image))
 
     def _submit(self, descriptor: Descriptor, work: Callable[[], None]) -> None:
         """Runs `work` unless the blob is there or under way. Called by whoever makes layers, so from any thread."""
         with self._lock:
-            if descriptor.digest in self._sending:
-                return
-            if self._known.there(descriptor.digest):
-                done: Future[None] = Future()
-                done.set_result(None)
-                self._sending[descriptor.digest] = done
-            else:
+            if descriptor.digest not in self._sending and not self._known.there(descriptor.digest):
                 self._sending[descriptor.digest] = self._pool.submit(work)
 
-    def _put(self, descriptor: Descriptor, read: Read, subject: str) -> None:
-        blind = descriptor.size <= _SMALL and not self._known.begun(descriptor.digest)
-        self._known.begin(descriptor.digest)
+    def _put(self, descriptor: Descriptor, read: Read, subject: str, mount_from: Repository | None = None) -> None:
+        one_question = mount_from is None and descriptor.size <= _SMALL
         self._registry.upload(
-            self.repository, descriptor, read, expect_missing=blind, subject=subject, progress=self._progress
+            self.repository,
+            descriptor,
+            read,
+            mount_from=self.repository if one_question else mount_from,
+            expect_missing=one_question,
+            subject=subject,
+            progress=self._progress,
         )
+        self._known.arrived((descriptor.digest,))
 
-    def _copy(self, descriptor: Descriptor, base: Repository | None, subject: str) -> None:
-        if base is None or base == self.repository:
-            return
+    def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
         self._registries.copy_blob(base, descriptor, self.repository, subject=subject, progress=self._progress)
+        self._known.arrived((descriptor.digest,))
 
 
 def _digests(image: DirectImage) -> tuple[str, ...]:

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
+import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.direct.image import DirectImage
+from builder.direct.stage_names import file_name, stage_file
 from builder.errors import ImgtoolError, LocalFileError, RegistryRefusedError, VerificationError
 from builder.files import write_atomic
-from builder.reference import Digest, Repository, Tag
+from builder.reference import Digest, Tag
 from builder.registry.connect import Registries
 from builder.registry.manifests import Manifest, parse_manifest, sha256_digest
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An image's manifest and config, exact bytes. `here` says that no registry was asked."""
+    """An image's manifest and config, exact bytes."""
 
     manifest: Manifest
     config: bytes
-    here: bool = False
 
 
 class StoredStages:
@@ -39,7 +39,7 @@ class StoredStages:
 
     def stage(self, tag: Tag) -> Stored | None:
         """The stage's image, when the repository has it."""
-        path = self._cache / "stages" / f"{_name(str(tag))}.json"
+        path = stage_file(self._cache, tag)
         found = _read(path)
         if found is not None:
             return found
@@ -58,7 +58,7 @@ class StoredStages:
 
         Raises RegistryRefusedError when there is none, and what reading raises.
         """
-        path = self._cache / "bases" / f"{_name(base.digest)}.json"
+        path = self._cache / "bases" / f"{file_name(base.digest)}.json"
         found = _read(path)
         if found is not None and found.manifest.digest == base.digest:
             return found
@@ -70,18 +70,21 @@ class StoredStages:
 
     def keep(self, tag: Tag, image: DirectImage) -> None:
         """Remembers a stage's image that was just pushed."""
-        manifest = parse_manifest(image.manifest, image.manifest_type, str(tag))
-        _write(self._cache / "stages" / f"{_name(str(tag))}.json", Stored(manifest, image.config))
+        _write(stage_file(self._cache, tag), stored_of(image))
 
     def forget(self, tag: Tag) -> None:
-        """Forgets a stage that the registry turned out not to have."""
-        (self._cache / "stages" / f"{_name(str(tag))}.json").unlink(missing_ok=True)
+        """Forgets a stage that the registry turned out not to have, or to have anew."""
+        with contextlib.suppress(OSError):
+            stage_file(self._cache, tag).unlink(missing_ok=True)
+
+
+def stored_of(image: DirectImage) -> Stored:
+    """An image that was just made, as one to append to."""
+    return Stored(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config)
 
 
 def with_inline_config(image: DirectImage) -> DirectImage:
     """The same image, its manifest carrying the config's bytes."""
-    from dataclasses import replace
-
     document = json.loads(image.manifest)
     document["config"] = {**document["config"], "data": base64.b64encode(image.config).decode()}
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -100,10 +103,6 @@ def _inline(manifest: Manifest) -> bytes | None:
     return found if sha256_digest(found) == manifest.config.digest else None
 
 
-def _name(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
-
-
 def _read(path: Path) -> Stored | None:
     """What was kept, if it is whole: the config is checked against the manifest that names it."""
     try:
@@ -113,7 +112,7 @@ def _read(path: Path) -> Stored | None:
     except (OSError, ValueError, KeyError, TypeError, ImgtoolError):
         return None
     intact = manifest.digest == kept.get("digest") and sha256_digest(config) == manifest.config.digest
-    return Stored(manifest, config, here=True) if intact else None
+    return Stored(manifest, config) if intact else None
 
 
 def _write(path: Path, stored: Stored) -> None:
@@ -131,8 +130,3 @@ def _write(path: Path, stored: Stored) -> None:
         write_atomic(path, json.dumps(kept).encode())
     except (OSError, LocalFileError):
         return
-
-
-def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:
-    """The tag of a stage's image: `packages-` and the first digits of its key, like a role's."""
-    return repository.tag(f"{label}-{key[:32]}")

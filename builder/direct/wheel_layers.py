@@ -232,7 +232,7 @@ class _Making:
             made = [layer for layer in self._made(group, inner) if layer and layer.name == record.name]
         if [layer.blob.digest for layer in made] != [record.blob.digest]:
             self._forget(group)
-            raise blobs.differs(record.blob, "a compiler or library here differs from the one that made it first")
+            raise blobs.RemadeError(record.blob, "a compiler or library here differs from the one that made it first")
 
     def _forget(self, group: Group | None) -> None:
         self._shop.cache.forget(self._key("set", self._locked.wheels))

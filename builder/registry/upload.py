@@ -104,15 +104,15 @@ class BlobUpload:
         try:
             how = self.session.retry.run(self._try, who=self.session.host, notice=self.session.notice)
         finally:
-            self._cancel()
+            self.cancel()
         return Uploaded(self.descriptor, how, self.sent)
 
     def _try(self, number: int) -> How:
         session, digest = self.session, self.descriptor.digest
         if (number or not self.expect_missing) and _head(session, self.repository, digest, writing=True):
             return How.UPLOADED if self.sent else How.PRESENT
-        self._cancel()
-        if number == 0 and self.mount_from is not None and self._mount(self.mount_from):
+        self.cancel()
+        if number == 0 and self.mount_from is not None and self.mounted(self.mount_from):
             return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
         if self.location is None:
             self.location = start_upload(session, self.repository, self.doing)
@@ -120,7 +120,7 @@ class BlobUpload:
         self.location = None
         return How.UPLOADED
 
-    def _mount(self, source: Repository) -> bool:
+    def mounted(self, source: Repository) -> bool:
         """Whether the registry took the blob over; a session it opened instead is kept. Refusals are no errors."""
         query = {"mount": self.descriptor.digest, "from": source.path}
         scopes = push(self.repository.path)
@@ -176,11 +176,20 @@ class BlobUpload:
         if done != size:
             raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """Tells the registry to drop an open session; whatever it answers is no news."""
         location, self.location = self.location, None
         if location is not None:
             cancel_upload(self.session, self.repository, location, self.doing)
+
+
+def mount_blob(session: Session, repository: Repository, descriptor: Descriptor, source: Repository) -> bool:
+    """Whether a repository took a blob over from another one; nothing is sent, and a refusal is no error."""
+    upload = BlobUpload(session, repository, descriptor, lambda: iter(()))
+    try:
+        return upload.mounted(source)
+    finally:
+        upload.cancel()
 
 
 def start_upload(session: Session, repository: Repository, doing: str) -> str:

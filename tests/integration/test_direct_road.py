@@ -1,0 +1,104 @@
+"""The direct road from the command line, counted: what each kind of change costs in requests and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.direct_world import (
+    Machine,
+    Project,
+    Wheels,
+    blobs_sent,
+    check_whole,
+    digests,
+    document,
+    lines,
+    make_base,
+    outcomes,
+)
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.registry_process import run_registry
+
+pytestmark = pytest.mark.registry
+ROLES = ["master", "worker", "ps"]
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with run_registry(tmp_path_factory.mktemp("registry")) as running:
+        make_base().put(running.host)
+        yield running.host
+
+
+@pytest.fixture
+def proxy(registry: str) -> Iterator[FaultProxy]:
+    with FaultProxy(registry) as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
+
+
+def _machine(folder: Path, proxy: FaultProxy, name: str = "one", **env: str) -> Machine:
+    place = f"{proxy.host}/{folder.name.replace('_', '-').lower()}"
+    return Machine(folder / name, place, proxy.host, **env)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, proxy: FaultProxy, project: Project) -> Machine:
+    """A machine that has the wheels."""
+    made = _machine(tmp_path, proxy)
+    made.give(project.wheels)
+    return made
+
+
+def test_a_first_push(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+    images = machine.push(project)
+    assert list(images) == ROLES
+    check_whole(proxy.host, images.values())
+    sent = blobs_sent(proxy.log)
+    assert len(sent) == len(set(sent)), lines(proxy)
+    shared = [layer["digest"] for layer in document(proxy.host, images["master"])["layers"]]
+    assert shared == [layer["digest"] for layer in document(proxy.host, images["ps"])["layers"]]
+
+
+def test_nothing_changed_is_one_head_per_role(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+    machine.push(project)
+    proxy.clear()
+    assert outcomes(machine, project) == dict.fromkeys(ROLES, "found")
+    assert proxy.methods() == ["HEAD"] * 3
+    assert proxy.bytes_up() == 0
+
+
+def test_nothing_changed_for_a_machine_that_has_seen_nothing(
+    machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    machine.push(project)
+    proxy.clear()
+    assert outcomes(_machine(tmp_path, proxy, "two"), project) == dict.fromkeys(ROLES, "found")
+    assert proxy.methods() == ["HEAD"] * 3
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["same machine", "a machine that has seen nothing"])
+def test_one_line_changed(machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path, known: bool) -> None:
+    before = machine.push(project)
+    project.write("trainer/task.py", "print('training more')\n")
+    proxy.clear()
+    second = machine if known else _machine(tmp_path, proxy, "two")
+    after = second.push(project)
+    assert len(proxy.log) <= 14, lines(proxy)
+    layers = document(proxy.host, after["master"])["layers"]
+    assert layers[:-1] == document(proxy.host, before["master"])["layers"][:-1]
+    sent = blobs_sent(proxy.log)
+    assert sent.count(layers[-1]["digest"]) == 1
+    assert not {layer["digest"] for layer in layers[:-1]} & set(sent)
+    assert proxy.bytes_up() - layers[-1]["size"] < 64 << 10
+    assert not [exchange for exchange in proxy.log if exchange.method == "GET" and "/blobs/" in exchange.path]
+    assert not list(second.root.rglob("*.whl")) or known
+    check_whole(proxy.host, after.values())
+    assert len({*digests(after).values(), *digests(before).values()}) == 6
