@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("index", "index_login", "index_page", "pip_settings", "resolver_uv", "sdist_wheel", "wheels", "locker"),
     ),
     ("dockerfile", ("dockerfile", "dockerfile_lines", "dockerfile_rules", "evaluate")),
-    ("context", ("context", "context_scan", "context_tar", "dockerignore", "keys", "secrets", "bake")),
+    ("context", ("context", "context_scan", "context_tar", "dockerignore", "hash_memo", "keys", "secrets", "bake")),
     ("templates", ("render", "render_child", "template_values")),
     ("engine interface", ("engines",)),
     ("jobs", ("jobs", "jobs.*")),
