@@ -12,7 +12,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,6 +70,39 @@ def handling(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
             os.close(tell)
 
 
+def end_children(seconds: float = 1.0) -> None:
+    """Ends the programs that this process still runs (uv, a credential helper), and waits for the threads they serve.
+
+    A thread that waits for a program goes on when the program ends, and takes its temporary files away.
+    """
+    _signal_children(signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+    _signal_children(signal.SIGKILL)
+
+
+def _signal_children(signum: int) -> None:
+    for pid in _children():
+        with suppress(OSError):
+            if os.getpgid(pid) == pid:  # it leads a group: then all that it started goes too
+                os.killpg(pid, signum)
+            else:
+                os.kill(pid, signum)
+
+
+def _children() -> list[int]:
+    """The processes that this one started and that still run, as Linux lists them; none elsewhere."""
+    found: list[int] = []
+    for state in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            _, _, fields = state.read_text().rpartition(")")  # proc(5): a name in parentheses, the state, the parent
+            if int(fields.split()[1]) == os.getpid():
+                found.append(int(state.parent.name))
+    return found
+
+
 def _end_after(told: int, grace_seconds: float) -> None:
     """Ends the process `grace_seconds` after a signal's number came through the pipe; the other end's close ends this.
 
@@ -78,4 +112,5 @@ def _end_after(told: int, grace_seconds: float) -> None:
     os.close(told)
     if signum:
         time.sleep(grace_seconds)
+        _signal_children(signal.SIGKILL)
         os._exit(128 + signum[0])

@@ -65,12 +65,13 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    from builder.signals import Cancelled, handling
+    from builder.signals import Cancelled, end_children, handling
 
     try:
         with handling():
             return _done(arguments)
     except Cancelled as stopped:
+        end_children()
         return report_stop(str(stopped), stopped.exit_code, arguments)
 
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -188,6 +188,12 @@ class Project:
         for folder in (self.folder, self.cache):
             left += [str(path) for path in folder.rglob("*") if _TEMPORARY.fullmatch(path.name)]
         assert left == []
+
+    @staticmethod
+    def kill(pid: int, signum: int) -> None:
+        """Sends a signal to a command that may have ended."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signum)
 
     def running(self) -> list[str]:
         """The command lines of processes of this project that still run."""

@@ -37,7 +37,7 @@ class Action(StrEnum):
     CUT_AFTER = "cut after"  # the upstream acts, its answer is lost
     CUT_ANSWER = "cut answer"  # reset after `after` bytes of the answer's body
     ANSWER = "answer"  # an answer of the proxy's own, the upstream sees nothing
-    DELAY = "delay"  # wait `seconds`, then pass on
+    DELAY = "delay"  # wait `seconds`, or until the proxy ends, then pass on
     CHANGE = "change"  # pass on, then `change` edits the answer
 
 
@@ -122,6 +122,7 @@ class FaultProxy:
         self._busy = 0
         self._faults: list[Fault] = []
         self.lock = threading.Lock()
+        self.ending = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -177,6 +178,7 @@ class FaultProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.ending.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
@@ -246,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(exchange, fault.status, dict(fault.headers), fault.body)
             return
         if fault and action is Action.DELAY:
-            time.sleep(fault.seconds)
+            self.server.proxy.ending.wait(fault.seconds)
         response = self._pass_on(exchange, fault.after if fault and action is Action.CUT_BODY else None)
         exchange.upstream_status = response.status
         headers = {name.lower(): value for name, value in response.getheaders() if name.lower() not in _HOP}

@@ -43,11 +43,13 @@ class SimpleIndex:
     faults: list[int] = field(default_factory=list)  # statuses of the next answers
     served: dict[str, bytes] = field(default_factory=dict)  # other bytes than listed, by file name
     redirect: bool = False
+    seconds: float = 0.0  # waited before each answer, or until the server ends
     url: str = ""
     requests: Counter[str] = field(default_factory=Counter)
     agents: Counter[str] = field(default_factory=Counter)
     ranges_asked: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    ending: threading.Event = field(default_factory=threading.Event)
 
     def add(self, project: str, file: str, data: bytes) -> str:
         """Adds a file; returns its sha256."""
@@ -74,6 +76,7 @@ def serving(index: SimpleIndex) -> Iterator[SimpleIndex]:
     try:
         yield index
     finally:
+        index.ending.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -95,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             index.requests[f"{self.command} {self.path}"] += 1
             index.agents[self.headers.get("User-Agent", "").partition("/")[0]] += 1
             fault = index.faults.pop(0) if index.faults else None
+        index.ending.wait(index.seconds)
         if fault is not None:
             self._answer(fault, b"", {})
             return

@@ -1,0 +1,156 @@
+"""P1, P2, P4: Ctrl-C, SIGTERM and SIGHUP in the middle of things. Over within 5 s, nothing left running or lying."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines import wait_for
+from tests.faults.project import OLD_CONFIG, SPEC, Ended, Project
+from tests.servers.fault_proxy import Action, Fault, FaultProxy
+from tests.servers.simple_index import SimpleIndex, serving
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+EACH = pytest.mark.parametrize("signum", CODES, ids=lambda signum: signum.name)
+
+
+def stopped(project: Project, process: object, signum: int, began: float, ended: Ended) -> None:
+    """Checks the end of a command that got a signal at `began`."""
+    del process
+    assert time.monotonic() - began < 5
+    assert ended.code == CODES[signal.Signals(signum)], ended
+    assert "stopped" in ended.err
+    assert "Error: " not in ended.err
+    assert json.loads(ended.out)["error"]["code"] == ended.code
+    assert project.config.read_text() == OLD_CONFIG
+    assert project.leaks() == []
+
+
+@pytest.fixture
+def stalled(pushing: Project, proxy: FaultProxy) -> Iterator[Project]:
+    """A project whose registry takes a minute over each upload."""
+    proxy.add(Fault(action=Action.DELAY, method="PUT", path="/blobs/uploads/", times=-1, seconds=60))
+    yield pushing
+    proxy.clear()
+
+
+@pytest.mark.registry
+@EACH
+def test_p01_while_pushing(stalled: Project, proxy: FaultProxy, signum: int) -> None:
+    with stalled.under_way("push", "--json") as process:
+        assert wait_for(lambda: "PUT" in proxy.methods(), 20)
+        began = time.monotonic()
+        process.send_signal(signum)
+        stopped(stalled, process, signum, began, stalled.ended(process))
+    proxy.clear()
+    assert list(stalled.images(stalled.run("push"))) == ["master", "worker"]
+
+
+@pytest.mark.registry
+def test_p01_twice_is_at_once(stalled: Project, proxy: FaultProxy) -> None:
+    with stalled.under_way("push") as process:
+        assert wait_for(lambda: "PUT" in proxy.methods(), 20)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.wait(5) == 130
+        assert time.monotonic() - began < 3
+        stalled.ended(process)
+
+
+@pytest.mark.registry
+def test_p01_while_waiting_for_a_retry(pushing: Project, proxy: FaultProxy) -> None:
+    """A registry that asks for a minute's patience does not get it from someone who presses Ctrl-C."""
+    busy = Fault(action=Action.ANSWER, times=-1, status=429, headers={"Retry-After": "60"})
+    proxy.add(busy)
+    with pushing.under_way("config", "-o", "config.yaml") as process:
+        assert wait_for(lambda: proxy.log, 20)
+        time.sleep(0.2)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        ended = pushing.ended(process)
+    assert ended.code == 130
+    assert time.monotonic() - began < 5
+    assert pushing.config.read_text() == OLD_CONFIG
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+def test_p02_while_uv_resolves(pushing: Project, signum: int) -> None:
+    """The program that was started ends too, with its temporary files, and no half of a lock is written."""
+    pushing.write("requirements.txt", "numpy\n")
+    pushing.spec(SPEC + "requirements: requirements.txt\n", lock=False)
+    lock = (pushing.folder / "image.lock").read_bytes()
+    index = SimpleIndex(seconds=60)
+    with serving(index):
+        pushing.env["UV_INDEX_URL"] = index.url
+        with pushing.under_way("lock", "--json") as process:
+            assert wait_for(lambda: index.requests, 20)
+            assert any("uv" in line for line in pushing.running())
+            began = time.monotonic()
+            process.send_signal(signum)
+            ended = pushing.ended(process)
+    stopped(pushing, process, signum, began, ended)
+    assert (pushing.folder / "image.lock").read_bytes() == lock
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+def test_p02_while_a_template_runs(project: Project, signum: int) -> None:
+    """The child that renders is gone with its parent."""
+    loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+    project.write("worker.j2", loops)
+    project.spec(SPEC.replace("worker: {machine", "worker: {template: worker.j2, machine"))
+    with project.under_way("show", "--json") as process:
+        assert wait_for(lambda: len(project.running()) > 1, 20)
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(signum)
+        ended = project.ended(process)
+    stopped(project, process, signum, began, ended)
+
+
+@pytest.mark.registry
+def test_p02_while_a_credential_helper_hangs(pushing: Project, proxy: FaultProxy) -> None:
+    """It and what it started are ended."""
+    folder = pushing.home / "bin"
+    folder.mkdir()
+    helper = folder / "docker-credential-slow"
+    helper.write_text("#!/bin/sh\nsleep 300\n")
+    helper.chmod(0o755)
+    (pushing.home / ".docker/config.json").write_text(json.dumps({"credHelpers": {proxy.host: "slow"}}))
+    pushing.env["PATH"] = f"{folder}:{pushing.env['PATH']}"
+    with pushing.under_way("push", "--json") as process:
+        assert wait_for(lambda: any("sleep 300" in line for line in pushing.running()), 20)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        ended = pushing.ended(process)
+    stopped(pushing, process, signal.SIGTERM, began, ended)
+
+
+@pytest.mark.registry
+def test_p04_stopped_and_continued(pushing: Project, proxy: FaultProxy) -> None:
+    proxy.delay = 0.05
+    with pushing.under_way("push") as process:
+        assert wait_for(lambda: proxy.log, 20)
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(1)
+        os.kill(process.pid, signal.SIGCONT)
+        assert list(pushing.images(pushing.ended(process))) == ["master", "worker"]
+
+
+def test_p04_nohup(project: Project) -> None:
+    """A signal that was ignored when the command began stays ignored."""
+    before = ("sh", "-c", 'trap "" HUP; kill -HUP $$; exec "$0" "$@"')
+    assert project.run("show", before=before).code == 0
+
+
+def test_nothing_of_ours_is_left_in_the_systems_folder(project: Project, tmp_path: Path) -> None:
+    """TMPDIR of every command above is the project's; the system's own is not used beside it."""
+    assert project.run("show").code == 0
+    assert list((tmp_path / "tmp").iterdir()) == []
