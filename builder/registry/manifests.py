@@ -144,7 +144,9 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise VerificationError(f"{where}: the registry's manifest is not JSON") from error
+        raise VerificationError(
+            f"{where}: the registry's manifest is not JSON", hint="is what answers there a registry?"
+        ) from error
     if not isinstance(document, dict):
         raise VerificationError(f"{where}: the registry's manifest is not a JSON object")
     header = content_type.partition(";")[0].strip().lower()
