@@ -178,7 +178,7 @@ def _tensorflow(tell: Tell) -> None:
     except BaseException as error:
         tell(dict(_failure(error), part="tensorflow"))
         return
-    told: Told = {"part": "tensorflow", "version": str(tensorflow.__version__)}
+    told: Told = {"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))}
     try:
         told["build"] = {key: _plain(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
     except Exception:  # before 2.3 there is none; what is missing is said by who reads this

@@ -67,7 +67,7 @@ def largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str,
         if folder:
             children.setdefault(folder.rpartition("/")[0], []).append(folder)
     pieces: dict[str, int] = {}
-    queue = [""]
+    queue = [""] if total else []
     while queue:
         folder = queue.pop()
         below = children.get(folder, [])

@@ -1,0 +1,177 @@
+"""`imgtool verify` on real TensorFlow: images/mnist, and a GPU image on a stand-in nvidia/cuda base."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.inputs import Inputs
+from builder.reference import Digest, Repository, parse_reference, parse_repository
+from builder.registry.connect import Registries
+from builder.settings import from_environment
+from tests.integration.conftest import CHECKOUT, Run
+from tests.verify import images
+from tests.verify.images import Layer, inputs_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.network]
+
+CUDA_TAG = "12.2.2-cudnn8-runtime-ubuntu22.04"
+LIB = "usr/lib/x86_64-linux-gnu"
+
+
+@dataclass(frozen=True)
+class Real:
+    """A spec whose image was built for real."""
+
+    folder: Path
+    inputs: Inputs
+    good: Digest
+    registries: Registries
+    place: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"IMGTOOL_REGISTRY": f"{self.place}/good"}
+
+    def faulty(self, name: str, layers: list[Layer]) -> dict[str, str]:
+        """The environment in which the good image's tag names one with further layers."""
+        image = self.inputs.images[0]
+        assert image.tag is not None
+        repository = parse_repository(f"{self.place}/{name}/{self.inputs.plan.name}")
+        images.derive(self.registries, self.good, layers, None, repository.tag(image.tag.name))
+        return {"IMGTOOL_REGISTRY": f"{self.place}/{name}"}
+
+
+def _built(
+    folder: Path, place: str, env: dict[str, str], imgtool: Run, *, roles: tuple[str, ...] = ()
+) -> tuple[Inputs, Digest]:
+    chosen = [argument for role in roles for argument in ("--role", role)]
+    done = imgtool("build", "--push", *chosen, folder, env={"IMGTOOL_REGISTRY": f"{place}/good"}, timeout=1500)
+    reference = parse_reference(done.stdout.splitlines()[0].split()[1])
+    assert isinstance(reference, Digest)
+    return inputs_of(folder, from_environment({**env, "IMGTOOL_REGISTRY": f"{place}/good"})), reference
+
+
+@pytest.fixture(scope="module")
+def cpu(services_env: dict[str, str], imgtool: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """images/mnist, with a lock of its own on the base that is here."""
+    folder = tmp_path_factory.mktemp("real") / "mnist"
+    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    place = f"{services_env['IMGTOOL_REGISTRY']}/real"
+    inputs, good = _built(folder, place, services_env, imgtool)
+    with Registries(from_environment(services_env), keep_tokens=False) as registries:
+        yield Real(folder, inputs, good, registries, place)
+
+
+@pytest.fixture(scope="module")
+def gpu(
+    registry_address: str, services_env: dict[str, str], imgtool: Run, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Real]:
+    """images/mnist-gpu with a master only: the other roles' base is another image."""
+    try:
+        with urllib.request.urlopen(f"http://{registry_address}/v2/nvidia/cuda/tags/list", timeout=10) as answer:
+            tags = json.load(answer)["tags"]
+    except (urllib.error.URLError, ValueError, KeyError):
+        tags = []
+    if CUDA_TAG not in tags:
+        pytest.skip(f"no nvidia/cuda:{CUDA_TAG} in {registry_address} (scripts/services up cuda)")
+    folder = tmp_path_factory.mktemp("real") / "mnist-gpu"
+    shutil.copytree(CHECKOUT / "images/mnist-gpu", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    spec = folder / "image.yaml"
+    lines = [line for line in spec.read_text().splitlines() if not line.startswith(("  worker:", "  ps:"))]
+    spec.write_text("\n".join(lines) + "\n")
+    place = f"{registry_address}/test/verify-gpu"  # kept from run to run: two gigabytes, and a minute or three
+    inputs, good = _built(folder, place, services_env, imgtool)
+    with Registries(from_environment(services_env), keep_tokens=False) as registries:
+        yield Real(folder, inputs, good, registries, place)
+
+
+def _rows(stdout: str) -> dict[str, str]:
+    return {line.split("  ")[0]: line for line in stdout.splitlines() if "  " in line and not line.startswith(" ")}
+
+
+def _errors(stderr: str) -> list[str]:
+    return [line.removeprefix("Error: ") for line in stderr.splitlines() if line.startswith("Error: ")]
+
+
+@pytest.mark.parametrize("way", ["docker", "direct"])
+def test_mnist_passes(cpu: Real, imgtool: Run, way: str, tmp_path: Path) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    path = tmp_path / "sbom.json"
+    done = imgtool("verify", "--engine", way, "--sbom", path, cpu.folder, env=cpu.env)
+    rows = _rows(done.stdout)
+    assert "MISMATCH" not in done.stdout
+    assert "warning" not in done.stdout
+    assert "  all   ok" in rows["wheels"].replace("     ", "   ")
+    assert "2.15.1" in rows["tensorflow"]
+    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(path.read_text()) is None
+    parts = [one for one in json.loads(path.read_text())["components"] if "hashes" in one]
+    locked = cpu.inputs.lock.variants[0].wheels
+    assert sorted(one["hashes"][0]["content"] for one in parts) == sorted(wheel.sha256 for wheel in locked)
+
+
+def test_the_gpu_image_passes_seen_from_inside(gpu: Real, imgtool: Run) -> None:
+    done = imgtool("verify", "--engine", "docker", gpu.folder, env=gpu.env)
+    rows = _rows(done.stdout)
+    assert "MISMATCH" not in done.stdout
+    assert "7 open" in rows["libraries"]
+    assert " 12.2 (12.2.2)" in rows["cuda"]
+    assert " 8.9.6 (8.9.6.50)" in rows["cudnn"]
+    assert "for CUDA 12.2, cuDNN 8" in rows["tensorflow build"]
+    assert "ptxas" in rows["xla"]
+    assert "in the system" in rows["cuda once"]
+    assert "not looked at" in rows["gpu"] or "visible" in rows["gpu"]
+
+
+def test_the_gpu_image_passes_without_an_engine_and_says_what_was_not_seen(gpu: Real, imgtool: Run) -> None:
+    done = imgtool("verify", "--engine", "direct", gpu.folder, env=gpu.env)
+    rows = _rows(done.stdout)
+    assert "MISMATCH" not in done.stdout
+    assert "not looked at" in rows["libraries"]
+    assert "by the base's CUDA_VERSION" in rows["cuda"]
+    assert "by the base's NV_CUDNN_VERSION" in rows["cudnn"]
+
+
+NO_CUDNN: Layer = {f"{LIB}/libcudnn.so.8": None, f"{LIB}/libcudnn.so.8.9.6": None}
+TWICE: Layer = {"opt/venv/lib/python3.10/site-packages/nvidia/cudnn/lib/libcudnn.so.8": b"\x7fELF"}
+
+
+@pytest.mark.parametrize("way", ["docker", "direct"])
+def test_a_missing_cudnn(gpu: Real, imgtool: Run, way: str) -> None:
+    done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("no-cudnn", [NO_CUDNN]), check=False)
+    assert done.returncode == 10
+    [line] = _errors(done.stderr)
+    assert line.startswith("master: libraries: found libcudnn.so.8 ")
+
+
+@pytest.mark.parametrize("way", ["docker", "direct"])
+def test_cuda_twice(gpu: Real, imgtool: Run, way: str) -> None:
+    done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("twice", [TWICE]), check=False)
+    assert done.returncode == 10
+    [line] = _errors(done.stderr)
+    assert line.startswith("master: cuda once: found libcudnn in ")
+
+
+def test_a_wrong_python_and_a_wrong_base(gpu: Real, cpu: Real, imgtool: Run) -> None:
+    """The GPU image under the CPU image's tag."""
+    image = cpu.inputs.images[0]
+    assert image.tag is not None
+    place = f"{cpu.place}/swapped"
+    target = Repository(image.tag.repository.registry, parse_repository(f"{place}/mnist").path)
+    images.derive(gpu.registries, gpu.good, [], None, target.tag(image.tag.name))
+    arguments = ("verify", "--engine", "docker", "--role", "master", cpu.folder)
+    done = imgtool(*arguments, env={"IMGTOOL_REGISTRY": place}, check=False)
+    assert done.returncode == 10
+    lines = _errors(done.stderr)
+    assert any(line.startswith("master: python: found 3.10.") and line.endswith("expected 3.11") for line in lines)
+    assert any(line.startswith("master: base: found 0 of the base's") for line in lines)
+    assert any(line.startswith("master: tensorflow: found no tensorflow-cpu") for line in lines)

@@ -1,0 +1,279 @@
+"""Findings from facts that no image here has: GPUs, other Pythons, CUDA laid out in every way, containers that fail."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.inputs import RoleImage
+from builder.settings import from_environment
+from builder.spec import Role
+from builder.spec_file import load
+from builder.verify.checks import check
+from builder.verify.checks_settings import expected_settings
+from builder.verify.facts import Facts, Finding, Layer, Listing, Started, Status, Told, Tree
+from builder.verify.packages import marker_environment
+from tests import plans
+from tests.verify import images
+
+BASE: dict[str, Any] = {
+    "os": "linux",
+    "architecture": "amd64",
+    "config": {"Env": ["PATH=/usr/bin", "CUDA_VERSION=12.2.2", "NV_CUDNN_VERSION=8.9.6.50-1"]},
+    "rootfs": {"diff_ids": ["sha256:base"]},
+    "history": [{"created_by": "base"}],
+}
+SITE = "opt/venv/lib/python3.10/site-packages"
+WHEELS = ("nvidia-cuda-nvcc-cu12", "12.2.140"), ("tensorflow", "2.15.1")
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[RoleImage, Any]:
+    """The image of a master with a GPU, and its spec."""
+    root = tmp_path_factory.mktemp("gpu")
+    wheels = tuple(plans.wheel(*one) for one in WHEELS)
+    locked = plans.locked("gpu", wheels=wheels, roles=(Role.MASTER,), cuda="12.2.2", cudnn="8.9.6.50")
+    folder = images.write_spec(root / "spec", locked)
+    settings = from_environment({"HOME": str(root), "IMGTOOL_REGISTRY": "127.0.0.1:9/x"})
+    return images.inputs_of(folder, settings).images[0], load(folder / "image.yaml").spec
+
+
+def _metadata(*packages: tuple[str, str]) -> list[Told]:
+    paths = {f"{SITE}/{name}-{version}.dist-info/METADATA": (name, version) for name, version in packages}
+    return [
+        {"path": path, "kind": "metadata", "text": f"Name: {name}\nVersion: {version}\n"}
+        for path, (name, version) in paths.items()
+    ]
+
+
+def _files(kind: str, *paths: str, size: int = 1000) -> list[Told]:
+    return [{"path": path, "kind": kind, "size": size} for path in paths]
+
+
+def _tree(items: Iterable[Told], *, complete: bool = True) -> Tree:
+    return Tree(items={one["path"]: one for one in items}, folders={"": 100}, complete=complete)
+
+
+XLA = _files("tool", f"{SITE}/nvidia/cuda_nvcc/bin/ptxas", f"{SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
+SYSTEM = _files("library", "usr/lib/libcudnn.so.8.9.6", "usr/local/cuda/lib64/libcudart.so.12.2.140")
+GOOD_ITEMS = [*_metadata(*WHEELS), *XLA, *SYSTEM]
+OPEN: list[dict[str, Any]] = [
+    {"name": "libcublas.so.12", "place": "loader"},
+    {"name": "libcudart.so.12", "place": "loader", "version": 12020},
+    {"name": "libcudnn.so.8", "place": "loader", "version": 8906},
+]
+RAN: dict[str, Told] = {
+    "tensorflow": {"version": "2.15.1", "build": {"is_cuda_build": True, "cuda_version": "12.2", "cudnn_version": "8"}},
+    "compute": {"gpus": [], "used": ["/CPU:0"]},
+    "trainer": {"file": "/app/trainer/task.py"},
+    "end": {"late": False, "signal": 0},
+}
+
+
+def _facts(image: RoleImage, **changes: Any) -> Facts:
+    settings = expected_settings(image.dockerfile, BASE["config"])
+    config = {**BASE, "config": settings, "rootfs": {"diff_ids": ["sha256:base", "sha256:own"]}}
+    looked = {
+        "python": {"version": "3.10.12", "markers": marker_environment("3.10", "linux/amd64")},
+        "libraries": {"libraries": changes.pop("opened", OPEN)},
+    }
+    values: dict[str, Any] = {
+        "image": "x@sha256:1",
+        "config": config,
+        "layers": (
+            Layer(digest="sha256:b", size=2_000_000_000, own=False, history="base"),
+            Layer(digest="sha256:o", size=1000, own=True, history="COPY"),
+        ),
+        "listings": {1: Listing(items=(), folders={})},
+        "tree": _tree(changes.pop("items", GOOD_ITEMS)),
+        "base_config": BASE,
+        "look": Started(parts=looked),
+        "run": Started(parts=RAN | changes.pop("ran", {})),
+        "no_gpus": "none here",
+    }
+    return Facts(**(values | changes))
+
+
+def _without_engine(image: RoleImage, items: Iterable[Told], **changes: Any) -> Facts:
+    listing = Listing(items=tuple(items), folders={}, gone=changes.pop("gone", ()))
+    values: dict[str, Any] = {"look": None, "run": None, "listings": {1: listing}, "no_gpus": "no container was run"}
+    facts = _facts(image, **(values | changes))
+    return replace(facts, tree=_tree(items, complete=False))
+
+
+def _of(gpu: tuple[RoleImage, Any], facts: Facts) -> dict[str, Finding]:
+    return {one.check: one for one in check(gpu[0], facts, gpu[1])}
+
+
+def _wrong(found: dict[str, Finding]) -> set[str]:
+    return {name for name, one in found.items() if one.status is Status.MISMATCH}
+
+
+def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tuple[RoleImage, Any]) -> None:
+    found = _of(gpu, _facts(gpu[0]))
+    assert _wrong(found) == set()
+    assert (found["gpu"].status, found["gpu"].expected) == (Status.UNSEEN, "none here")
+    assert (found["cuda"].found, found["cudnn"].found) == ("12.2", "8.9.6")
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong", "says"),
+    [
+        ({"look": Started(fault="no such file")}, {"python"}, "does not start: no such file"),
+        ({"ran": {"tensorflow": {"version": "2.14.0", "build": {}}}}, {"tensorflow"}, "2.14.0"),
+        ({"ran": {"tensorflow": {"error": "ImportError", "message": "libx"}}}, {"tensorflow"}, "ImportError: libx"),
+        ({"ran": {"tensorflow": {"version": "2.15.1", "build": {"is_cuda_build": False}}}}, {"tensorflow build"}, ""),
+        (
+            {"ran": {"tensorflow": {"version": "2.15.1", "build": {"is_cuda_build": True, "cuda_version": "11.8"}}}},
+            {"tensorflow build"},
+            "CUDA 11.8",
+        ),
+        ({"ran": {"compute": {"error": "InternalError", "message": "cuBLAS"}}}, {"compute"}, "cuBLAS"),
+        ({"opened": [*OPEN[:2], {"name": "libcudnn.so.8", "place": None, "error": "cannot open"}]}, {"libraries"},
+         "libcudnn.so.8 does not open: cannot open"),
+        ({"opened": [{**OPEN[1], "version": 11080}, OPEN[2]]}, {"cuda"}, "11.8"),
+        ({"opened": [OPEN[1], {**OPEN[2], "version": 90300}]}, {"cudnn"}, "9.3.0"),
+        ({"items": [*_metadata(*WHEELS), *SYSTEM]}, {"xla"}, "no ptxas and no libdevice"),
+        (
+            {"items": [*GOOD_ITEMS, *_files("library", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8", size=700_000_000)]},
+            {"cuda once"},
+            "libcudnn in the system and in wheels (700.0 MB more)",
+        ),
+        ({"gpus": True}, {"gpu"}, "TensorFlow sees none"),
+        ({"config": {**BASE, "architecture": "arm64"}}, {"platform"}, "linux/arm64"),
+    ],
+)  # fmt: skip
+def test_faults_seen_from_inside(
+    gpu: tuple[RoleImage, Any], changes: dict[str, Any], wrong: set[str], says: str
+) -> None:
+    found = _of(gpu, _facts(gpu[0], **changes))
+    assert wrong <= _wrong(found)
+    assert says in found[next(iter(wrong))].found
+    if not {"config", "look"} & changes.keys():
+        assert wrong == _wrong(found)
+
+
+@pytest.mark.parametrize("python", ["3.11.4", "3.9.2"])
+def test_a_wrong_python(gpu: tuple[RoleImage, Any], python: str) -> None:
+    facts = _facts(gpu[0])
+    assert facts.look is not None
+    parts = {**facts.look.parts, "python": {**facts.look.parts["python"], "version": python}}
+    found = _of(gpu, replace(facts, look=Started(parts=parts)))
+    assert _wrong(found) == {"python"}
+    assert (found["python"].found, found["python"].expected) == (python, "3.10")
+
+
+def test_gpus_that_compute(gpu: tuple[RoleImage, Any]) -> None:
+    ran = {"compute": {"gpus": ["a", "b"], "used": ["/GPU:0", "/GPU:1"]}}
+    assert _of(gpu, _facts(gpu[0], gpus=True, ran=ran))["gpu"].found == "2 visible, a product of matrices on each"
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "says"),
+    [
+        ({"late": True, "signal": 9}, Status.WARNING, "does not end"),
+        ({"late": False, "signal": 11}, Status.MISMATCH, "killed by signal 11"),
+    ],
+)
+def test_an_import_that_did_not_come_back(
+    gpu: tuple[RoleImage, Any], end: dict[str, Any], status: Status, says: str
+) -> None:
+    parts = {name: one for name, one in RAN.items() if name != "trainer"} | {"importing": {"name": "t"}, "end": end}
+    found = _of(gpu, _facts(gpu[0], run=Started(parts=parts)))["trainer"]
+    assert found.status is status
+    assert says in found.found
+
+
+VENV = [
+    {"path": "opt/venv/pyvenv.cfg", "kind": "python", "text": "home = /usr/bin\nversion = 3.10\n", "size": 9},
+    {"path": "opt/venv/bin/python", "kind": "python", "link": "/usr/bin/python3.10", "size": 0},
+    {"path": "app/trainer/task.py", "kind": "source", "text": "import tensorflow\n", "size": 9},
+    {"path": f"{SITE}/tensorflow-2.15.1.dist-info/RECORD", "kind": "record", "names": ["tensorflow"], "size": 9},
+]
+OWN = [*_metadata(*WHEELS), *XLA, *VENV]
+
+
+def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[RoleImage, Any]) -> None:
+    found = _of(gpu, _without_engine(gpu[0], OWN))
+    assert _wrong(found) == set()
+    unseen = {name for name, one in found.items() if one.status is Status.UNSEEN}
+    assert unseen == {"python", "libraries", "gpu"}
+    assert found["cuda"].found == "12.2.2 by the base's CUDA_VERSION"
+    assert found["cudnn"].found == "8.9.6.50 by the base's NV_CUDNN_VERSION"
+    assert not {"compute", "tensorflow build"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("items", "gone", "check_name", "says"),
+    [
+        (OWN, ("usr/lib/libcudnn.so.8",), "libraries", "libcudnn.so.8 removed by a layer above the base"),
+        ([*OWN, *_files("library", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8")], (), "cuda once", "on a base with CUDA"),
+        ([*OWN, *_files("library", "usr/lib/libcudnn.so.9.3.0")], (), "cudnn", "9.3.0 by its file's name"),
+        ([one for one in OWN if one["kind"] != "tool"], (), "xla", "no ptxas"),
+        ([{**one, "link": "/usr/bin/python3.12"} if "link" in one else one for one in OWN], (), "python", "python3.12"),
+        (
+            [{**one, "text": "version = 3.9"} if one["path"].endswith("cfg") else one for one in OWN],
+            (),
+            "python",
+            "3.9",
+        ),
+        ([one for one in OWN if "tensorflow-" not in str(one["path"])], (), "tensorflow", "no tensorflow"),
+    ],
+)
+def test_faults_that_layers_tell(
+    gpu: tuple[RoleImage, Any], items: list[Told], gone: tuple[str, ...], check_name: str, says: str
+) -> None:
+    found = _of(gpu, _without_engine(gpu[0], items, gone=gone))
+    assert check_name in _wrong(found)
+    assert says in found[check_name].found
+
+
+def _suspect(path: str, data: bytes, *, recorded: bool = False) -> Told:
+    head = base64.b64encode(data).decode()
+    return {"path": path, "kind": "suspect", "size": len(data), "head": head, "sha256": "x", "recorded": recorded}
+
+
+@pytest.mark.parametrize(
+    ("told", "secret"),
+    [
+        (_suspect("app/key", b"-----BEGIN PRIVATE KEY-----"), True),
+        (_suspect("app/server.pem", b"-----BEGIN CERTIFICATE-----"), False),
+        (_suspect("app/server.key", b"binary"), True),
+        (_suspect("usr/share/keyrings/x.key", b"public"), False),
+        (_suspect(f"{SITE}/tornado/test.key", b"-----BEGIN PRIVATE KEY-----", recorded=True), False),
+        (_suspect("root/.netrc", b"machine"), True),
+        (_suspect("root/.netrc", b""), False),
+        (_suspect("root/.config/pip/pip.conf", b"index-url = https://u:p@host/"), True),
+        (_suspect("etc/pip.conf", b"index-url = https://host/"), False),
+        (_suspect("usr/share/perl/Netrc.pm", b"package"), False),
+    ],
+)
+def test_which_files_are_secrets(gpu: tuple[RoleImage, Any], told: Told, *, secret: bool) -> None:
+    listing = Listing(items=(told,), folders={})
+    found = _of(gpu, _facts(gpu[0], listings={1: listing}))["secrets"]
+    assert (found.status is Status.MISMATCH) == secret
+    allowed = replace(gpu[1], allow_secrets=("key", "server.key"))
+    again = {one.check: one for one in check(gpu[0], _facts(gpu[0], listings={1: listing}), allowed)}["secrets"]
+    assert (again.status is Status.MISMATCH) == (secret and not told["path"].startswith("app/"))
+
+
+def test_what_is_found_goes_to_a_terminal_as_one_plain_line(gpu: tuple[RoleImage, Any]) -> None:
+    ran = {"tensorflow": {"error": "ImportError", "message": "\x1b[2Jgone\nError: all is well \u202e" + "x" * 999}}
+    found = _of(gpu, _facts(gpu[0], ran=ran))["tensorflow"].found
+    assert "\x1b" not in found
+    assert "\n" not in found
+    assert "\u202e" not in found
+    assert len(found) < 400
+
+
+def test_the_base_is_known_by_its_layers(gpu: tuple[RoleImage, Any], tmp_path: Path) -> None:
+    del tmp_path
+    other = {**BASE, "rootfs": {"diff_ids": ["sha256:other"]}}
+    found = _of(gpu, _facts(gpu[0], base_config=other))
+    assert "base" in _wrong(found)
+    assert _of(gpu, _facts(gpu[0], base_config=None))["base"].status is Status.UNSEEN

@@ -1,0 +1,76 @@
+"""Installed packages from metadata: versions against the lock, and what `pip check` says."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.verify.facts import Told, Tree
+from builder.verify.packages import Installed, broken, differences, installed, marker_environment, same_version
+from tests import plans
+
+SITE = "opt/venv/lib/python3.11/site-packages"
+LINUX = marker_environment("3.11", "linux/amd64")
+
+
+def _tree(*texts: str) -> Tree:
+    items: dict[str, Told] = {
+        f"{SITE}/p{n}.dist-info/METADATA": {"path": f"{SITE}/p{n}.dist-info/METADATA", "kind": "metadata", "text": text}
+        for n, text in enumerate(texts)
+    }
+    return Tree(items=items, folders={}, complete=True)
+
+
+def _packages(*entries: tuple[str, str, tuple[str, ...]]) -> tuple[Installed, ...]:
+    return tuple(Installed(name=name, version=version, requires=needs, site=SITE) for name, version, needs in entries)
+
+
+def test_headers_are_read_as_headers() -> None:
+    tree = _tree("Name: Foo.Bar\nVersion: 1.0\nRequires-Dist: a>=1\nRequires-Dist: b ; extra == 'x'\n")
+    assert installed(tree) == _packages(("foo-bar", "1.0", ("a>=1", "b ; extra == 'x'")))
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version", "complaint"),
+    [
+        ("numpy>=1.20", "1.26.4", None),
+        ("numpy (<2,>=1.20)", "1.26.4", None),
+        ("Numpy>=2", "1.26.4", "a 1 requires Numpy>=2, but 1.26.4 is there"),
+        ("numpy>=1.27", "1.27.0rc1", "a 1 requires numpy>=1.27, but 1.27.0rc1 is there"),
+        ("numpy<2", "2.0.0rc1", "a 1 requires numpy<2, but 2.0.0rc1 is there"),
+        ("numpy!=1.26.*", "1.26.4", "a 1 requires numpy!=1.26.*, but 1.26.4 is there"),
+        ("absent", "1.0", "a 1 requires absent, which is not there"),
+        ("absent; extra == 'gpu'", "1.0", None),
+        ("absent; sys_platform == 'win32'", "1.0", None),
+        ("absent; python_version < '3.9'", "1.0", None),
+        ("absent; python_version >= '3.9'", "1.0", "a 1 requires absent, which is not there"),
+        ("absent; platform_machine != 'arm64' and platform_machine != 'aarch64'", "1", "a 1 requires absent, which is"),
+        ("not a requirement (>", "1.0", None),
+    ],
+)
+def test_pip_check(requirement: str, version: str, complaint: str | None) -> None:
+    found = list(broken(_packages(("a", "1", (requirement,)), ("numpy", version, ())), LINUX))
+    assert len(found) == (0 if complaint is None else 1)
+    if complaint:
+        assert found[0].startswith(complaint)
+
+
+def test_differences_from_the_lock() -> None:
+    locked = plans.locked(
+        wheels=tuple(
+            plans.wheel(*one) for one in (("a", "1.0"), ("b", "1.0"), ("tensorflow-cpu", "2.15.1"), ("d", "1"))
+        )
+    )
+    present = _packages(("a", "1.0.0", ()), ("b", "1.1", ()), ("c", "3", ()), ("d", "1", ()), ("d", "2", ()))
+    assert differences(present, locked) == (
+        "b is 1.1, the lock has 1.0",
+        "c 3 is not in the lock",
+        "d is there 2 times: 1, 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("1.0", "1.0.0", True), ("2.1-rc1", "2.1rc1", True), ("1.0", "1.0+cu12", False), ("weird", "weird", True)],
+)
+def test_versions_are_compared_as_pip_does(one: str, other: str, *, same: bool) -> None:
+    assert same_version(one, other) is same

@@ -1,0 +1,154 @@
+"""The program that is sent into images: it runs on old Pythons, alone, and tells how it ended."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.verify import watch
+from builder.verify.program import program_text
+
+PACKAGE = files("builder.verify")
+WATCH, PROGRAM = (PACKAGE / "watch.py").read_text(), (PACKAGE / "program.py").read_text()
+
+
+def _run(call: str, request: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", program_text(call, request, WATCH, PROGRAM)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=60,
+        check=False,
+        env={"PYTHONPATH": str(folder / "lib"), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _parts(told: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {one["part"]: one for one in told}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "lib/tensorflow").mkdir(parents=True)
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/__init__.py").write_text("")
+    return tmp_path
+
+
+def test_it_is_python_3_7_and_the_standard_library() -> None:
+    text = program_text("look", {"seconds": 1, "libraries": []}, WATCH, PROGRAM)
+    tree = ast.parse(text, feature_version=(3, 7))
+    imported = {
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    imported |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names
+    assert len(text) < 100_000  # one argument of a program holds 128 KiB (execve(2))
+
+
+def test_the_request_may_hold_anything() -> None:
+    request = {"module": "a'b\"c\\d\n\u2028é"}
+    call = ast.parse(program_text("run", request, WATCH, PROGRAM)).body[-1]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    loads = call.value.args[0]
+    assert isinstance(loads, ast.Call)
+    assert isinstance(loads.args[0], ast.Constant)
+    assert json.loads(str(loads.args[0].value)) == request
+
+
+def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> None:
+    (folder / "lib/tensorflow/__init__.py").write_text("print('{\"part\": \"tensorflow\"}')\n__version__ = '9'\n")
+    (folder / "trainer/task.py").write_text("print('hello')\n")
+    told = _run("run", {"seconds": 30, "module": "trainer.task"}, folder)
+    assert [one["part"] for one in told] == ["tensorflow", "compute", "importing", "trainer", "end"]
+    assert _parts(told)["tensorflow"]["version"] == "9"
+    assert _parts(told)["compute"]["error"] == "AttributeError"
+    assert _parts(told)["trainer"]["file"] == str(folder / "trainer/task.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import nowhere\n", {"error": "ModuleNotFoundError", "message": "No module named 'nowhere'"}),
+        ("def f(:\n", {"error": "SyntaxError"}),
+        ("raise SystemExit(3)\n", {"left": "3"}),
+        ("if __name__ == '__main__':\n    raise ValueError\n", {}),
+    ],
+)
+def test_the_trainer(folder: Path, source: str, told: dict[str, str]) -> None:
+    (folder / "trainer/task.py").write_text(source)
+    found = _parts(_run("run", {"seconds": 30, "module": "trainer.task"}, folder))["trainer"]
+    assert told.items() <= found.items()
+    assert ("error" in found) == ("error" in told)
+
+
+def test_a_package_is_run_by_its_main(folder: Path) -> None:
+    found = _parts(_run("run", {"seconds": 30, "module": "trainer"}, folder))["trainer"]
+    assert found["message"] == "No module named 'trainer.__main__'"
+    (folder / "trainer/__main__.py").write_text("")
+    assert _parts(_run("run", {"seconds": 30, "module": "trainer"}, folder))["trainer"]["file"].endswith("__main__.py")
+
+
+def test_a_crash_is_told_with_what_came_before(folder: Path) -> None:
+    (folder / "lib/tensorflow/__init__.py").write_text("__version__ = '9'\n")
+    (folder / "trainer/task.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    parts = _parts(_run("run", {"seconds": 30, "module": "trainer.task"}, folder))
+    assert parts["tensorflow"]["version"] == "9"
+    assert "trainer" not in parts
+    assert parts["end"] == {"part": "end", "late": False, "signal": 11}
+
+
+def test_what_does_not_end_is_ended(folder: Path) -> None:
+    (folder / "trainer/task.py").write_text("import time\ntime.sleep(60)\n")
+    parts = _parts(_run("run", {"seconds": 0.5, "module": "trainer.task"}, folder))
+    assert parts["importing"]["name"] == "trainer.task"
+    assert parts["end"] == {"part": "end", "late": True, "signal": 9}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("opt/venv/lib/python3.11/site-packages/numpy-1.26.4.dist-info/METADATA", "metadata"),
+        ("opt/venv/lib/python3.11/site-packages/setuptools/_vendor/x-1.dist-info/METADATA", None),
+        ("opt/venv/lib/python3.11/site-packages/numpy-1.26.4.dist-info/RECORD", "record"),
+        ("opt/venv/lib/python3.11/site-packages/six.py", "module"),
+        ("opt/venv/lib/python3.11/site-packages/certifi/cacert.pem", "telling"),
+        ("opt/venv/lib/python3.11/site-packages/keras/token.py", None),
+        ("usr/lib/x86_64-linux-gnu/libcudnn.so.8.9.6", "library"),
+        ("usr/lib/x86_64-linux-gnu/libcudnn_ops_infer.so.8", "library"),
+        ("usr/local/cuda-12.2/targets/x86_64-linux/lib/libcublasLt.so.12", "library"),
+        ("usr/lib/x86_64-linux-gnu/libc.so.6", None),
+        ("usr/local/cuda/bin/ptxas", "tool"),
+        ("usr/local/cuda/nvvm/libdevice/libdevice.10.bc", "tool"),
+        ("opt/venv/bin/python3.11", "python"),
+        ("usr/local/bin/python3.11", "python"),
+        ("var/lib/dpkg/status", "dpkg"),
+        ("var/lib/dpkg/status-old", None),
+        ("app/trainer/task.py", "source"),
+        ("root/.cache/pip/http/1", "cache"),
+        ("var/lib/apt/lists/archive_Packages", "cache"),
+        ("var/lib/apt/lists/lock", None),
+        ("var/cache/apt/archives/a.deb", "cache"),
+        ("root/.ssh/known", "telling"),
+        ("app/.env", "telling"),
+        ("app/id_rsa", "telling"),
+        ("app/data.csv", None),
+    ],
+)
+def test_which_paths_matter(path: str, kind: str | None) -> None:
+    assert watch.kind_of(path) == kind
+
+
+def test_folders_are_summed_and_small_ones_left_out() -> None:
+    assert watch.summed({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
+    assert watch.summed({}) == {}

@@ -1,0 +1,101 @@
+"""The report: disjoint largest folders, equal lines once, one line per mismatch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from builder.spec import Role
+from builder.verify import report, sbom
+from builder.verify.facts import Finding, Status
+from builder.verify.report import ImageReport, largest
+from builder.verify.watch import summed
+
+OK = Finding(check="python", role=Role.MASTER, status=Status.OK, found="3.11.2", expected="3.11")
+BAD = Finding(check="tensorflow", role=Role.WORKER, status=Status.MISMATCH, found="2.14.0", expected="2.15.1")
+
+
+def _report(role: Role, *findings: Finding, **changes: Any) -> ImageReport:
+    values: dict[str, Any] = {
+        "role": role,
+        "image": f"host/x@sha256:{hashlib.sha256(role.encode()).hexdigest()}",
+        "source": None,
+        "findings": tuple(replace(one, role=role) for one in findings),
+        "layers": (),
+        "directories": (("/opt", 5_000_000),),
+        "complete": True,
+        "debian": None,
+        "release": "",
+    }
+    return ImageReport(**(values | changes))
+
+
+def test_large_folders_give_way_to_what_is_in_them() -> None:
+    own = {"opt/venv/tf": 600, "opt/venv/tf/include": 90, "opt/venv/np": 100, "usr/lib": 50, "usr/bin": 30, "etc": 10}
+    found = largest(summed(own))
+    assert found == (
+        ("/opt/venv/tf/*", 600),
+        ("/opt/venv/np", 100),
+        ("/opt/venv/tf/include", 90),
+        ("/usr/lib", 50),
+        ("/usr/bin", 30),
+        ("/etc", 10),
+    )
+    assert sum(size for _, size in found) == sum(own.values())
+
+
+@pytest.mark.parametrize(("own", "found"), [({}, ()), ({"": 7}, (("/", 7),)), ({"a": 1}, (("/a", 1),))])
+def test_small_trees(own: dict[str, int], found: tuple[tuple[str, int], ...]) -> None:
+    assert largest(summed(own)) == found
+
+
+def test_what_roles_share_stands_once() -> None:
+    text = report.as_text((_report(Role.MASTER, OK), _report(Role.WORKER, OK, BAD)))
+    lines = text.splitlines()
+    assert lines[0].split() == ["CHECK", "ROLE", "RESULT", "FOUND", "(EXPECTED)"]
+    assert lines[1].split() == ["python", "all", "ok", "3.11.2", "(3.11)"]
+    assert lines[2].split() == ["tensorflow", "worker", "MISMATCH", "2.14.0", "(2.15.1)"]
+    assert lines[4:] == ["all: largest folders", "        5.0 MB  /opt"]
+
+
+def test_one_line_per_mismatch_and_data_to_match() -> None:
+    reports = (_report(Role.MASTER, OK), _report(Role.WORKER, OK, BAD))
+    assert report.mismatches(reports) == ("worker: tensorflow: found 2.14.0; expected 2.15.1",)
+    data = report.as_data(reports)
+    assert [one["ok"] for one in data] == [True, False]
+    assert data[1]["checks"][1] == {
+        "check": "tensorflow",
+        "status": "MISMATCH",
+        "found": "2.14.0",
+        "expected": "2.15.1",
+    }
+
+
+def test_debian_packages_are_those_that_are_installed() -> None:
+    status = (
+        "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9+deb12u9\n\n"
+        "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n\n"
+        "Package: epoch\nStatus: install ok installed\nArchitecture: all\nVersion: 1:2.0~rc1\n"
+    )
+    release = 'ID=debian\nVERSION_ID="12"\n'
+    one = _report(Role.MASTER, debian=status, release=release, source=cast("Any", _Source()))
+    document = sbom.sbom("mnist", (one,))
+    purls = [part["purl"] for part in document["components"] if part.get("purl", "").startswith("pkg:deb")]
+    assert purls == [
+        "pkg:deb/debian/epoch@1%3A2.0~rc1?arch=all&distro=debian-12",
+        "pkg:deb/debian/libc6@2.36-9%2Bdeb12u9?arch=amd64&distro=debian-12",
+    ]
+
+
+class _Source:
+    """As much of a RoleImage as an SBOM asks for."""
+
+    key = "k"
+
+    def __init__(self) -> None:
+        from tests import plans
+
+        self.plan = plans.role_plan(Role.MASTER)
