@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,16 +217,21 @@ def test_no_container_is_left(toy: Toy, imgtool: Run) -> None:
     from builder.engines.docker_probe import UNTIL
 
     client = docker.from_env()
+    containers: list[Any] = []
     try:
-        old = client.containers.create(str(toy.good), labels={UNTIL: "1000000000"})
-        running = client.containers.create(str(toy.good), labels={UNTIL: "99999999999"})
+        pulled = client.images.pull(str(toy.good.repository), tag=toy.good.digest)
+        before = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
+        containers += [client.containers.create(pulled.id, labels={UNTIL: str(until)}) for until in (10**9, 10**11)]
         imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.env)
         left = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
-        assert old.id not in left  # of a process that was killed long ago
-        assert running.id in left  # of one that may be at work
-        assert len(left) == 1
+        killed_long_ago, at_work = (one.id for one in containers)
+        assert killed_long_ago not in left
+        assert at_work in left
+        assert left <= before | {at_work}
     finally:
-        running.remove(force=True)
+        for one in containers:
+            with contextlib.suppress(docker.errors.NotFound):
+                one.remove(force=True)
         client.close()
 
 
@@ -261,3 +271,59 @@ def test_no_sbom_of_a_faulty_image(toy: Toy, imgtool: Run, tmp_path: Path) -> No
     assert done.returncode == 10
     assert "was not written" in done.stderr
     assert not path.exists()
+
+
+@pytest.mark.engine
+def test_an_image_that_is_only_in_the_engine(toy: Toy, imgtool: Run) -> None:
+    import docker
+
+    image = toy.inputs.images[0]
+    assert image.tag is not None
+    place = f"{toy.place}/local"
+    client = docker.from_env()
+    name = f"{place}/toy:{image.tag.name}"
+    try:
+        client.images.pull(str(toy.good.repository), tag=toy.good.digest).tag(name)
+        done = imgtool(
+            "verify", "--engine", "docker", "--locked", toy.folder, env={**toy.env, "IMGTOOL_REGISTRY": place}
+        )
+    finally:
+        client.images.remove(name, noprune=True)
+        client.close()
+    rows = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert " sha256:" in rows["image"]
+    assert "MISMATCH" not in done.stdout
+    assert "unpacked in 3 layers" in rows["size"]
+
+
+@pytest.mark.engine
+def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str, str]) -> None:
+    import docker
+
+    from builder.engines.docker_probe import UNTIL
+
+    source: Layer = {"app/trainer/task.py": b"import time\ntime.sleep(600)\n"}
+    env = {**services_env, **toy.faulty("sleeps", [source], None)}
+    program = str(Path(sys.executable).parent / "imgtool")
+    command = [program, "verify", "--engine", "docker", "--locked", str(toy.folder)]
+    client = docker.from_env()
+
+    def probes() -> set[str]:
+        return {str(one.id) for one in client.containers.list(all=True, filters={"label": UNTIL})}
+
+    try:
+        before = probes()
+        with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr is not None
+            for line in running.stderr:
+                if "importing tensorflow" in line:
+                    break
+            deadline = time.monotonic() + 30
+            while not probes() - before and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert probes() - before
+            running.send_signal(signal.SIGINT)
+            assert running.wait(20) == 130
+        assert probes() <= before
+    finally:
+        client.close()
