@@ -18,7 +18,7 @@ from builder.cli.output import emit, emit_json, note, report
 
 if TYPE_CHECKING:
     from builder.cluster.replicas import Replica
-    from builder.cluster.run import Ready
+    from builder.cluster.run import Ready, Request
     from builder.cluster.summary import Summary
     from builder.progress import Event, Progress
     from builder.spec import Role
@@ -48,8 +48,10 @@ def register(app: typer.Typer) -> None:
 def run(
     ctx: typer.Context,
     spec: opt.Spec = None,
-    workers: Annotated[int | None, typer.Option(min=0, help="How many workers, instead of the spec's count.")] = None,
-    ps: Annotated[int | None, typer.Option(min=0, help="How many parameter servers.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="How many workers, instead of the spec's count.")
+    ] = None,
+    ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers.")] = None,
     service: Annotated[
         str | None,
         typer.Option("--as", metavar="SERVICE", help="ai-platform, vertex, tfjob or local; by default job.target's."),
@@ -93,14 +95,14 @@ def run(
     else:
         emit(as_lines(summary))
     if not code and progress != "quiet":
-        note(f"next: {_next(spec, summary)}")
+        note(f"next: {_next(spec, summary, request)}")
     if code:
         raise typer.Exit(code)
 
 
 def _run(
     spec: Path | None,
-    request: Any,
+    request: Request,
     followed: tuple[tuple[Role, int | None], ...],
     *,
     registry: str | None,
@@ -136,13 +138,14 @@ def _with_error(summary: Summary, code: int) -> dict[str, Any]:
     return {**document, "error": {**failed, "details": list(error.details)}}
 
 
-def _next(spec: Path | None, summary: Summary) -> str:
+def _next(spec: Path | None, summary: Summary, request: Request) -> str:
     """What to type next: the images that ran become a job, once a registry has them all."""
     import shlex
 
     where = f" {shlex.quote(str(spec))}" if spec else ""
     if all(result.image.source == "registry" for result in summary.replicas):
-        return f"imgtool config{where} -o config.yaml    # the job file of these very images"
+        target = f" --target {request.service}" if request.service and request.service != "local" else ""
+        return f"imgtool config{where}{target} -o config.yaml    # the job file of these very images"
     return f"imgtool push{where}    # the images to the registry that the job will read"
 
 

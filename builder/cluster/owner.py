@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from builder.parallel import run_all
 
 if TYPE_CHECKING:
-    from builder.engines.docker_containers import Containers, Found
+    from builder.engines.containers import Found
+    from builder.engines.docker_containers import Containers
 
 RUN = "dev.imgtool.run"
 REPLICA = "dev.imgtool.replica"

@@ -16,7 +16,8 @@ from builder.cluster.rehearsal import Kill
 from builder.cluster.replicas import Cluster, Service, adapted, make_cluster, service_of
 from builder.cluster.summary import Summary
 from builder.cluster.supervisor import Supervisor
-from builder.engines.docker_containers import Containers, Machine
+from builder.engines.containers import Machine
+from builder.engines.docker_containers import Containers
 from builder.errors import LocalFileError, UsageError
 from builder.jobs.model import replicas
 from builder.progress import Note, Progress

@@ -13,7 +13,7 @@ from builder.cluster.images import RunImage
 from builder.cluster.limits import Share
 from builder.cluster.rehearsal import Action, Kill, Verdict
 from builder.cluster.replicas import Replica, Service
-from builder.engines.docker_containers import Ended
+from builder.engines.containers import Ended
 from builder.errors import VerificationError
 from builder.spec import Role
 

@@ -15,7 +15,8 @@ from builder.cluster.rehearsal import Action, Death, Kill, judge
 from builder.cluster.replicas import Replica
 from builder.cluster.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
 from builder.cluster.watch import Report, Watcher
-from builder.engines.docker_containers import Container, Ended, Network, RefusedError
+from builder.engines.containers import Container, Ended, Network
+from builder.engines.docker_containers import RefusedError
 from builder.errors import ImgtoolError
 from builder.parallel import run_all
 from builder.progress import Note, Progress, Step

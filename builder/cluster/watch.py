@@ -14,7 +14,8 @@ from builder.errors import ImgtoolError
 from builder.progress import LogLine, Progress
 
 if TYPE_CHECKING:
-    from builder.engines.docker_containers import Containers, Ended
+    from builder.engines.containers import Ended
+    from builder.engines.docker_containers import Containers
 
 _DRAIN_SECONDS = 2.0  # for a dead container's last lines
 

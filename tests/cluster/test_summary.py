@@ -20,7 +20,7 @@ from builder.cluster.summary import (
     error_of,
     failure_of,
 )
-from builder.engines.docker_containers import Ended
+from builder.engines.containers import Ended
 from builder.spec import ImageSpec, Role, RoleSpec
 from tests.jobs.specs import REPOSITORY, images
 
