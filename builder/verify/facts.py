@@ -71,7 +71,7 @@ class Tree:
     """The files of interest in the whole image, by path.
 
     `complete` says that nothing was left out; else only what is here is known, and what is missing may be in
-    layers that were not read. `whole` are the kinds of `watch` that are known all the same.
+    layers that were not read.
     """
 
     items: Mapping[str, Told]
@@ -107,7 +107,6 @@ class Facts:
     run: Started | None = None
     gpus: bool = False  # the container was given GPUs
     no_gpus: str = "no container was run"  # why not, otherwise
-    no_container: str = ""  # why nothing was run, when nothing was
 
     @property
     def settings(self) -> Mapping[str, Any]:

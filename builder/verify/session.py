@@ -129,13 +129,15 @@ def _in_engine(image: RoleImage, engine: DockerEngine) -> str | None:
 def _facts(
     asked: Asked, image: RoleImage, place: _Place, engine: DockerEngine | None, reader: registry_way.LayerReader
 ) -> Facts:
-    platform = image.plan.platform
-    base = registry_way.base_config(image.plan.base, platform, reader.registries)
+    inside: dict[str, Any] = {}
+    if engine is not None:
+        inside = _seen_inside(asked, image, place, engine, reader.registries)
+    base = registry_way.base_config(image.plan.base, image.plan.platform, reader.registries)
     listings = {}
     if place.digest is not None:
-        stored = registry_way.read_image(place.digest, platform, base, reader.registries)
+        stored = registry_way.read_image(place.digest, image.plan.platform, base, reader.registries)
         config, layers = stored.config, stored.layers
-        listings = reader.listings(stored, beside_container=engine is not None, subject=image.role)
+        listings = reader.listings(stored, beside_container="tree" in inside, subject=image.role)
     elif engine is not None and place.image_id is not None:
         config, sizes = container_way.engine_config(engine.api, place.image_id)
         layers = registry_way.layers_of(config, base, sizes)
@@ -147,9 +149,7 @@ def _facts(
         "tree": overlaid(listings, len(layers)),
         "base_config": base,
     }
-    if engine is None:
-        return Facts(**values, no_container="no engine was asked")
-    return Facts(**values | _seen_inside(asked, image, place, engine, reader.registries))
+    return Facts(**values | inside)
 
 
 def _seen_inside(
@@ -160,9 +160,12 @@ def _seen_inside(
     if place.digest is not None:
         login = registries.login(place.digest.repository.registry).login
         engine.pull_base(place.digest, plan.platform, login, asked.progress)
-    name = place.name
     asked.progress(Step(image.role, "looking into the image"))
-    looked = container_way.look(engine.api, name, plan.locked.variant.libraries)
+    looked = container_way.look(engine.api, place.name, plan.locked.variant.libraries)
+    if looked.fault is not None and "exec format error" in looked.fault:
+        why = f"the engine's machine does not run {plan.platform}"
+        asked.progress(Note(f"{image.role}: {why}; what the registry tells is looked at"))
+        return {"no_gpus": why}
     values: dict[str, Any] = {"look": looked}
     tree = container_way.tree_of(looked)
     if tree is not None:
@@ -171,7 +174,7 @@ def _seen_inside(
         return values
     gpus, values["no_gpus"] = _gpus(image, engine)
     asked.progress(Step(image.role, f"importing tensorflow and {plan.module}"))
-    values["run"] = container_way.run(engine.api, name, plan.module, gpus=gpus)
+    values["run"] = container_way.run(engine.api, place.name, plan.module, gpus=gpus)
     values["gpus"] = gpus
     return values
 

@@ -221,7 +221,7 @@ def test_no_container_is_left(toy: Toy, imgtool: Run) -> None:
     try:
         pulled = client.images.pull(str(toy.good.repository), tag=toy.good.digest)
         before = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
-        containers += [client.containers.create(pulled.id, labels={UNTIL: str(until)}) for until in (10**9, 10**11)]
+        containers += [client.containers.create(pulled, labels={UNTIL: str(until)}) for until in (10**9, 10**11)]
         imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.env)
         left = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
         killed_long_ago, at_work = (one.id for one in containers)
@@ -327,3 +327,14 @@ def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str
         assert probes() <= before
     finally:
         client.close()
+
+
+@pytest.mark.engine
+def test_an_image_that_the_machine_cannot_run_is_read_instead(toy: Toy, imgtool: Run) -> None:
+    """As an image for another processor: the program in its place is none for this one."""
+    other: Layer = {"usr/local/bin/python3.11": b"\x7fELF not for here", "usr/bin/python3.11": b"\x7fELF nor this"}
+    done = imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.faulty("arm", [other], None))
+    assert "does not run linux/amd64" in done.stderr
+    rows = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert "not run" in rows["tensorflow"]
+    assert "compute" not in rows

@@ -219,6 +219,6 @@ def tar(layer: Layer) -> bytes:
             if isinstance(content, Link):
                 member.type, member.linkname = tarfile.SYMTYPE, content.target
             data = content if isinstance(content, bytes) else b""
-            member.size, member.mode = len(data), 0o755 if path.endswith("/python") else 0o644
+            member.size, member.mode = len(data), 0o755 if "/bin/" in path else 0o644
             archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
