@@ -274,9 +274,7 @@ def test_a_replica_that_died_comes_back_as_the_service_would_have_it(
     project: Make, service: str, job: dict[str, Any], exit_code: int, documented: bool
 ) -> None:
     again = 'until [ "$(cat /job/starts-*worker* | wc -l)" -ge 2 ]; do sleep 0.1; done; sleep 0.5\n'
-    once = (
-        f'[ "$(cat "/job/starts-$(hostname)" | wc -l)" -ge 2 ] || {{ touch /mark; sleep 1; exit {exit_code}; }}\n'
-    )
+    once = f'[ "$(cat "/job/starts-$(hostname)" | wc -l)" -ge 2 ] || {{ touch /mark; sleep 1; exit {exit_code}; }}\n'
     worker = STARTS + "[ -e /mark ] && exit 99\n" + (once if exit_code == 1 else "touch /mark\n") + SERVE
     made = project({"master": again, "worker": worker}, job={**SPEC["job"], **job})
     kill = ["--kill", "worker@1s"] if exit_code == 137 else []
@@ -419,3 +417,11 @@ def test_without_an_engine_it_says_so(project: Make) -> None:
     )
     assert done.returncode == 5
     assert "Docker Engine not reachable" in done.stderr
+
+
+def test_a_registry_that_cannot_be_asked_is_said_and_no_hindrance(project: Make) -> None:
+    made = project({"master": "echo trained\n", "worker": SERVE})
+    made.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/nobody"
+    done = made.run("--json", timeout=200)
+    assert "note: no image is taken from the registry: " in done.stderr
+    assert {one["image_from"] for one in json.loads(done.stdout)["replicas"]} == {"engine"}
