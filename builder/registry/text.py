@@ -9,6 +9,7 @@ LONGEST = 300  # characters of foreign text in one message
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
 _LONG_WORD = re.compile(r"[A-Za-z0-9+_=.~-]{40,}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAMED = re.compile(r"\b((?:password|passwd|secret|token|api[_-]?key)\w*\"?\s*[=:]\s*)\"?[^\s\",;]+", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"(?<=://)[^/\s@]+@")
 
 
@@ -21,7 +22,8 @@ def clean(text: str, limit: int = LONGEST) -> str:
 
 
 def masked(text: str, limit: int = LONGEST) -> str:
-    """`clean` with what could be a secret taken out: long words without a space, and users in URLs. Digests stay."""
+    """`clean` with what could be a secret taken out: long words, users in URLs, and `password=…`. Digests stay."""
     line = _USER_IN_URL.sub("…@", clean(text, limit * 4))
+    line = _NAMED.sub(r"\1…", line)
     line = _LONG_WORD.sub(lambda word: word.group() if _DIGEST.fullmatch(word.group()) else "…", line)
     return line if len(line) <= limit else f"{line[:limit]}…"
