@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -49,6 +50,13 @@ def network_missing() -> str | None:
 
 
 _MISSING = {"engine": engine_missing, "registry": registry_missing, "network": network_missing}
+
+
+def pytest_configure() -> None:
+    """Undoes what `nohup` and a shell's `&` do: a program started here would ignore the signals that tests send it."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -83,5 +83,7 @@ def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:
         "tests/test_packaging.py",
         "templates/base.Dockerfile.j2",
     } <= names
-    state = [n for n in names if re.search(r"__pycache__|\.pyc$|\.lock$|config\.yaml$|^\.services|^\.venv|^demo/", n)]
+    state = [
+        n for n in names if re.search(r"__pycache__|\.pyc$|\.lock$|(?:^|/)config\.yaml$|^\.services|^\.venv|^demo/", n)
+    ]
     assert not state
