@@ -97,6 +97,7 @@ STEPS = ("Step 1/3 : FROM base\n", "Step 2/3 : COPY a /a\n", "Step 3/3 : RUN mak
         ),
         (3, error("The command 'x' returned a non-zero code: 137", 137), BuildFailedError, "was killed"),
         (3, error('OCI runtime create failed: exec: "nosuch": not found'), BuildFailedError, "nosuch"),
+        (3, error("failed to create endpoint x on network bridge: no docker0"), EngineUnavailableError, "no docker0"),
         (3, error("write /var/lib/docker/x: no space left on device"), EngineUnavailableError, "disk is full"),
         (2, error("ApplyLayer exit status 1: no space left on device"), EngineUnavailableError, "disk is full"),
         (2, error("COPY failed: file not found in build context: stat a"), InputError, "COPY a /a .line 11 "),

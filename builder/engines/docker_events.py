@@ -31,6 +31,11 @@ _FILES = re.compile(
     r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)",
     re.IGNORECASE,
 )
+_ENGINES_OWN = re.compile(  # why a container could not be started that no Dockerfile is to blame for
+    r"failed to create endpoint|network (?:bridge|controller)|container networking|iptables|cgroup"
+    r"|resource temporarily unavailable|too many open files|cannot allocate memory",
+    re.IGNORECASE,
+)
 _BASE = re.compile(r"manifest|pull access|unauthorized|denied|registry|no such image", re.IGNORECASE)
 
 
@@ -114,7 +119,7 @@ class BuildLog:
         running = self._instruction.startswith("RUN ")
         if status == 400 or "requires BuildKit" in message or (not running and _FILES.search(message)):
             return InputError(said, hint="`imgtool render` prints the Dockerfile; COPY takes from the spec's folder")
-        if running:
+        if running and not _ENGINES_OWN.search(message):
             return BuildFailedError(said, details=tuple(self._tail))
         return EngineUnavailableError(f"{said} (the Docker Engine's words)", details=tuple(self._tail))
 
