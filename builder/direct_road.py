@@ -51,16 +51,16 @@ class DirectRoad:
 
     def _role(self, one: Way) -> Built | UnprovenError:
         started = time.monotonic()
-        image, role = one.image, one.image.role
+        image, outcome = one.image, Outcome.APPENDED
         try:
             digest = self._pushed(one, self._stages.below(one))
         except UnprovenError as error:
             return error
         except TagImmutableError as error:
-            digest = self._taken(one, error)
+            digest, outcome = self._taken(one, error), Outcome.FOUND
         seconds = time.monotonic() - started
-        self._work.progress(Done(role, Outcome.APPENDED, str(digest), seconds))
-        return Built(role=role, outcome=Outcome.APPENDED, key=image.key, tag=image.tag, digest=digest, seconds=seconds)
+        self._work.progress(Done(image.role, outcome, str(digest), seconds))
+        return Built(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, seconds=seconds)
 
     def _pushed(self, one: Way, below: Below) -> Digest:
         """Appends and pushes; once more when the registry turns out to have lost what it had."""

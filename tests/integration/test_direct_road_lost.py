@@ -1,0 +1,193 @@
+"""What the direct road remembers turns out wrong: a registry that lost blobs, stages or records, a half-sent blob."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.reference import parse_repository
+from builder.registry.connect import Registries
+from builder.registry.manifests import OCI_MANIFEST
+from tests.integration.direct_world import (
+    Machine,
+    Project,
+    Wheels,
+    blobs_sent,
+    check_whole,
+    delete_blob,
+    digests,
+    document,
+    lines,
+    make_base,
+)
+from tests.registry.support import machine as settings_of
+from tests.servers.fault_proxy import Action, Fault, FaultProxy
+from tests.servers.registry_process import run_registry
+
+pytestmark = pytest.mark.registry
+
+
+class World:
+    """A registry whose storage tests may harm, a project, and a machine that has its wheels."""
+
+    def __init__(self, folder: Path, proxy: FaultProxy) -> None:
+        self.folder, self.proxy, self.data = folder, proxy, folder / "data"
+        base = make_base()
+        base.put(proxy.host)
+        self.wheels = Wheels(folder / "wheels")
+        self.project = Project(folder / "project", self.wheels, base)
+        self.machine = self.another("one")
+        self.machine.give(self.wheels)
+
+    def another(self, name: str) -> Machine:
+        return Machine(self.folder / name, f"{self.proxy.host}/lost", self.proxy.host)
+
+    def push(self, machine: Machine | None = None) -> dict[str, str]:
+        """Pushes, and looks whether all of it is there."""
+        images = (machine or self.machine).push(self.project)
+        check_whole(self.proxy.upstream, images.values())
+        return images
+
+    def layers(self, reference: str) -> list[str]:
+        return [layer["digest"] for layer in document(self.proxy.upstream, reference)["layers"]]
+
+    def change(self, text: str = "print('more')\n") -> None:
+        self.project.write("trainer/task.py", text)
+        self.proxy.clear()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with run_registry(tmp_path / "registry", data=tmp_path / "data") as running, FaultProxy(running.host) as proxy:
+        yield World(tmp_path, proxy)
+
+
+@pytest.mark.parametrize("which", ["a layer of wheels", "the base's layer", "all layers"])
+def test_a_registry_that_lost_layers_of_the_stage(world: World, which: str) -> None:
+    base, *wheels, _ = world.layers(world.push()["master"])
+    lost = {"a layer of wheels": wheels[:1], "the base's layer": [base], "all layers": wheels}[which]
+    for digest in lost:
+        delete_blob(world.data, digest)
+    if base in lost:
+        world.project.base.put(world.proxy.upstream)  # the base itself is still where it comes from
+        shutil.rmtree(world.data / "docker/registry/v2/repositories/lost/demo/_layers/sha256" / base[7:])
+    world.change()
+    images = world.push()
+    assert [digest for digest in world.layers(images["master"]) if digest in lost] == lost
+    sent = blobs_sent(world.proxy.log)
+    assert {digest for digest in lost if digest != base} <= {*sent}
+    assert len(sent) == len({*sent}), lines(world.proxy)
+
+
+def test_a_registry_that_lost_everything_of_the_repository(world: World) -> None:
+    before = world.push()
+    shutil.rmtree(world.data / "docker/registry/v2/repositories/lost")
+    assert world.push() == before
+    world.change()
+    assert world.push().keys() == before.keys()
+
+
+def test_a_stage_that_lost_its_manifest_only(world: World) -> None:
+    before = world.push()
+    tags = world.data / "docker/registry/v2/repositories/lost/demo/_manifests/tags"
+    for tag in tags.glob("packages-*"):
+        shutil.rmtree(tag)
+    world.change()
+    world.push()
+    assert len(world.proxy.log) == 14  # this machine knows the stage: its layers are there, so nobody misses it
+    world.change("print('even more')\n")
+    after = world.push(world.another("two"))  # records name the layers, so no wheel is needed
+    assert world.layers(after["ps"])[:-1] == world.layers(before["ps"])[:-1]
+    assert not list((world.folder / "two").rglob("*.whl"))
+
+
+def test_a_code_layer_that_is_lost_under_the_same_content(world: World) -> None:
+    images = world.push()
+    world.change()
+    world.push()
+    *_, code = world.layers(images["master"])
+    delete_blob(world.data, code)
+    tags = world.data / "docker/registry/v2/repositories/lost/demo/_manifests/tags"
+    for tag in (*tags.glob("master-*"), *tags.glob("ps-*"), *tags.glob("worker-*")):
+        shutil.rmtree(tag)
+    world.change('print("training")\n')  # as it was
+    assert world.push() == images
+    assert blobs_sent(world.proxy.log).count(code) == 1
+
+
+def test_a_record_that_is_wrong(world: World) -> None:
+    """A record names layers that nobody has and that do not come out so: they are made anew, the record put right."""
+    before = world.push()
+    repository = parse_repository(f"{world.proxy.upstream}/lost/imgtool-layers")
+    with Registries(settings_of(world.folder)) as registries:
+        client = registries.at(repository)
+        tags = world.data / "docker/registry/v2/repositories/lost/imgtool-layers/_manifests/tags"
+        for name in [path.name for path in tags.iterdir()]:
+            manifest = dict(client.manifest(repository.tag(name)).document)
+            text = manifest["annotations"]["dev.imgtool.layers"]
+            manifest["annotations"] = {"dev.imgtool.layers": _lying(text)}
+            client.put_manifest(repository.tag(name), OCI_MANIFEST, json.dumps(manifest).encode())
+    tags = world.data / "docker/registry/v2/repositories/lost/demo/_manifests/tags"
+    for tag in tags.iterdir():
+        shutil.rmtree(tag)
+    second = world.another("two")
+    second.give(world.wheels)
+    assert digests(world.push(second)) == digests(before)
+    for tag in tags.iterdir():
+        shutil.rmtree(tag)
+    assert digests(world.push(world.another("three"))) == digests(before)  # without wheels: the records are right again
+
+
+def _lying(text: str) -> str:
+    """The record with another digest for its first layer, and the check that belongs to it."""
+    from builder.direct.layer_cache import layer_key
+
+    record = json.loads(text)
+    del record["check"]
+    record["layers"][0]["digest"] = f"sha256:{'0' * 64}"
+    return json.dumps({**record, "check": layer_key(record)})
+
+
+def test_killed_while_a_large_blob_is_half_sent(world: World) -> None:
+    world.wheels.add("large", size=24 << 20)
+    world.project.lock()
+    world.machine.give(world.wheels)
+    world.proxy.rate = 12 << 20
+    process = world.machine.start("build", "--push", "--locked", cwd=world.project.folder)
+    for _ in range(3000):
+        if any(exchange.received > 6 << 20 for exchange in world.proxy.log):
+            break
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    world.proxy.rate = None
+    half = [exchange for exchange in world.proxy.log if exchange.received > 6 << 20]
+    assert len(half) == 1
+    first = blobs_sent(world.proxy.log)
+    world.proxy.clear()
+    world.push()
+    again = blobs_sent(world.proxy.log)
+    assert again.count(half[0].query["digest"][0]) == 1
+    assert not {*first} & {*again}
+
+
+def test_a_tag_that_somebody_else_took_meanwhile(world: World) -> None:
+    """A registry with immutable tags has an image of the same key, made elsewhere: that one is it."""
+    images = world.push()
+    repository = parse_repository(images["master"].partition("@")[0])
+    with Registries(settings_of(world.folder)) as registries:
+        client = registries.at(repository)
+        other = client.manifest(repository.digest(images["worker"].partition("@")[2]))
+        tag = next(path.rpartition("/")[2] for e in world.proxy.log if "/master-" in (path := e.path))
+        client.put_manifest(repository.tag(tag), other.media_type, other.body)
+    body = b'{"errors":[{"code":"MANIFEST_INVALID","message":"cannot update tag: tag immutability is enabled"}]}'
+    world.proxy.add(Fault(action=Action.ANSWER, method="HEAD", path="/manifests/master-", status=404))
+    world.proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/master-", status=400, body=body))
+    assert world.push() == {**images, "master": images["worker"]}
