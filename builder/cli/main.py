@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 from typing import Annotated
@@ -77,7 +78,8 @@ def _run(arguments: list[str]) -> int:
 
 def _done(arguments: list[str]) -> int:
     try:
-        result = typer.main.get_command(app).main(args=arguments, prog_name="imgtool", standalone_mode=False)
+        command = typer.main.get_command(_narrowed(arguments))
+        result = command.main(args=arguments, prog_name="imgtool", standalone_mode=False)
     except Broken:
         return BROKEN_PIPE
     except SystemExit as end:  # the command-line library's own answer when the reader of its help has gone
@@ -85,6 +87,14 @@ def _done(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the one place where everything becomes an exit code
         return report(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _narrowed(arguments: list[str]) -> typer.Typer:
+    """The command line with just the verb that is asked for: working out the options of all takes 10 ms."""
+    asked = [info for info in app.registered_commands if arguments and info.name == arguments[0]]
+    narrowed = copy.copy(app)
+    narrowed.registered_commands = asked or app.registered_commands
+    return narrowed
 
 
 def _leave(code: int) -> None:
