@@ -11,10 +11,12 @@ import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-
-from packaging.requirements import InvalidRequirement, Requirement
+from typing import TYPE_CHECKING
 
 from builder.errors import FieldError
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 FIELD = "requirements"
 _INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)")
@@ -60,6 +62,8 @@ def requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
 
 def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     """What the files name, leaving out URLs, paths and options; raises FieldError for a line that is neither."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     constraints = _constraint_files(texts)
     found = []
     for name, text in texts:
