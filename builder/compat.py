@@ -6,15 +6,12 @@ Choosing is `builder.resolve`, refusing is `builder.rules`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
+from builder.compat_data import matrix_bytes
 from builder.errors import FieldError
-
-_VERSION_LINE = re.compile(rb'^version: "([^"\n]+)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,19 +168,11 @@ class Matrix:
         raise FieldError(f"TensorFlow {version} does not exist on the package index", field="tensorflow", hint=hint)
 
 
-def matrix_version() -> str:
-    """The matrix's own version, without parsing it: a lock depends on it, and a no-op build reads no matrix."""
-    match = _VERSION_LINE.search(_data()[:4096])
-    if match is None:
-        raise ValueError("compat.yaml has no version")
-    return match.group(1).decode()
-
-
 def load_matrix(text: bytes | None = None) -> Matrix:
     """Reads the matrix (`text` instead of the file that comes with imgtool); takes about 20 ms."""
     from builder.yamltext import parse
 
-    raw: dict[str, Any] = _plain(parse(_data() if text is None else text, "compat.yaml"))
+    raw: dict[str, Any] = _plain(parse(matrix_bytes() if text is None else text, "compat.yaml"))
     return Matrix(
         version=raw["version"],
         sources=raw["sources"],
@@ -222,10 +211,6 @@ def python_minors(text: str) -> tuple[str, ...]:
 def version_key(version: str) -> tuple[int, ...]:
     """Numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-def _data() -> bytes:
-    return (files("builder") / "data" / "compat.yaml").read_bytes()
 
 
 def _plain(node: Any) -> Any:

@@ -53,7 +53,7 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
-    from builder.compat import matrix_version
+    from builder.compat_data import matrix_version
     from builder.requirements import requirement_files
 
     spec = spec_file.spec

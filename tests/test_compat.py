@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from builder.compat import Matrix, load_matrix, matrix_version, python_minors, version_key
+from builder.compat import Matrix, load_matrix, python_minors, version_key
+from builder.compat_data import matrix_version
 from builder.compat_table import as_data, as_text
 from builder.errors import FieldError, UsageError
 
@@ -124,7 +125,7 @@ def test_size_and_speed(matrix: Matrix) -> None:
 
 def test_version_is_read_without_parsing(matrix: Matrix) -> None:
     assert matrix_version() == matrix.version
-    code = "import sys, builder.compat as c; c.matrix_version(); assert 'yaml' not in sys.modules"
+    code = "import sys, builder.compat_data as c; c.matrix_version(); assert 'yaml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
