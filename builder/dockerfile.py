@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from builder.dockerfile_lines import HEREDOC, Heredoc, LineError, directives, logical_lines, physical_lines, split_flags
 from builder.errors import InputError
@@ -132,6 +133,7 @@ class Dockerfile:
         return None
 
 
+@lru_cache(maxsize=64)
 def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
     """Parses a Dockerfile; raises DockerfileError that begins with `file:line`."""
     lines = physical_lines(text)

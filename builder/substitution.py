@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from builder.errors import InputError
 
 _NOT_SPACE = "\x1c\x1d\x1e\x1f"  # spaces to Python, not to Go
+_PLAIN = re.compile(r"[^\s'\"\\`]+")  # outside quotes: what neither ends a word nor means anything, as one piece
+_QUOTED = re.compile(r"[^'\"\\`]+")
 _SPECIAL = "@*#?-$!0"  # the shell's special parameters, never set in a Dockerfile
 
 
@@ -19,6 +23,7 @@ def is_space(character: str) -> bool:
     return character.isspace() and character not in _NOT_SPACE
 
 
+@lru_cache(maxsize=1024)
 def split_words(text: str, escape: str = "\\") -> tuple[str, ...]:
     """Splits at spaces outside quotes; quotes and escapes stay in the words for `expand` to take away."""
     words: list[str] = []
@@ -27,6 +32,10 @@ def split_words(text: str, escape: str = "\\") -> tuple[str, ...]:
     started = False
     at = 0
     while at < len(text):
+        if plain := (_QUOTED if quote else _PLAIN).match(text, at):
+            word += plain[0]
+            at, started = plain.end(), True
+            continue
         character = text[at]
         at += 1
         if not quote and is_space(character):
