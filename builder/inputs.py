@@ -24,6 +24,7 @@ from builder.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from builder.progress import Note, Progress
 from builder.reference import Repository, Tag
 from builder.render import TemplateRoots, render, with_key
+from builder.render_memo import RenderMemo
 from builder.settings import Settings
 from builder.spec import Role
 from builder.spec_file import SpecFile, find, load
@@ -126,7 +127,8 @@ def prepare(
             revision=context.tree_id(spec.trainer.source),
         )
         try:
-            texts = {one.role: render(one, roots=TemplateRoots(plan.folder), key=None) for one in plan.roles}
+            roots, texts_before = TemplateRoots(plan.folder), RenderMemo(settings.cache)
+            texts = {one.role: render(one, roots=roots, key=None, memo=texts_before) for one in plan.roles}
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
             if copied != {spec.trainer.source.strip("/")}:

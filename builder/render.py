@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from builder.dockerfile import Dockerfile, parse
 from builder.dockerfile_rules import check_directives, check_rules
 from builder.errors import ImgtoolError, InputError
 from builder.keys import KEY_LABEL
-from builder.plan import RolePlan
+from builder.plan import REVISION, RolePlan
+from builder.render_memo import RenderMemo
 from builder.spec import Role
 from builder.template_values import check_values, template_values
 
@@ -41,13 +44,14 @@ class TemplateRoots:
     builtin: Path = field(default_factory=lambda: resources.directory("templates"))
 
 
-def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None) -> str:
+def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, memo: RenderMemo | None = None) -> str:
     """The Dockerfile of one role; ends in one newline.
 
     Args:
         plan: every choice made.
         roots: where templates are looked for.
         key: the content key for the last label; None leaves the label out, which changes no key.
+        memo: remembers what our own templates gave; None asks them each time.
 
     Raises:
         FieldError: a value that has no place in a Dockerfile, by its field.
@@ -56,7 +60,7 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None) -> str:
     """
     values = template_values(plan)
     check_values(plan)
-    text, harmless = _rendered(plan.template, [values, _harmless(values)], roots)
+    text, harmless = _rendered(plan.template, [values, _harmless(values)], roots, memo)
     file = f"{plan.role}.Dockerfile"
     check_directives(text, file)
     dockerfile = parse(text, file=file)
@@ -84,7 +88,9 @@ def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rendered(template: str, values: list[dict[str, Any]], roots: TemplateRoots) -> tuple[str, ...]:
+def _rendered(
+    template: str, values: list[dict[str, Any]], roots: TemplateRoots, memo: RenderMemo | None
+) -> tuple[str, ...]:
     request = {
         "builtin": str(roots.builtin),
         "builtin_names": sorted(BUILTIN),
@@ -94,14 +100,26 @@ def _rendered(template: str, values: list[dict[str, Any]], roots: TemplateRoots)
         "limit": LONGEST,
     }
     if template in BUILTIN:
-        from builder.render_child import render as render_here
-
-        answer = render_here(request)
+        revision = values[0]["labels"].get(REVISION, "")
+        answer = memo.answer(request, revision, _sources(roots), partial(_here, request)) if memo else _here(request)
     else:
         answer = _in_child(request)
     if "error" in answer:
         raise _template_error(template, answer["error"], values[0])
     return tuple(_normalised(text) for text in answer["texts"])
+
+
+def _here(request: dict[str, Any]) -> dict[str, Any]:
+    from builder.render_child import render as render_here
+
+    return render_here(request)
+
+
+def _sources(roots: TemplateRoots) -> list[Path]:
+    """What a text of our own templates depends on beside the values; Jinja by the file that names its version."""
+    jinja = find_spec("jinja2")
+    ours = [*(roots.builtin / name for name in sorted(BUILTIN)), Path(__file__).with_name("render_child.py")]
+    return [*ours, Path(jinja.origin)] if jinja and jinja.origin else ours
 
 
 def _in_child(request: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("values", ("http_pool", "parallel", "progress", "reference", "settings", "wheel_tags", "yamltext", "yamltree")),
     ("files", ("entries", "files", "gittree", "gomatch")),
     ("spec", ("spec", "spec_file", "spec_kinds", "spec_reader", "spec_rules", "schema", "starter", "requirements")),
-    ("matrix", ("compat", "base_image", "plan", "packages")),
+    ("matrix", ("compat", "compat_data", "base_image", "plan", "packages")),
     (
         "choices",
         ("lock", "lock_file", "rules", "rules_cuda", "rules_requirements", "install_set", "resolve", "compat_table"),
@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("dockerfile", ("dockerfile", "dockerfile_lines", "dockerfile_rules", "evaluate")),
     ("context", ("context", "context_scan", "context_tar", "dockerignore", "hash_memo", "keys", "secrets", "bake")),
-    ("templates", ("render", "render_child", "template_values")),
+    ("templates", ("render", "render_memo", "render_child", "template_values")),
     ("engine interface", ("engines",)),
     ("jobs", ("jobs", "jobs.*")),
     ("registry", ("registry", "registry.*")),
