@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -41,6 +42,7 @@ from tests.direct.wheels import as_wheel, make_wheel
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Exchange, FaultProxy
 
+CHECKOUT = str(Path(__file__).resolve().parents[2])
 IMGTOOL = Path(sys.executable).parent / "imgtool"
 ROLES = ("master", "worker", "ps")
 NO_ENGINE = "unix:///nonexistent/docker.sock"
@@ -178,6 +180,7 @@ class Machine:
     def __init__(self, root: Path, registry: str, mirror: str, **env: str) -> None:
         self.root = root
         self.cache = root / "cache"
+        self.command = [str(IMGTOOL)]
         (root / "home").mkdir(parents=True)
         self.env = {
             "PATH": f"{IMGTOOL.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -191,6 +194,11 @@ class Machine:
             **env,
         }
 
+    def python(self, program: Path) -> None:
+        """Has `imgtool` run by another interpreter, with the packages of this one."""
+        self.command = [str(program), "-m", "builder.cli.main"]
+        self.env["PYTHONPATH"] = os.pathsep.join([*(path for path in sys.path if "site-packages" in path), CHECKOUT])
+
     def give(self, wheels: Wheels) -> None:
         """Puts wheels into this machine's cache."""
         for path in (wheels.pip, *wheels.packages):
@@ -201,7 +209,7 @@ class Machine:
 
     def start(self, *arguments: str | Path, cwd: Path, **options: Any) -> subprocess.Popen[bytes]:
         """Begins an `imgtool`."""
-        command = [*options.pop("before", ()), str(IMGTOOL), *map(str, arguments)]
+        command = [*self.command, *map(str, arguments)]
         env = {**self.env, **options.pop("env", {})}
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, env=env, cwd=cwd, **{**pipes, **options})

@@ -1,0 +1,167 @@
+"""What one machine made, another takes over: across roles, specs, repositories and registries, and users."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.direct.layers import group_wheels
+from tests.direct.wheels import as_wheel
+from tests.integration.direct_world import (
+    Machine,
+    Project,
+    Wheels,
+    blobs_sent,
+    check_whole,
+    document,
+    lines,
+    make_base,
+)
+from tests.servers.fault_proxy import Action, Fault, FaultProxy
+from tests.servers.registry_process import run_registry
+
+pytestmark = pytest.mark.registry
+
+
+class World:
+    """A registry, a set of wheels, and machines that are called by name."""
+
+    def __init__(self, folder: Path, proxy: FaultProxy) -> None:
+        self.folder, self.proxy = folder, proxy
+        self.base = make_base()
+        self.base.put(proxy.upstream)
+        self.wheels = Wheels(folder / "wheels")
+        self.wheels.add("tensorflow_cpu", version="2.15.0", size=2 << 20)
+
+    def project(self, name: str, more: str = "") -> Project:
+        return Project(self.folder / name, self.wheels, self.base, name=name, more=more)
+
+    def machine(self, name: str, *, wheels: bool = False) -> Machine:
+        made = Machine(self.folder / name, f"{self.proxy.host}/team", self.proxy.host)
+        if wheels:
+            made.give(self.wheels)
+        return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with run_registry(tmp_path / "registry") as running, FaultProxy(running.host) as proxy:
+        yield World(tmp_path, proxy)
+
+
+def _wheels_of(machine: Machine) -> list[Path]:
+    return list(machine.root.rglob("*.whl"))
+
+
+def test_a_new_tensorflow_that_another_machine_pushed_before(world: World) -> None:
+    """The same spec: the stage is there."""
+    project, first = world.project("one"), world.machine("a", wheels=True)
+    first.push(project)
+    world.wheels.add("tensorflow_cpu", version="2.15.1", size=2 << 20)
+    project.lock()
+    first.give(world.wheels)
+    pushed = first.push(project)
+    project.write("trainer/task.py", "print('on the second machine')\n")
+    second = world.machine("b")
+    world.proxy.clear()
+    images = second.push(project)
+    assert not _wheels_of(second)
+    assert world.proxy.bytes_up() < 64 << 10
+    assert world.proxy.bytes_down() < 64 << 10
+    layers = [document(world.proxy.host, found["ps"])["layers"][:-1] for found in (images, pushed)]
+    assert layers[0] == layers[1]
+
+
+@pytest.mark.parametrize("mounts", [True, False], ids=["mounts", "no mounts"])
+def test_another_spec_with_the_same_packages(world: World, mounts: bool) -> None:
+    """Another repository and other roles: the layers are mounted, and where that is not possible they are made."""
+    world.machine("a", wheels=True).push(world.project("one"))
+    other = world.project("two", more="  evaluator: {machine: n1-standard-4}\n")
+    second = world.machine("b", wheels=not mounts)
+    if not mounts:
+        refused = Fault(action=Action.ANSWER, method="POST", path="mount=", status=405, times=-1)
+        world.proxy.add(refused)
+    world.proxy.clear() if mounts else world.proxy.log.clear()
+    images = second.push(other)
+    assert list(images) == ["master", "worker", "ps", "evaluator"]
+    check_whole(world.proxy.upstream, images.values())
+    big = [one for one in document(world.proxy.upstream, images["ps"])["layers"] if one["size"] > 1 << 20]
+    assert big
+    if mounts:
+        assert not _wheels_of(second)
+        assert world.proxy.bytes_up() < 64 << 10, lines(world.proxy)
+        assert not {one["digest"] for one in big} & {*blobs_sent(world.proxy.log)}
+
+
+def test_a_registry_where_the_shared_repository_may_not_be_written(world: World) -> None:
+    denied = b'{"errors":[{"code":"DENIED","message":"no"}]}'
+    for method in ("POST", "PUT", "GET"):
+        world.proxy.add(
+            Fault(action=Action.ANSWER, method=method, path="/imgtool-layers/", status=403, body=denied, times=-1)
+        )
+    project = world.project("one")
+    before = world.machine("a", wheels=True).push(project)
+    tags = world.folder / "registry/data/docker/registry/v2/repositories/team/one/_manifests/tags"
+    assert len(list(tags.glob("layers-*"))) > 2  # the records are in the images' own repository
+    for tag in (*tags.glob("packages-*"), *(found for role in before for found in tags.glob(f"{role}-*"))):
+        shutil.rmtree(tag)
+    second = world.machine("b")
+    assert second.push(project) == before
+    assert not _wheels_of(second)
+
+
+def test_one_package_more_on_a_machine_without_wheels(world: World) -> None:
+    """Only the wheels that share the new one's layer are needed; the others are not even missed."""
+    project = world.project("one")
+    world.machine("a", wheels=True).push(project)
+    added = as_wheel(world.wheels.add("extra", version="3.0"))
+    project.lock()
+    second = world.machine("b")
+    wheels = {wheel.name: wheel for wheel in map(as_wheel, world.wheels.packages)}
+    (group,) = (one for one in group_wheels(tuple(wheels.values())) if added in one.wheels)
+    assert "tensorflow-cpu" not in {wheel.name for wheel in group.wheels}
+    files = {path.name: path for path in (world.wheels.pip, *world.wheels.packages)}
+    kept, world.wheels.packages = world.wheels.packages, [files[wheel.file] for wheel in group.wheels]
+    second.give(world.wheels)
+    world.wheels.packages = kept
+    world.proxy.clear()
+    images = second.push(project)
+    check_whole(world.proxy.upstream, images.values())
+    assert world.proxy.bytes_up() < 128 << 10
+
+
+def test_a_base_in_another_registry(world: World) -> None:
+    """Its layers are streamed across once, however many roles there are, and never again."""
+    base = make_base(size=3 << 20, seed=5)
+    with run_registry(world.folder / "other") as other, FaultProxy(other.host) as source:
+        base.put(other.host)
+        project = Project(world.folder / "far", world.wheels, base, name="far")
+        machine = Machine(world.folder / "a", f"{world.proxy.host}/team", source.host)
+        machine.give(world.wheels)
+        source.clear()
+        world.proxy.clear()
+        images = machine.push(project)
+        check_whole(world.proxy.upstream, images.values())
+        layer = document(world.proxy.upstream, images["ps"])["layers"][0]["digest"]
+        assert [exchange.path.endswith(layer) for exchange in source.log].count(True) == 1
+        assert blobs_sent(world.proxy.log).count(layer) == 1
+        kept = sum(path.stat().st_size for path in machine.root.rglob("*") if path.is_file())
+        assert kept < (3 << 20) + 500_000  # the wheels' 2 MiB, and nothing of the base's 3 MiB
+        project.write("trainer/task.py", "print('again')\n")
+        source.clear()
+        world.proxy.clear()
+        machine.push(project)
+        assert source.log == []
+        assert len(world.proxy.log) == 14
+
+
+def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
+    images = world.machine("a", wheels=True).push(world.project("one"))
+    layer = document(world.proxy.upstream, images["ps"])["layers"][0]["digest"]
+    assert layer not in blobs_sent(world.proxy.log)
+    mounted = [e for e in world.proxy.log if e.query.get("mount") == [layer] and e.upstream_status == 201]
+    assert mounted
+    assert not [e for e in world.proxy.log if e.method == "GET" and e.path.endswith(layer)]
