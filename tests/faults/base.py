@@ -69,10 +69,14 @@ def put_base(host: str) -> None:
         _, _, place = begun.headers["Location"].partition(host)
         connection.request("PUT", f"{place}&digest={_digest(blob)}", blob)
         _done(connection)
-    path = f"/v2/{BASE_REPOSITORY}/manifests/{BASE_TAG}"
-    connection.request("PUT", path, image.manifest, {"Content-Type": _MANIFEST})
-    _done(connection)
+    put_manifest(connection, BASE_TAG, image.manifest)
     connection.close()
+
+
+def put_manifest(connection: http.client.HTTPConnection, tag: str, manifest: bytes) -> None:
+    """Lets a tag of the base's repository name this manifest."""
+    connection.request("PUT", f"/v2/{BASE_REPOSITORY}/manifests/{tag}", manifest, {"Content-Type": _MANIFEST})
+    _done(connection)
 
 
 def _done(connection: http.client.HTTPConnection) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -313,3 +315,38 @@ def test_o06_escapes_in_a_registrys_words(pushing: Project, proxy: FaultProxy) -
     assert "\x07" not in ended.err
     assert "\u202e" not in ended.err
     assert max(len(line) for line in ended.err.splitlines()) < 1500
+
+
+def in_a_mount(options: str, first: str = "") -> tuple[str, ...]:
+    """A start in a mount namespace of its own, where `out` is a file system with these options and a config.yaml."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root and unshare")
+    line = f'mkdir out && mount {options} && cd out && echo "old: true" > config.yaml && {first or "true"} && cd ..'
+    return (
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'({line}) >&2 || exit 99; "$0" "$@"; code=$?; cat out/config.yaml; exit $code',
+    )
+
+
+def test_p08_disk_full(pushing: Project) -> None:
+    """An ordinary rewrite would have emptied the old file."""
+    assert pushing.run("push").code == 0
+    fill = "{ cat /dev/zero > filler 2>/dev/null || true; }"
+    before = in_a_mount("-t tmpfs -o size=64k tmpfs out", fill)
+    ended = pushing.run("config", "-o", "out/config.yaml", before=before)
+    assert ended.code == 9, ended
+    assert "Error: cannot write out/config.yaml: no space left on device\nTry: free some space" in ended.err
+    assert ended.out == "old: true\n"
+
+
+def test_p07_read_only_file_system(pushing: Project, proxy: FaultProxy) -> None:
+    """Root is stopped too, and before anything is asked."""
+    before = in_a_mount("-t tmpfs tmpfs out", "mount -o remount,ro out 2>/dev/null || mount -o remount,ro .")
+    ended = pushing.run("config", "-o", "out/config.yaml", before=before)
+    assert ended.code == 9, ended
+    assert "Error: cannot write out/config.yaml: read-only file system\nTry: choose another place" in ended.err
+    assert ended.out == "old: true\n"
+    assert proxy.log == []

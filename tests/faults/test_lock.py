@@ -1,0 +1,119 @@
+"""Y16, E9, C12 and what an index can do to `imgtool lock`; the index is on loopback, the registry real."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.base import BASE_TAG, base_image, put_manifest
+from tests.faults.project import CANARY, SPEC, Project
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
+
+pytestmark = pytest.mark.registry
+
+WITH_REQUIREMENTS = SPEC + "requirements: requirements.txt\n"
+
+
+@pytest.fixture
+def index() -> Iterator[SimpleIndex]:
+    """An index with a TensorFlow that needs nothing, and packages that do not go together."""
+    index = SimpleIndex()
+    for name, version, requires in (
+        ("pip", "24.3.1", ()),
+        ("tensorflow_cpu", "2.15.1", ()),
+        ("alpha", "1.0", ("beta<2",)),
+        ("beta", "1.0", ()),
+        ("beta", "2.0", ()),
+    ):
+        project = name.replace("_", "-")
+        index.add(project, f"{name}-{version}-py3-none-any.whl", tiny_wheel(name, version, requires=requires))
+    with serving(index):
+        yield index
+
+
+@pytest.fixture
+def locking(pushing: Project, index: SimpleIndex) -> Project:
+    """A project that asks that index, and has no requirements yet."""
+    pushing.env["UV_INDEX_URL"] = index.url
+    pushing.write("requirements.txt", "alpha\n")
+    pushing.spec(WITH_REQUIREMENTS, lock=False)
+    return pushing
+
+
+def lock_text(project: Project) -> str:
+    """What image.lock says now."""
+    return (project.folder / "image.lock").read_text()
+
+
+def test_y16_a_base_is_pinned_once(locking: Project, proxy: FaultProxy) -> None:
+    """The tag is resolved, the digest printed and written, and every role starts from it."""
+    ended = locking.run("lock", "--json")
+    assert ended.code == 0, ended.err
+    digest = base_image().digest
+    assert [row["base"] for row in ended.document["variants"]] == [f"python:{BASE_TAG}@{digest}"]
+    assert f'base_digest = "{digest}"' in lock_text(locking)
+    shown = locking.run("show", "--json", "--locked").document
+    assert {role["base"].partition("@")[2] for role in shown["roles"]} == {digest}
+
+
+def test_e09_a_base_tag_that_moves(pushing: Project, registry_host: str) -> None:
+    """What is locked is built, whatever the tag says meanwhile."""
+    before = pushing.images(pushing.run("push"))
+    moved = base_image().manifest + b"\n"
+    connection = http.client.HTTPConnection(registry_host, timeout=20)
+    try:
+        put_manifest(connection, BASE_TAG, moved)
+        pushing.env["IMGTOOL_REGISTRY"] += "again"
+        after = pushing.images(pushing.run("push", "--locked"))
+    finally:
+        put_manifest(connection, BASE_TAG, base_image().manifest)
+        connection.close()
+    assert [name.partition("@")[2] for name in after.values()] == [name.partition("@")[2] for name in before.values()]
+
+
+def test_c12_requirements_that_fight(locking: Project) -> None:
+    """uv explains it, and the lock that was there stays."""
+    locking.write("requirements.txt", "alpha==1.0\nbeta==2.0\n")
+    before = lock_text(locking)
+    for verb in ("lock", "push"):
+        ended = locking.refused(
+            verb, "--json", code=3, says=["cpu (master, worker): ", "cannot be resolved"], hint="loosen"
+        )
+        explained = " ".join(" ".join(ended.document["error"]["details"]).split())
+        assert "depend on beta<2" in explained
+        assert "you require beta==2.0" in explained
+    assert lock_text(locking) == before
+
+
+def test_c12_a_package_that_is_not_there(locking: Project) -> None:
+    locking.write("requirements.txt", "alhpa\n")
+    ended = locking.refused("lock", "--json", code=3, says=["cannot be resolved"])
+    assert "alhpa" in " ".join(ended.document["error"]["details"])
+
+
+def test_c12_only_a_source_archive(locking: Project, index: SimpleIndex) -> None:
+    index.add("gamma", "gamma-1.0.tar.gz", b"not read")
+    locking.write("requirements.txt", "gamma\n")
+    locking.refused("lock", "--json", code=3, says=["gamma"], hint="a version that has one")
+
+
+def test_the_index_wants_a_login(locking: Project, index: SimpleIndex) -> None:
+    """Exit 7; the password that was sent is not shown."""
+    index.login = ("robot", "another")
+    locking.env["UV_INDEX_URL"] = index.url.replace("://", f"://robot:{CANARY}@")
+    locking.refused("lock", "--json", code=7, says=["index"])
+
+
+def test_the_index_does_not_answer(locking: Project) -> None:
+    locking.env["UV_INDEX_URL"] = f"http://robot:{CANARY}@127.0.0.1:9/simple"
+    locking.env["UV_HTTP_RETRIES"] = "0"
+    locking.refused("lock", "--json", code=8, says=["the package index does not answer"], hint="try again later")
+
+
+def test_p09_the_lock_is_a_folder(locking: Project) -> None:
+    (locking.folder / "image.lock").unlink()
+    (locking.folder / "image.lock").mkdir()
+    locking.refused("lock", "--json", code=3, says=["image.lock: Is a directory"])
