@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from functools import cache
 
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, system unknown
 GZIP_OVERHEAD = len(GZIP_HEADER) + 8
@@ -16,6 +17,7 @@ EMPTY_FINAL = b"\x03\x00"  # a last block without content
 _STORED_MOST = 0xFFFF
 _END_OF_BLOCK = "0000000"
 _LONGEST_MATCH = 258
+_MOST_ZEROS = 1536  # in one run; more than a header and its padding hold
 _RUNS = re.compile(rb"\0{4,}|[^\0]+|\0+")
 
 
@@ -37,6 +39,7 @@ def _match_code(length: int) -> str:
     return code + (f"{extra:0{bits}b}"[::-1] if bits else "") + "00000"
 
 
+@cache
 def _zeros_code(count: int) -> str:
     code, count = _LITERALS[0], count - 1
     while count > _LONGEST_MATCH:
@@ -47,15 +50,14 @@ def _zeros_code(count: int) -> str:
 
 
 _LITERALS = tuple(_literal_code(value) for value in range(256))
-_ZEROS = ("", *(_zeros_code(count) for count in range(1, 1537)))
 
 
 def coded(data: bytes) -> bytes:
     """`data` as one complete DEFLATE stream of fixed codes; meant for headers, right for anything."""
     parts = ["110"]  # last block, fixed codes (each field least bit first)
     for run in _RUNS.findall(data):
-        if run[0] == 0 and len(run) < len(_ZEROS):
-            parts.append(_ZEROS[len(run)])
+        if run[0] == 0 and len(run) <= _MOST_ZEROS:
+            parts.append(_zeros_code(len(run)))
         else:
             parts.extend(map(_LITERALS.__getitem__, run))
     parts.append(_END_OF_BLOCK)

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from email.parser import Parser
 from hashlib import sha256
 
-from packaging.utils import canonicalize_name
-
 from builder.direct.unproven import UnprovenError
 from builder.direct.wheelfile import Member, WheelFile, read
 
@@ -118,6 +116,8 @@ def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Inst
 
 
 def _info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
+    from packaging.utils import canonicalize_name  # takes 8 ms, and appending code to a stored image needs it not
+
     folders = {member.split("/", 1)[0] for member in members}
     found = sorted(folder for folder in folders if folder.endswith(".dist-info"))
     if len(found) != 1 or not canonicalize_name(found[0]).startswith(canonicalize_name(name)):
