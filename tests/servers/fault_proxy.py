@@ -195,6 +195,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # what is no HTTP gets an answer that is: containerd then tries without TLS
     wbufsize = 65536
     disable_nagle_algorithm = True
     server: _Server

@@ -1,0 +1,146 @@
+"""`python -m bench [SCENARIO…]`: runs the scenarios and writes bench/RESULTS.md.
+
+Where the base image is: IMGTOOL_MIRRORS=docker.io=HOST:PORT, as `scripts/services env` says. Peers: IMGTOOL_PEERS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import report
+from bench.bake import Bake
+from bench.contenders import Contender, Imgtool, Track
+from bench.crane import Crane
+from bench.dockerpy import DockerPy
+from bench.machine import describe
+from bench.peers import Peers, find_peers
+from bench.processes import FailedError
+from bench.project import ROLES, Projects
+from bench.scenarios import SCENARIOS, Sample, Scenario, measure
+from bench.world import Engine, World, copy_base, open_engine, open_registry
+
+RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+IMAGE = "library/python:3.11-slim-bookworm"
+
+
+def main() -> int:
+    options = _options()
+    peers = find_peers(os.environ)
+    scenarios = [one for one in SCENARIOS if not options.scenarios or one.name in options.scenarios]
+    samples: list[Sample] = []
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        world = stack.enter_context(_world(folder, peers, options))
+        machine = describe(peers, world)
+        print(machine, flush=True)
+        projects = Projects(folder / "projects", world.registry.host)
+        for scenario in scenarios:
+            for sample in _all(scenario, world, projects, peers, options):
+                samples.append(sample)
+                print(report.line(sample), flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps([asdict(one) for one in samples], indent=1))
+    text = report.results(machine, samples)
+    if options.scenarios:
+        print(text)
+    else:
+        RESULTS.write_text(text)
+        print(f"wrote {RESULTS}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    names = [scenario.name for scenario in SCENARIOS]
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"{', '.join(names)}; all by default")
+    parser.add_argument(
+        "--rounds", type=int, help="how often each contender runs, instead of the scenario's own number"
+    )
+    parser.add_argument(
+        "--delay", type=float, default=20.0, metavar="MS", help="round trip for the delayed rounds (20)"
+    )
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
+    parser.add_argument("--roles", type=int, choices=(1, 3), help="only with one role, or with three")
+    parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
+    parser.add_argument("--folder", type=Path, help="where to work; needs 10 GB")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
+    options = parser.parse_args()
+    unknown = set(options.scenarios) - set(names)
+    if unknown:
+        parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return options
+
+
+@contextlib.contextmanager
+def _world(folder: Path, peers: Peers, options: argparse.Namespace) -> Iterator[World]:
+    source = dict(part.split("=") for part in os.environ.get("IMGTOOL_MIRRORS", "").split(",") if "=" in part)
+    if "docker.io" not in source:
+        sys.exit('where is the base image? eval "$(scripts/services env)" sets IMGTOOL_MIRRORS')
+    with contextlib.ExitStack() as stack:
+        registry, proxy = stack.enter_context(open_registry(folder))
+        base = copy_base(source["docker.io"], IMAGE, registry.host)
+        engines: dict[str, Engine] = {}
+        for name, dockerd, modern in _daemons(peers):
+            if f"engine-{name}" in options.without:
+                continue
+            try:
+                engines[name] = stack.enter_context(open_engine(folder / name, peers, dockerd, modern=modern))
+            except (FailedError, OSError) as error:
+                print(f"no Engine {name}: {error}", flush=True)
+        yield World(folder=folder, registry=registry, proxy=proxy, base=base, engines=engines)
+
+
+def _daemons(peers: Peers) -> Iterator[tuple[str, Path, bool]]:
+    """Engines to start: the machine's, and the newer one that IMGTOOL_PEERS may hold."""
+    if peers.docker is None or os.geteuid() != 0:
+        return
+    if peers.dockerd:
+        yield "machine", peers.dockerd, False
+    if peers.newer_dockerd:
+        yield "newer", peers.newer_dockerd, True
+
+
+def _all(
+    scenario: Scenario, world: World, projects: Projects, peers: Peers, options: argparse.Namespace
+) -> Iterator[Sample]:
+    """One scenario on every track: first the clock alone, then through the proxy with its delay and its counts."""
+    for roles in (ROLES, ("worker",)):
+        if (options.roles and len(roles) != options.roles) or (len(roles) == 1 and scenario.heavy):
+            continue
+        for counted in (False, True):
+            if options.track and (options.track == "counted") != counted:
+                continue
+            track = Track(world=world, projects=projects, counted=counted, roles=roles)
+            racing = tuple(one for one in _contenders(track, peers, scenario) if one.name not in options.without)
+            world.proxy.delay = 0.0 if scenario.heavy else options.delay / 1000
+            rounds = options.rounds or (1 if scenario.heavy and counted else scenario.rounds)
+            watch = scenario.heavy and not counted
+            yield from measure(scenario, racing, world, track.name, rounds=rounds, watch=watch)
+
+
+def _contenders(track: Track, peers: Peers, scenario: Scenario) -> Iterator[Contender]:
+    ours = Imgtool(track)
+    ours.new_machine(wheels=False)
+    yield ours
+    for name, engine in track.world.engines.items():
+        if peers.buildx:
+            yield Bake(track, engine, f"bake, {engine.version}", inline_cache=scenario.elsewhere)
+        if name == "machine":
+            yield DockerPy(track, engine, f"docker-py, {engine.version}")
+    if peers.crane:
+        name = "uv + tar + crane" if scenario.packages else "crane append"
+        yield Crane(track, peers.crane, name, packages=scenario.packages)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""`docker buildx bake --push`, on an Engine of our own, with the Dockerfiles that `imgtool render -o` writes.
+
+On an Engine whose BuildKit knows it they are improved by hand: COPY --link, so that layers do not depend on each other;
+the shared stages as one target that the roles build on, so that the wheels go to the daemon once; wheels mounted
+instead of copied; WORKDIR before the code, so that a changed line merges no file system; no unpacking into the
+Engine's own store; no provenance. For the rows on a machine without state the cache of the last push lies inline in the
+images; elsewhere it does not, because looking for it takes time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import project
+from bench.contenders import Track, copied
+from bench.processes import Usage, run
+from bench.project import Variation
+from bench.world import Engine
+
+_SHARED = "packages"
+
+
+@dataclass
+class Bake:
+    """See the module."""
+
+    track: Track
+    engine: Engine
+    name: str
+    inline_cache: bool = False
+    _folder: Path = field(init=False)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self._folder = self.track.world.folder / f"bake-{self.engine.group.name}-{self.track.name}"
+
+    def take(self, variation: Variation) -> None:
+        rendered = self.track.projects.rendered(variation)
+        copied(rendered, self._folder, self.track.world.registry.host, self.track.host)
+        if self.engine.modern:
+            improve(self._folder)
+        self._write()
+
+    def edit(self, mark: str) -> None:
+        project.edit(self._folder / "context" / "trainer", mark)
+
+    def new_repository(self) -> None:
+        self._number += 1
+        if self._folder.exists():
+            self._write()
+
+    def new_machine(self, *, wheels: bool) -> None:  # noqa: ARG002 the wheels lie in the context
+        """Throws away what the Engine built and pulled; its cache mounts and the context it was sent stay."""
+        self.engine.do("image", "prune", "-af")
+        self.engine.do("builder", "prune", "-af", "--filter", "type=regular")
+        self.engine.do("builder", "prune", "-af", "--filter", "type=internal")
+
+    def build(self, *, watch: bool = False) -> Usage:
+        command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *self.track.roles]
+        return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
+
+    def service_seconds(self) -> float:
+        return self.engine.seconds()
+
+    def _write(self) -> None:
+        """Gives the targets their names in the repository, and what bake is told beside."""
+        path = self._folder / "docker-bake.json"
+        document = json.loads(path.read_text())
+        for role in project.ROLES:
+            target = document["target"][role]
+            target["tags"] = [
+                f"{self.track.host}/bake-{self.engine.group.name}-{self.track.name}-{self._number}:{role}"
+            ]
+            target["attest"] = ["type=provenance,disabled=true"]
+            if self.inline_cache:
+                target |= {"cache-to": ["type=inline"], "cache-from": [f"type=registry,ref={target['tags'][0]}"]}
+        path.write_text(json.dumps(document, indent=1))
+
+
+def improve(folder: Path) -> None:
+    """Rewrites rendered Dockerfiles for a BuildKit of 2022 or later."""
+    targets = project.bake_targets(folder)
+    for role in project.ROLES:
+        path = folder / f"{role}.Dockerfile"
+        shared, found, own = path.read_text().partition(f"FROM {_SHARED} AS")
+        own = own.replace("WORKDIR /app\n", "").replace("COPY trainer/", "WORKDIR /app\nCOPY --link trainer/")
+        path.write_text(found + own)
+        targets[role] |= {"contexts": {_SHARED: f"target:{_SHARED}"}, "output": ["type=image,push=true,unpack=false"]}
+    shared = re.sub(
+        r"COPY (wheels/\S+?)/ /wheels/\nRUN ", r"RUN --network=none --mount=type=bind,source=\1,target=/wheels ", shared
+    )
+    shared = shared.replace("COPY --from=wheels", "COPY --link --from=wheels")
+    (folder / f"{_SHARED}.Dockerfile").write_text(shared)
+    targets[_SHARED] = {
+        "context": "context",
+        "dockerfile": f"../{_SHARED}.Dockerfile",
+        "target": _SHARED,
+        "output": ["type=cacheonly"],
+        "attest": ["type=provenance,disabled=true"],
+    }
+    document = {"group": {"default": {"targets": list(project.ROLES)}}, "target": targets}
+    (folder / "docker-bake.json").write_text(json.dumps(document))

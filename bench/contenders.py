@@ -1,0 +1,135 @@
+"""imgtool and what it is measured against, each with its best practice. All build the same Dockerfile's file tree.
+
+A contender owns a copy of the project, a repository in the registry, and what it keeps on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from bench import project
+from bench.processes import Usage, run
+from bench.project import BASE, ROLES, Projects, Variation
+from bench.world import World
+
+OURS = "imgtool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """Where a contender runs: the registry directly or through the proxy, and with which roles."""
+
+    world: World
+    projects: Projects
+    counted: bool
+    roles: tuple[str, ...] = ROLES
+
+    @property
+    def host(self) -> str:
+        return self.world.host(counted=self.counted)
+
+    @property
+    def name(self) -> str:
+        return f"{'counted' if self.counted else 'direct'}-{len(self.roles)}"
+
+
+class Contender(Protocol):
+    """What every one of them can do. Nothing but `build` is timed."""
+
+    @property
+    def name(self) -> str:
+        """As the tables call it."""
+
+    def take(self, variation: Variation) -> None:
+        """Has the project in this state, as after a checkout."""
+
+    def edit(self, mark: str) -> None:
+        """One line of the trainer's code changes."""
+
+    def new_repository(self) -> None:
+        """From now on everything goes to a repository that holds nothing."""
+
+    def new_machine(self, *, wheels: bool) -> None:
+        """Forgets all local state; with `wheels` the wheels of the lock are at hand all the same."""
+
+    def build(self, *, watch: bool = False) -> Usage:
+        """Builds and pushes all roles; raises FailedError."""
+
+    def service_seconds(self) -> float:
+        """CPU seconds that daemons have spent on it so far."""
+
+
+@dataclass
+class Imgtool:
+    """Ours: `imgtool push`."""
+
+    track: Track
+    name: str = OURS
+    _folder: Path = field(init=False)
+    _cache: Path = field(init=False)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self._folder = self.track.world.folder / f"ours-{self.track.name}"
+        self._cache = self._folder / "cache"
+        self._spec = self._folder / "spec"
+
+    def take(self, variation: Variation) -> None:
+        shutil.rmtree(self._spec, ignore_errors=True)
+        shutil.copytree(self.track.projects.spec(variation), self._spec)
+
+    def edit(self, mark: str) -> None:
+        project.edit(self._spec / "trainer", mark)
+
+    def new_repository(self) -> None:
+        self._number += 1
+
+    def new_machine(self, *, wheels: bool) -> None:
+        shutil.rmtree(self._cache, ignore_errors=True)
+        self._cache.mkdir(parents=True)
+        if wheels:
+            shutil.copytree(self.track.projects.cache / "wheels", self._cache / "wheels", copy_function=os.link)
+
+    @property
+    def repository(self) -> str:
+        return f"{self.track.host}/ours-{self.track.name}-{self._number}"
+
+    @property
+    def cache(self) -> Path:
+        return self._cache
+
+    def build(self, *, watch: bool = False) -> Usage:
+        command = [*project.imgtool(), "push", str(self._spec), "--registry", self.repository]
+        command += [part for role in self.track.roles for part in ("--role", role)] if self.track.roles != ROLES else []
+        environ = project.environment(self._cache, self.track.host)
+        return run(command, environ=environ, folder=self._folder, watch=watch)
+
+    def service_seconds(self) -> float:
+        return 0.0
+
+
+def copied(source: Path, target: Path, old: str, new: str) -> None:
+    """Copies a rendered folder: wheels as links, the rest as files, with another registry in the texts."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, copy_function=_linked)
+    for path in (*target.glob("*.Dockerfile"), target / "docker-bake.json"):
+        path.write_text(path.read_text().replace(old, new))
+
+
+def _linked(source: str, target: str) -> str:
+    if source.endswith(".whl"):
+        os.link(source, target)
+        return target
+    return str(shutil.copy2(source, target))
+
+
+def ready(contender: Contender) -> None:
+    """The everyday state: the machine has built and pushed the project before, twice, so that all is warm."""
+    contender.new_repository()
+    contender.take(BASE)
+    contender.build()
+    contender.build()

@@ -1,0 +1,101 @@
+"""The project that everybody builds: images/mnist, in variations, each with its lock and its Dockerfiles made up front.
+
+Resolving versions takes the index's time, not the builder's, so no row has it in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.processes import run
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+IMGTOOL = [sys.executable, "-m", "builder.cli.main"]
+ROLES = ("master", "worker", "ps")
+SMALL_PACKAGES = ("tabulate", "toolz", "more-itertools", "sortedcontainers", "docopt")  # one is added per round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """One state of the project."""
+
+    name: str
+    package: str = ""
+    tensorflow: str = ""
+
+
+BASE = Variation(name="base")
+PATCH = Variation(name="patch", tensorflow="2.15.0")
+
+
+def imgtool() -> list[str]:
+    """The command: the console script of this environment, as users run it."""
+    script = Path(sys.executable).parent / "imgtool"
+    return [str(script)] if script.exists() else IMGTOOL
+
+
+def environment(cache: Path, host: str) -> dict[str, str]:
+    """What imgtool sees."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, "IMGTOOL_CACHE": str(cache), "IMGTOOL_MIRRORS": f"docker.io={host}"}
+
+
+class Projects:
+    """Makes variations of the project once, and copies of them."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self._folder = folder
+        self._host = host
+        self.cache = folder / "cache"  # the wheel cache that is copied to where wheels shall be warm
+
+    def spec(self, variation: Variation) -> Path:
+        """The folder of a variation's spec, with a current lock; not to be changed."""
+        target = self._folder / "specs" / variation.name
+        if not target.exists():
+            shutil.copytree(CHECKOUT / "images" / "mnist", target, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+            _changed(target, variation)
+            run([*imgtool(), "lock", str(target)], environ=self._environ, folder=target)
+        return target
+
+    def rendered(self, variation: Variation) -> Path:
+        """What `imgtool render -o` writes for a variation; not to be changed. Fills the wheel cache."""
+        target = self._folder / "rendered" / variation.name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            command = [*imgtool(), "render", str(self.spec(variation)), "-o", str(target), "--registry", self._host]
+            run(command, environ=self._environ, folder=self._folder)
+        return target
+
+    @property
+    def _environ(self) -> Mapping[str, str]:
+        return environment(self.cache, self._host)
+
+
+def _changed(folder: Path, variation: Variation) -> None:
+    spec = folder / "image.yaml"
+    if variation.tensorflow:
+        text = spec.read_text()
+        old = next(line for line in text.splitlines() if line.startswith("tensorflow:"))
+        spec.write_text(text.replace(old, f'tensorflow: "{variation.tensorflow}"'))
+    if variation.package:
+        requirements = folder / "requirements.txt"
+        requirements.write_text(requirements.read_text().rstrip("\n") + f"\n{variation.package}\n")
+
+
+def edit(source: Path, mark: str) -> None:
+    """Changes one line of the trainer's code."""
+    task = source / "task.py"
+    lines = [line for line in task.read_text().splitlines() if not line.startswith("# changed: ")]
+    task.write_text("\n".join([*lines, f"# changed: {mark}"]) + "\n")
+
+
+def bake_targets(folder: Path) -> dict[str, dict[str, object]]:
+    """The targets of a rendered folder's bake file."""
+    found: dict[str, dict[str, object]] = json.loads((folder / "docker-bake.json").read_text())["target"]
+    return found

@@ -1,0 +1,94 @@
+"""Samples as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.contenders import OURS
+from bench.scenarios import SCENARIOS, Sample
+from bench.statistics import middle, ratios, spread
+
+_HEAD = (
+    "| | wall s | quartiles | imgtool ÷ this | CPU s | of it in daemons | requests | sent | received | load |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+)
+
+
+def line(sample: Sample) -> str:
+    """One sample, while it goes on."""
+    text = f"{sample.scenario:18} {sample.track:10} {sample.contender:26} {sample.wall:7.3f} s"
+    text += f"  cpu {sample.cpu + sample.service_cpu:7.2f}  load {sample.load:4.1f}"
+    if sample.requests:
+        text += f"  {sum(sample.requests.values())} requests, {size(sample.up)} up, {size(sample.down)} down"
+    if sample.memory:
+        text += f"  memory {size(sample.memory)}, largest {size(sample.largest)}, written {size(sample.written)}"
+    return text
+
+
+def results(machine: str, samples: Sequence[Sample]) -> str:
+    """All tables."""
+    parts = ["# Measured\n", machine]
+    for scenario in SCENARIOS:
+        for track in dict.fromkeys(one.track for one in samples if one.scenario == scenario.name):
+            chosen = [one for one in samples if one.scenario == scenario.name and one.track == track]
+            parts.append(f"## {scenario.title}: {_track(track)}\n\n{table(chosen)}")
+    return "\n".join(parts)
+
+
+def _track(track: str) -> str:
+    kind, roles = track.split("-")
+    how = "the registry on loopback" if kind == "direct" else "through the counting proxy"
+    return f"{'three roles' if roles == '3' else 'one role'}, {how}"
+
+
+def table(samples: Sequence[Sample]) -> str:
+    """One scenario on one track: a row per contender."""
+    rounds = 1 + max(one.number for one in samples)
+    names = dict.fromkeys(one.contender for one in samples)
+    ours = _walls(samples, OURS, rounds)
+    return _HEAD + "".join(_row(samples, name, rounds, ours) for name in names)
+
+
+def _walls(samples: Sequence[Sample], name: str, rounds: int) -> tuple[float, ...]:
+    walls = {one.number: one.wall for one in samples if one.contender == name}
+    return tuple(walls.get(number, float("nan")) for number in range(rounds))
+
+
+def _row(samples: Sequence[Sample], name: str, rounds: int, ours: tuple[float, ...]) -> str:
+    mine = [one for one in samples if one.contender == name]
+    walls = _walls(samples, name, rounds)
+    quartiles = spread(walls)
+    ratio = middle(ratios(ours, walls)) if name != OURS else None
+    counted = any(one.requests for one in mine)
+    cells = [
+        name,
+        _number(middle(walls)),
+        f"{quartiles[0]:.2f}–{quartiles[1]:.2f}" if quartiles else "",  # noqa: RUF001 a dash between numbers
+        f"**{ratio:.2f}**" if ratio is not None else "",
+        _number(middle([one.cpu + one.service_cpu for one in mine])),
+        _number(middle([one.service_cpu for one in mine])),
+        _requests(mine) if counted else "",
+        size(middle([one.up for one in mine]) or 0) if counted else "",
+        size(middle([one.down for one in mine]) or 0) if counted else "",
+        _number(middle([one.load for one in mine])),
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _requests(samples: Sequence[Sample]) -> str:
+    """The median number of requests, and that round's methods."""
+    ranked = sorted(samples, key=lambda one: sum(one.requests.values()))
+    typical = ranked[len(ranked) // 2].requests
+    return f"{sum(typical.values())} ({', '.join(f'{count} {name}' for name, count in sorted(typical.items()))})"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def size(count: float) -> str:
+    """Bytes for people: `0 B`, `1.2 kB`, `319 MB`."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} B"

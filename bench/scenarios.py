@@ -1,0 +1,185 @@
+"""What is measured: a change, on this machine or on one without state, and how often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.contenders import Contender, ready
+from bench.processes import FailedError
+from bench.project import BASE, PATCH, SMALL_PACKAGES, Variation
+from bench.world import World
+
+Prepare = Callable[[Contender, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One row of the tables.
+
+    Attributes:
+        name: for the command line.
+        title: for people.
+        prepare: brings a contender, untimed, to the state before round N.
+        rounds: how often each contender runs.
+        heavy: moves or makes hundreds of megabytes.
+        warm: begins with everything built and pushed.
+        elsewhere: on a machine without state.
+        packages: the packages change, not the code alone.
+    """
+
+    name: str
+    title: str
+    prepare: Prepare
+    rounds: int
+    heavy: bool = False
+    warm: bool = True
+    elsewhere: bool = False
+    packages: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One run of one contender."""
+
+    scenario: str
+    track: str
+    contender: str
+    number: int  # of the round
+    wall: float
+    cpu: float
+    service_cpu: float
+    registry_cpu: float
+    load: float  # of the machine's last minute, before the run
+    memory: int = 0
+    largest: int = 0
+    written: int = 0
+    requests: dict[str, int] = field(default_factory=dict)  # by method; only through the proxy
+    up: int = 0  # bytes of request bodies
+    down: int = 0  # bytes of answer bodies
+
+
+def _nothing(contender: Contender, _: int) -> None:
+    """Leaves all as it is."""
+
+
+def _line(contender: Contender, number: int) -> None:
+    contender.edit(f"{number} {time.monotonic_ns()}")
+
+
+def _elsewhere(contender: Contender, _: int) -> None:
+    contender.new_machine(wheels=False)
+
+
+def _line_elsewhere(contender: Contender, number: int) -> None:
+    contender.new_machine(wheels=False)
+    _line(contender, number)
+
+
+def _package(contender: Contender, number: int) -> None:
+    name = SMALL_PACKAGES[number % len(SMALL_PACKAGES)]
+    contender.take(Variation(name=f"with-{name}", package=name))
+
+
+def _patch(contender: Contender, _: int) -> None:
+    contender.take(PATCH)
+
+
+def _cold(contender: Contender, _: int) -> None:
+    contender.new_repository()
+    contender.new_machine(wheels=True)
+    contender.take(BASE)
+
+
+SCENARIOS = (
+    Scenario(name="nothing", title="nothing changed", prepare=_nothing, rounds=9),
+    Scenario(name="line", title="one line of code changed", prepare=_line, rounds=9),
+    Scenario(
+        name="nothing-elsewhere",
+        title="nothing changed, on a machine without state",
+        prepare=_elsewhere,
+        rounds=5,
+        elsewhere=True,
+    ),
+    Scenario(
+        name="line-elsewhere",
+        title="one line changed, on a machine without state",
+        prepare=_line_elsewhere,
+        rounds=5,
+        elsewhere=True,
+    ),
+    Scenario(name="package", title="one small package added", prepare=_package, rounds=2, heavy=True, packages=True),
+    Scenario(
+        name="patch",
+        title="TensorFlow 2.15.1 to 2.15.0, its wheel at hand",
+        prepare=_patch,
+        rounds=1,
+        heavy=True,
+        packages=True,
+    ),
+    Scenario(
+        name="cold",
+        title="cold: empty repository, no local state, wheels at hand",
+        prepare=_cold,
+        rounds=2,
+        heavy=True,
+        warm=False,
+        packages=True,
+    ),
+)
+
+
+def measure(
+    scenario: Scenario, contenders: tuple[Contender, ...], world: World, track: str, *, rounds: int, watch: bool
+) -> Iterator[Sample]:
+    """Runs all contenders once per round, in turn, and yields what each took.
+
+    A contender that fails is left out of the rest, and said.
+    """
+    racing = list(contenders)
+    for contender in contenders if scenario.warm else ():
+        try:
+            ready(contender)
+        except FailedError as error:
+            _leave_out(scenario, contender, error, racing)
+    for number in range(rounds):
+        for contender in tuple(racing):
+            try:
+                scenario.prepare(contender, number)
+                yield _run(scenario, contender, world, track, number=number, watch=watch)
+            except FailedError as error:
+                _leave_out(scenario, contender, error, racing)
+
+
+def _leave_out(scenario: Scenario, contender: Contender, error: FailedError, racing: list[Contender]) -> None:
+    print(f"{scenario.name}: {contender.name} failed and is left out: {error}", flush=True)
+    racing.remove(contender)
+
+
+def _run(scenario: Scenario, contender: Contender, world: World, track: str, *, number: int, watch: bool) -> Sample:
+    load = float(Path("/proc/loadavg").read_text().split()[0])
+    world.proxy.clear()
+    services, registry = contender.service_seconds(), world.registry_seconds()
+    usage = contender.build(watch=watch)
+    requests: dict[str, int] = {}
+    for method in world.proxy.methods():
+        requests[method] = requests.get(method, 0) + 1
+    return Sample(
+        scenario=scenario.name,
+        track=track,
+        contender=contender.name,
+        number=number,
+        wall=usage.wall,
+        cpu=usage.cpu,
+        service_cpu=contender.service_seconds() - services,
+        registry_cpu=world.registry_seconds() - registry,
+        load=load,
+        memory=usage.memory,
+        largest=usage.largest,
+        written=usage.written,
+        requests=requests,
+        up=world.proxy.bytes_up(),
+        down=world.proxy.bytes_down(),
+    )
