@@ -18,7 +18,7 @@ from builder.direct.stage_names import tag_of_stage
 from builder.direct.stored import Stored, StoredStages, stored_of, with_inline_config
 from builder.direct_way import Way, workshop
 from builder.errors import EngineUnavailableError
-from builder.progress import Done, Outcome, Step
+from builder.progress import Done, Note, Outcome, Step
 from builder.reference import Repository, Tag
 from builder.registry.connect import Registries
 from builder.registry.failures import BlobUnknownError
@@ -152,12 +152,13 @@ class StageImages:
     def _built(self, one: Way, label: str, tag: Tag) -> Below:
         """Has an engine build a stage; raises EngineUnavailableError, which says what for, where there is none."""
         reason = one.chain.reasons[label]
+        self._work.progress(Note(f"{label}: for an engine: {reason}"))
         try:
             with engine_road.open_engine(self._work.settings) as engine:
                 engine_road.push_stage(self._work, engine, one.image, label=label, tag=tag, registries=self._registries)
         except EngineUnavailableError as error:
-            error.message = f"the stage {label} needs an engine ({reason}): {error.message}"
-            raise
+            message = f"the stage {label} needs an engine ({reason}): {error.message}"
+            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
         self._stored.forget(tag)
         found = self._stored.stage(tag)
         if found is None:

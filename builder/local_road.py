@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from builder.direct.archive import load_archive
 from builder.direct.build import build_image
@@ -15,8 +16,10 @@ from builder.direct.layers import LayerSource
 from builder.direct.layout import write_layout
 from builder.direct.stored import StoredStages
 from builder.direct.unproven import UnprovenError
-from builder.direct_way import Way, way, workshop
+from builder.direct_way import way, workshop
+from builder.inputs import RoleImage
 from builder.progress import Done, Outcome, Step
+from builder.reference import Repository
 from builder.registry.connect import Registries
 from builder.registry.manifests import Descriptor, parse_platform
 from builder.spec import Role
@@ -32,44 +35,66 @@ def write_images(work: Work, folder: Path, registries: Registries) -> tuple[Buil
     Raises UnprovenError for a stage that only an engine can build, LocalFileError, and what reading a base raises.
     """
     started = time.monotonic()
-    made = {image.role: _made(work, way(work.inputs, image), registries) for image in work.wanted}
     platform = parse_platform(work.inputs.plan.platform)
     named = {"os": platform.os, "architecture": platform.architecture}
     if platform.variant:
         named["variant"] = platform.variant
-    for role in made:
-        work.progress(Step(role, f"into {folder}"))
-    images = {str(role): image for role, image in made.items()}
-    digests = write_layout(folder, images, _Bases(work, registries, made).read, named)
-    return _results(work, {role: f"oci:{folder}:{role}@{digests[str(role)]}" for role in made}, started)
+    with _Making(work, registries) as making:
+        images = {image.role: making.image(image) for image in work.wanted}
+        for role in images:
+            work.progress(Step(role, f"into {folder}"))
+        digests = write_layout(folder, {str(role): made for role, made in images.items()}, making.read, named)
+    return _results(work, {role: f"oci:{folder}:{role}@{digests[str(role)]}" for role in images}, started)
 
 
 def load_images(work: Work, engine: Engine, registries: Registries) -> tuple[Built, ...]:
-    """Makes the wanted images and loads them into an engine, base layers included."""
+    """Makes the wanted images and loads them into an engine, base layers included; raises as `write_images`."""
     started = time.monotonic()
     places = {}
-    for image in work.wanted:
-        made = {image.role: _made(work, way(work.inputs, image), registries)}
-        name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
-        archive = load_archive({name: made[image.role]}, _Bases(work, registries, made).read)
-        work.progress(Step(image.role, "loading"))
-        places[image.role] = engine.load(cast("BinaryIO", io.BufferedReader(_Readable(archive), 1 << 20)))
+    with _Making(work, registries) as making:
+        for image in work.wanted:
+            name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
+            archive = load_archive({name: making.image(image)}, making.read)
+            work.progress(Step(image.role, "loading"))
+            places[image.role] = engine.load(cast("BinaryIO", io.BufferedReader(_Readable(archive), 1 << 20)))
     return _results(work, places, started)
 
 
-def _made(work: Work, one: Way, registries: Registries) -> DirectImage:
-    if one.chain.engine_stage is not None or one.chain.start is None:
-        label = one.chain.engine_stage.label if one.chain.engine_stage else "base"
-        raise UnprovenError(
-            f"{one.image.role}: the stage {label} is for an engine: {one.chain.reasons.get(label, '')}",
-            hint="push to a registry, where an engine builds that stage once",
-        )
-    base = StoredStages(registries, work.settings.cache).base(one.chain.start)
-    stages = tuple(stage for stage in one.chain.stages if stage.instructions)
-    with workshop(one, work, base.config, _unheard) as shop:
-        return build_image(
-            one.image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config
-        )
+class _Making:
+    """Makes images of all their stages. Their layers can be read until the block ends, which ends what it fetches."""
+
+    def __init__(self, work: Work, registries: Registries) -> None:
+        self._work = work
+        self._registries = registries
+        self._stored = StoredStages(registries, work.settings.cache)
+        self._bases: dict[str, Repository] = {}
+        self._shops = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shops.close()
+
+    def image(self, image: RoleImage) -> DirectImage:
+        """One role's image; raises UnprovenError with the stage that is for an engine."""
+        one = way(self._work.inputs, image)
+        if one.chain.start is None:
+            label = one.chain.engine_stage.label if one.chain.engine_stage else image.dockerfile.stages[0].label
+            raise UnprovenError(
+                f"{image.role}: the stage {label} is for an engine: {one.chain.reasons.get(label, '')}",
+                hint="push to a registry, where an engine builds that stage once",
+            )
+        base = self._stored.base(one.chain.start)
+        self._bases |= {layer.digest: one.chain.start.repository for layer in base.manifest.layers}
+        shop = self._shops.enter_context(workshop(one, self._work, base.config, _unheard))
+        stages = tuple(stage for stage in one.chain.stages if stage.instructions)
+        return build_image(image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config)
+
+    def read(self, layer: Descriptor) -> Iterator[bytes]:
+        """The blocks of a base's layer, verified."""
+        repository = self._bases[layer.digest]
+        return self._registries.at(repository).blob(repository, layer)
 
 
 def _unheard(layer: LayerSource, subject: str) -> None:
@@ -91,24 +116,6 @@ def _results(work: Work, places: dict[Role, str], started: float) -> tuple[Built
         )
         for image in work.wanted
     )
-
-
-class _Bases:
-    """Reads layers of the images' bases, each from the repository that it is in."""
-
-    def __init__(self, work: Work, registries: Registries, made: dict[Role, DirectImage]) -> None:
-        self._registries = registries
-        self._where = {
-            layer.digest: image.plan.base.repository
-            for image in work.wanted
-            if image.role in made
-            for layer in made[image.role].base_layers
-        }
-
-    def read(self, layer: Descriptor) -> Iterator[bytes]:
-        """The layer's blocks, verified."""
-        repository = self._where[layer.digest]
-        return self._registries.at(repository).blob(repository, layer)
 
 
 class _Readable(io.RawIOBase):

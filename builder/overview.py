@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from builder.direct.unproven import UnprovenError
+from builder.direct_way import way
+from builder.dockerfile import Stage
 from builder.inputs import Inputs, RoleImage
 
 
@@ -14,11 +17,11 @@ def as_data(inputs: Inputs) -> dict[str, Any]:
         "spec": str(inputs.spec_file.path),
         "platform": inputs.plan.platform,
         "warnings": list(inputs.plan.warnings),
-        "roles": [_role(image) for image in inputs.images],
+        "roles": [_role(inputs, image) for image in inputs.images],
     }
 
 
-def _role(image: RoleImage) -> dict[str, Any]:
+def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
     variant = image.plan.locked.variant
     wheels = image.plan.locked.wheels
     return {
@@ -36,12 +39,41 @@ def _role(image: RoleImage) -> dict[str, Any]:
         "wheel_bytes": sum(wheel.size for wheel in wheels),
         "entrypoint": list(image.plan.entrypoint),
         "env": dict(image.plan.env),
-        "stages": [
-            {"stage": stage.name, "key": image.keys[stage.name or str(stage.index)], "steps": len(stage.instructions)}
-            for stage in image.dockerfile.stages
-            if stage.instructions
-        ],
+        "stages": _stages(inputs, image),
     }
+
+
+def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
+    """The stages that do something: who makes each when nobody says otherwise, and why an engine has to."""
+    reasons = _for_an_engine(inputs, image)
+    return [
+        {
+            "stage": stage.label,
+            "key": image.keys[stage.label],
+            "steps": len(stage.instructions),
+            "builder": "engine" if stage.label in reasons else "direct",
+            "why": reasons.get(stage.label),
+        }
+        for stage in image.dockerfile.stages
+        if stage.instructions
+    ]
+
+
+def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
+    """The stages that `--engine auto` leaves to an engine, with the reason."""
+    stages = image.dockerfile.stages
+    try:
+        split = way(inputs, image).chain
+    except UnprovenError as error:
+        return dict.fromkeys((stage.label for stage in stages), error.message)
+    if split.engine_stage is None:
+        return {}
+    below: Stage | None = split.engine_stage
+    found = {}
+    while below:
+        found[below.label] = split.reasons.get(below.label, f"{split.engine_stage.label} starts from it")
+        below = image.dockerfile.earlier(below.base, below)
+    return found
 
 
 def as_text(data: dict[str, Any]) -> str:
@@ -58,5 +90,11 @@ def as_text(data: dict[str, Any]) -> str:
             f"  starts      {' '.join(role['entrypoint'])}",
         ]
         lines += [f"  env         {name}={value}" for name, value in role["env"].items()]
-        lines += [f"  stage       {s['stage']:<9} {s['key'][:12]}  {s['steps']} steps" for s in role["stages"]]
+        lines += [f"  stage       {_stage_text(stage)}" for stage in role["stages"]]
     return "\n".join(lines) + "\n"
+
+
+def _stage_text(stage: dict[str, Any]) -> str:
+    why = f": {stage['why']}" if stage["why"] else ""
+    steps = f"{stage['steps']} step{'s' if stage['steps'] > 1 else ''}"
+    return f"{stage['stage']:<9} {stage['key'][:12]}  {steps:<8} {stage['builder']}{why}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import engine_road
-from builder.errors import InputError, UsageError
+from builder.errors import EngineUnavailableError, InputError, UsageError
 from builder.inputs import Inputs, RoleImage, WheelContext
 from builder.parallel import run_all
 from builder.progress import Done, Note, Outcome, Progress
@@ -81,11 +81,28 @@ def _built_here(work: Work) -> tuple[Built, ...]:
     if work.options.layout is not None:
         with connect(work.settings, work.progress) as registries:
             return local_road.write_images(work, work.options.layout, registries)
-    with engine_road.open_engine(work.settings) as engine:
-        if work.options.engine != "direct":
-            return engine_road.build_locally(work, engine)
-        with connect(work.settings, work.progress) as registries:
-            return local_road.load_images(work, engine, registries)
+    try:
+        with engine_road.open_engine(work.settings) as engine:
+            if work.options.engine != "direct":
+                return engine_road.build_locally(work, engine)
+            with connect(work.settings, work.progress) as registries:
+                return local_road.load_images(work, engine, registries)
+    except EngineUnavailableError as error:
+        if work.options.engine == "auto":
+            error.hint = "; or ".join(filter(None, (error.hint, _without_engine(work))))
+        raise
+
+
+def _without_engine(work: Work) -> str:
+    """What works where no engine does, or what an engine is needed for."""
+    ways, reasons = _ways(work, work.wanted)
+    stages = {
+        f"stage {stage.label}: {way.chain.reasons[stage.label]}" for way in ways if (stage := way.chain.engine_stage)
+    }
+    needed = [*reasons.values(), *sorted(stages)]
+    if needed:
+        return f"build where one answers ({needed[0]})"
+    return "let imgtool build without one: --push, or --output oci:DIR"
 
 
 def _make(work: Work, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, Built]:

@@ -161,7 +161,7 @@ class Project:
         path.write_text(text)
 
     def lock(self) -> None:
-        """Writes the lock by hand, for the wheels as they are."""
+        """Writes the lock by hand, for the wheels as they are; every variant has the same base."""
         spec_file = load(self.folder / "image.yaml")
         wheels = tuple(sorted(map(as_wheel, self.wheels.packages), key=lambda wheel: wheel.name))
         variants = tuple(
