@@ -6,6 +6,7 @@ a login, the environment a password for an index: both contain CANARY, which may
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -285,6 +286,7 @@ class Project:
 def _wheels() -> tuple[Path, ...]:
     """pip's wheel, as far as imgtool reads it, and two small packages."""
     folder = Path(tempfile.mkdtemp(prefix="imgtool-faults-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     pip = {"pip/__init__.py": b"", "pip/_internal/operations/install/wheel.py": _PIP_SCRIPT.encode()}
     return (
         make_wheel(folder, "pip", pip, version="24.3.1"),

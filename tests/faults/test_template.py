@@ -77,7 +77,7 @@ def test_t06_bombs(project: Project) -> None:
     began = time.monotonic()
     loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
     refused(project, inside(loops), limits)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 45  # 5 s of processor time, which a busy machine gives slowly
 
 
 def test_t07_outside(project: Project) -> None:
