@@ -62,7 +62,7 @@ def _mirrors(text: str) -> dict[str, str]:
             raise UsageError(
                 f"IMGTOOL_MIRRORS: {part!r} is not HOST=HOST", hint="for example docker.io=mirror.example.com:5000"
             )
-        mirrors[source] = target.rstrip("/")
+        mirrors[source] = target.removeprefix("https://").removeprefix("http://").rstrip("/")
     return mirrors
 
 

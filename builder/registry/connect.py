@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from builder.plan import mirrored
 from builder.progress import Progress, silent
-from builder.reference import Repository, parse_repository
+from builder.reference import Repository
 from builder.registry.addresses import Origin
 from builder.registry.auth import Authorizer, SendToken
 from builder.registry.client import Registry
@@ -161,14 +162,6 @@ class Registries:
 def connect(settings: Settings, progress: Progress = silent) -> Registries:
     """The clients of this process. Nothing is sent until something is asked."""
     return Registries(settings, progress)
-
-
-def mirrored(repository: Repository, mirrors: Mapping[str, str]) -> Repository:
-    """A repository's place in a mirror (`docker.io=mirror:5000` or `docker.io=mirror:5000/prefix`), or itself."""
-    mirror = mirrors.get(repository.registry)
-    if mirror is None:
-        return repository
-    return parse_repository(f"{mirror.removeprefix('http://').removeprefix('https://').rstrip('/')}/{repository.path}")
 
 
 def _config_state(path: Path) -> str:

@@ -213,7 +213,7 @@ def test_owners(make: Maker) -> None:
         ("COPY b.txt /lib/x/", {}, "/lib"),
         ("COPY b.txt /home/me/", {}, "/home"),
         ("COPY b.txt /usr/lib/x/", {}, "/usr"),
-        ("COPY b.txt /work/", {"WorkingDir": "/work/x"}, "/work"),
+        ("COPY b.txt /job/", {"WorkingDir": "/job/x"}, "/job"),
         ("COPY b.txt /data/", {"Volumes": {"/data": {}}}, "/data"),
         ("VOLUME /opt/v\nCOPY b.txt /opt/v/", {}, "volume"),
         ("COPY --chown=5 b.txt /new/", {}, "COPY --chown makes"),
