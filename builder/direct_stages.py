@@ -127,7 +127,7 @@ class StageImages:
     def _appended(self, one: Way, tag: Tag, start: Below) -> DirectImage:
         store = self._records.store if self._records else None
         send = partial(self._publisher.send, mount_from=store)
-        with workshop(one, self._work, start.stored.config, send, self._records) as shop:
+        with workshop(one, self._work, start.stored.config, send, shared=self._records) as shop:
             image = build_image(
                 one.image.dockerfile,
                 one.shared,

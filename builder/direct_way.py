@@ -104,7 +104,13 @@ class WheelPaths:
 
 @contextmanager
 def workshop(
-    one: Way, work: Work, base_config: bytes, ready: Ready, shared: SharedRecords | None = None
+    one: Way,
+    work: Work,
+    base_config: bytes,
+    ready: Ready,
+    *,
+    shared: SharedRecords | None = None,
+    compression: Compression | None = None,
 ) -> Iterator[Workshop]:
     """What the layers of one role are made with; downloads that were begun for it end with the block.
 
@@ -114,6 +120,7 @@ def workshop(
         base_config: of the image that the layers go onto.
         ready: told of each layer and whose it is.
         shared: records that other machines see too.
+        compression: instead of the spec's.
     """
     from builder.wheels import WheelStore
 
@@ -125,7 +132,7 @@ def workshop(
             cache=LayerCache(settings.cache / "layers", shared),
             wheel_path=paths.path,
             find_interpreter=lambda python: find_interpreter(python, settings.environ, release),
-            compression=Compression(work.inputs.spec_file.spec.compression),
+            compression=compression or Compression(work.inputs.spec_file.spec.compression),
             mtime=settings.source_date_epoch or MTIME,
             ready=lambda layer: ready(layer, one.subject),
             expect=paths.expect,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from builder.direct.archive import load_archive
 from builder.direct.build import build_image
+from builder.direct.codecs import Compression
 from builder.direct.image import DirectImage
 from builder.direct.layers import LayerSource
 from builder.direct.layout import write_layout
@@ -51,7 +52,7 @@ def load_images(work: Work, engine: Engine, registries: Registries) -> tuple[Bui
     """Makes the wanted images and loads them into an engine, base layers included; raises as `write_images`."""
     started = time.monotonic()
     places = {}
-    with _Making(work, registries) as making:
+    with _Making(work, registries, Compression.SPLICE) as making:  # zstd is for engines since 23.0; the ID is the same
         for image in work.wanted:
             name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
             archive = load_archive({name: making.image(image)}, making.read)
@@ -63,9 +64,10 @@ def load_images(work: Work, engine: Engine, registries: Registries) -> tuple[Bui
 class _Making:
     """Makes images of all their stages. Their layers can be read until the block ends, which ends what it fetches."""
 
-    def __init__(self, work: Work, registries: Registries) -> None:
+    def __init__(self, work: Work, registries: Registries, compression: Compression | None = None) -> None:
         self._work = work
         self._registries = registries
+        self._compression = compression
         self._stored = StoredStages(registries, work.settings.cache)
         self._bases: dict[str, Repository] = {}
         self._shops = ExitStack()
@@ -87,8 +89,9 @@ class _Making:
             )
         base = self._stored.base(one.chain.start)
         self._bases |= {layer.digest: one.chain.start.repository for layer in base.manifest.layers}
-        shop = self._shops.enter_context(workshop(one, self._work, base.config, _unheard))
+        making = workshop(one, self._work, base.config, _unheard, compression=self._compression)
         stages = tuple(stage for stage in one.chain.stages if stage.instructions)
+        shop = self._shops.enter_context(making)
         return build_image(image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config)
 
     def read(self, layer: Descriptor) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """An image as the tar that `docker load` reads: for `--load`, straight into an engine's socket.
 
 The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). An engine
-unpacks layers by their content, so gzip ones may stay as they are; zstd ones are for engines since 23.0.
+unpacks layers by their content, so gzip ones may stay as they are; zstd ones are for engines since 23.0,
+so callers should give none.
 """
 
 from __future__ import annotations
