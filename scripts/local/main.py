@@ -9,8 +9,9 @@ import sys
 from local import bases, engine, machine, registry
 from local.machine import UnavailableError, say
 
-_PARTS = ("engine", "registry", "bases", "cuda")
+_PARTS = ("engine", "registry", "bases", "cuda", "tools")
 _DEFAULT = ("engine", "registry", "bases")
+_TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
 
 
 def up(parts: tuple[str, ...]) -> int:
@@ -32,6 +33,8 @@ def _start(part: str) -> str:
         return engine.up()
     if part == "registry":
         return f"{registry.up()} answers"
+    if part == "tools":
+        return f"{', '.join(machine.need(name, package) for name, package in _TOOLS)}"
     address = registry.up()
     return bases.up(bases.CUDA if part == "cuda" else bases.PYTHON, address)
 
