@@ -13,19 +13,21 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from threading import Event as Flag
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from builder.errors import LocalFileError, VerificationError
-from builder.index import BLOCK, Index, MissingFileError
 from builder.index_login import without_login
-from builder.pip_settings import pip_settings, uv_environ
 from builder.plan import Wheel
 from builder.progress import Note, Progress, Transfer, silent
-from builder.resolver_uv import indexes
 from builder.settings import Settings
 
+if TYPE_CHECKING:
+    from builder.index import Index
+
+_BLOCK = 1 << 18
 SUBJECT = "wheels"
 
 
@@ -40,7 +42,14 @@ class WheelStore:
 
     def __init__(self, settings: Settings, folder: Path | None = None, *, index: Index | None = None) -> None:
         self._root = settings.cache / "wheels"
-        self.index = index or index_of(settings, folder or Path())
+        self._settings, self._folder = settings, folder or Path()
+        if index:
+            self.index = index
+
+    @cached_property
+    def index(self) -> Index:
+        """The machine's indexes; made when they are first asked, which most runs never do."""
+        return index_of(self._settings, self._folder)
 
     def path(self, wheel: Wheel) -> Path | None:
         """The wheel's file when it is here with the right size, else None."""
@@ -88,7 +97,7 @@ class WheelStore:
             yield from self._download(wheel, progress, Flag(), anew=True)
             return
         with path.open("rb") as stream:
-            while block := stream.read(BLOCK):
+            while block := stream.read(_BLOCK):
                 yield block
 
     def put(self, wheel_file: str, data: bytes) -> Wheel:
@@ -161,6 +170,8 @@ class WheelStore:
 
     def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None) -> Iterator[bytes]:
         """The file's bytes from `offset` on: from where it was last, else where an index has it, else made here."""
+        from builder.index import MissingFileError
+
         for url in self._urls(wheel):
             try:
                 yield from self.index.read(url, offset, restarted)
@@ -219,6 +230,10 @@ class WheelStore:
 
 def index_of(settings: Settings, folder: Path) -> Index:
     """The indexes that uv and pip use on this machine."""
+    from builder.index import Index
+    from builder.pip_settings import pip_settings, uv_environ
+    from builder.resolver_uv import indexes
+
     environ = uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
@@ -249,7 +264,7 @@ def _continued(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
     """Hashes what an earlier download left; returns how many bytes that is."""
     part.seek(0)
     have = 0
-    while block := part.read(BLOCK):
+    while block := part.read(_BLOCK):
         digest.update(block)
         have += len(block)
     if have < size:
@@ -261,5 +276,5 @@ def _continued(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
-        while block := stream.read(BLOCK):
+        while block := stream.read(_BLOCK):
             yield block
