@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import engine_road
 from builder.errors import EngineUnavailableError, InputError, UsageError
 from builder.inputs import Inputs, RoleImage, WheelContext
 from builder.parallel import run_all
@@ -75,7 +74,7 @@ def _remembered(work: Work, image: RoleImage) -> bool:
 
 def _built_here(work: Work) -> tuple[Built, ...]:
     """Without a registry: into an OCI layout, or into the engine's store."""
-    from builder import local_road
+    from builder import engine_road, local_road
     from builder.registry.connect import connect
 
     if work.options.layout is not None:
@@ -116,6 +115,8 @@ def _make(work: Work, missing: tuple[RoleImage, ...], registries: Registries) ->
     for role, reason in reasons.items():
         work.progress(Note(f"{role}: for an engine: {reason}"))
     if rest:
+        from builder import engine_road
+
         with engine_road.open_engine(work.settings) as engine:
             made |= engine_road.make(work, rest, engine, registries)
     return made
@@ -206,6 +207,8 @@ def require_images(inputs: Inputs, registries: Registries, progress: Progress) -
 def foresee(work: Work) -> dict[Role, str]:
     """What `build` would do with each role, by asking only: `found`, or `build` with where it would go."""
     if not work.options.push:
+        from builder import engine_road
+
         with engine_road.open_engine(work.settings) as engine:
             return {image.role: "found" if engine.image_id(image.key) else "build" for image in work.wanted}
     from builder.registry.connect import connect
