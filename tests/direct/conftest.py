@@ -1,0 +1,27 @@
+"""A registry for the tests that push."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.reference import parse_repository
+from tests.direct.registry import Bench
+from tests.registry.support import clients, machine
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.registry_process import run_registry
+
+
+@pytest.fixture(scope="session")
+def direct_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with run_registry(tmp_path_factory.mktemp("direct-registry")) as running:
+        yield running.host
+
+
+@pytest.fixture
+def pushing(direct_registry: str, tmp_path: Path) -> Iterator[Bench]:
+    with FaultProxy(direct_registry) as proxy, clients(machine(tmp_path)) as registries:
+        place = f"{proxy.host}/{tmp_path.parent.name}-{tmp_path.name}/demo".lower().replace("_", "-").replace("--", "-")
+        yield Bench(proxy, tmp_path, registries, parse_repository(place), [])

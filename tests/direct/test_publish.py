@@ -1,0 +1,142 @@
+"""Pushing: every blob once, as few questions as possible, and no belief in what proved wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from builder.direct.publish import Publisher
+from builder.errors import LocalFileError
+from builder.progress import silent
+from builder.registry.failures import BlobUnknownError
+from tests.direct.registry import Bench
+
+pytestmark = pytest.mark.registry
+SMALL, LARGE = b"small", b"large" * 300_000
+
+
+@pytest.fixture
+def publisher(pushing: Bench) -> Iterator[Publisher]:
+    made = _publisher(pushing)
+    yield made
+    made.close()
+
+
+def _publisher(bench: Bench) -> Publisher:
+    return Publisher(bench.registries, bench.repository, bench.cache, silent)
+
+
+def _push(bench: Bench, *layers: bytes, tag: str = "one") -> list[str]:
+    """Pushes as a process of its own does; the methods of its requests."""
+    publisher = _publisher(bench)
+    image = bench.image(*layers, config=tag.encode())
+    pushed = publisher.publish(image, bench.repository.tag(tag), "worker", bench.repository)
+    publisher.close()
+    assert bench.registries.at(bench.repository).head(pushed) == image.digest
+    return bench.proxy.methods()[:-1]
+
+
+def test_a_small_blob_is_asked_for_and_begun_in_one_request(pushing: Bench) -> None:
+    assert sorted(_push(pushing, SMALL)) == ["POST", "POST", "PUT", "PUT", "PUT"]
+    assert all("mount" in exchange.query for exchange in pushing.proxy.log if exchange.method == "POST")
+
+
+def test_a_large_blob_is_asked_for_first(pushing: Bench) -> None:
+    assert Counter(_push(pushing, LARGE)) == {"HEAD": 1, "POST": 2, "PUT": 3}
+
+
+def test_the_next_process_asks_nothing_of_what_is_there(pushing: Bench) -> None:
+    _push(pushing, SMALL, LARGE)
+    assert sorted(_push(pushing.again(), SMALL, LARGE, tag="two")) == ["POST", "PUT", "PUT"]  # the config, the manifest
+
+
+def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
+    _push(pushing, SMALL, LARGE)
+    other = Bench(pushing.proxy, pushing.folder / "other", pushing.registries, pushing.repository, [])
+    other.proxy.clear()
+    for blob in pushing.image(SMALL, LARGE, config=b"one").layers:
+        other.registries.at(other.repository).uploads.forget((other.repository, blob.descriptor.digest))
+    _push(other, SMALL, LARGE)
+    assert other.opened == []
+
+
+def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher) -> None:
+    start = threading.Barrier(6)
+
+    def role(number: int) -> None:
+        image = pushing.image(SMALL, LARGE, config=b"%d" % number)
+        start.wait()
+        publisher.publish(image, pushing.repository.tag(f"role-{number}"), "role", pushing.repository)
+
+    threads = [threading.Thread(target=role, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(pushing.opened) == sorted((LARGE[:20].decode(), SMALL.decode()))
+    assert Counter(pushing.proxy.methods())["PUT"] == 2 + 6 + 6
+
+
+def test_a_layer_is_under_way_before_the_image_is_known(pushing: Bench, publisher: Publisher) -> None:
+    image = pushing.image(LARGE)
+    publisher.send(image.layers[0], "early")
+    publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
+    assert len(pushing.opened) == 1
+
+
+def test_a_layer_is_mounted_from_where_it_may_be(pushing: Bench, publisher: Publisher) -> None:
+    """A small one too: its bytes may be what nobody wants to make."""
+    store = pushing.at("store")
+    pushing.put(store, SMALL)
+    image = pushing.image(SMALL)
+    publisher.send(image.layers[0], "early", mount_from=store)
+    publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
+    assert pushing.opened == []
+    assert [store.path] in [exchange.query.get("from") for exchange in pushing.proxy.log]
+
+
+def test_a_base_elsewhere_is_copied_and_one_here_is_not_asked_for(pushing: Bench, publisher: Publisher) -> None:
+    elsewhere = pushing.at("base")
+    base = pushing.put(elsewhere, b"base layer")
+    publisher.publish(pushing.image(SMALL, base=(base,)), pushing.repository.tag("one"), "worker", elsewhere)
+    assert [exchange.query["mount"][0] for exchange in pushing.proxy.log if "mount" in exchange.query].count(
+        base.digest
+    )
+    pushing.proxy.clear()
+    second = pushing.image(SMALL, base=(base,), config=b"second")
+    publisher.publish(second, pushing.repository.tag("two"), "worker", pushing.repository)
+    assert not [exchange for exchange in pushing.proxy.log if base.digest in str(exchange.query)]
+
+
+def test_a_memory_that_is_wrong_is_put_right(pushing: Bench) -> None:
+    _publisher(pushing).remember(layer.descriptor.digest for layer in pushing.image(SMALL, LARGE).layers)
+    _push(pushing, SMALL, LARGE)
+    assert len(pushing.opened) == 2
+    assert sum(e.method == "PUT" and "/manifests/" in e.path for e in pushing.proxy.log) == 2
+    again = pushing.again()
+    assert len(_push(again, SMALL, LARGE, tag="two")) == 3
+
+
+def test_what_only_the_caller_can_mend_is_the_callers(pushing: Bench, publisher: Publisher) -> None:
+    """Layers below, in the same repository, that are not there."""
+    lost = pushing.layer(b"never pushed").descriptor
+    image = pushing.image(SMALL, base=(lost,))
+    with pytest.raises(BlobUnknownError) as caught:
+        publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
+    assert caught.value.digests == (lost.digest,)
+    assert pushing.opened == [SMALL.decode()]  # the role's own layer went up once
+
+
+def test_a_layer_that_cannot_be_read_fails_the_image(pushing: Bench, publisher: Publisher) -> None:
+    image = pushing.image(LARGE)
+
+    def broken() -> Iterator[bytes]:
+        raise LocalFileError("the disk is gone")
+
+    object.__setattr__(image.layers[0], "open", broken)
+    with pytest.raises(LocalFileError, match="the disk is gone"):
+        publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
+    assert pushing.registries.at(pushing.repository).head(pushing.repository.tag("one")) is None
