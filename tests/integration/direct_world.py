@@ -214,10 +214,12 @@ class Machine:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, env=env, cwd=cwd, **{**pipes, **options})
 
-    def run(self, *arguments: str | Path, cwd: Path, code: int = 0, **options: Any) -> tuple[str, str]:
+    def run(
+        self, *arguments: str | Path, cwd: Path, code: int = 0, timeout: float = 120, **options: Any
+    ) -> tuple[str, str]:
         """Runs an `imgtool` that must end with `code`; what it wrote to stdout and stderr."""
         process = self.start(*arguments, cwd=cwd, **options)
-        out, err = (text.decode() for text in process.communicate(timeout=120))
+        out, err = (text.decode() for text in process.communicate(timeout=timeout))
         assert process.returncode == code, f"{process.returncode}: {err}{out}"
         assert "Traceback" not in err, err
         return out, err
