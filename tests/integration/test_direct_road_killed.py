@@ -10,9 +10,11 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from tests.servers.registry_process import run_registry
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 CONFIG = "# written by hand\n"
+AT_ONCE = 4
 
 
 class KillingProxy(FaultProxy):
@@ -82,7 +85,11 @@ class Bench:
 
     def machine(self) -> Machine:
         self.attempts += 1
-        made = Machine(self.folder / f"m{self.attempts}", f"{self.proxy.host}/attempt-{self.attempts}", self.proxy.host)
+        made = Machine(
+            self.folder / f"m{self.attempts}",
+            f"{self.proxy.host}/attempt-{self.folder.name}-{self.attempts}",
+            self.proxy.host,
+        )
         made.give(self.wheels)
         return made
 
@@ -121,33 +128,54 @@ def _arrived(exchange: Exchange) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Bench]]:
+    """Several that work side by side: one project and registry, a proxy each."""
     folder = tmp_path_factory.mktemp("killed")
-    with run_registry(folder / "registry") as running, KillingProxy(running.host) as proxy:
+    with run_registry(folder / "registry") as running, ExitStack() as stack:
         base = make_base()
         base.put(running.host)
         wheels = Wheels(folder / "wheels")
         project = Project(folder / "project", wheels, base)
         project.write("config.yaml", CONFIG)
-        made = Bench(project, proxy, folder, wheels)
-        reference = made.push(made.machine())
+        proxies = [stack.enter_context(KillingProxy(running.host)) for _ in range(AT_ONCE)]
+        made = [Bench(project, proxy, folder / str(number), wheels) for number, proxy in enumerate(proxies)]
+        reference = made[0].push(made[0].machine())
         assert reference is not None
-        made.reference = reference
+        for bench in made:
+            bench.reference = reference
         yield made
 
 
 @pytest.fixture(scope="module")
-def requests(bench: Bench) -> int:
+def requests(benches: list[Bench]) -> int:
     """How many requests a push takes that nothing disturbs."""
+    bench = benches[0]
     bench.proxy.clear()
     assert bench.push(bench.machine()) == bench.reference
     assert 25 < len(bench.proxy.log) < 80, lines(bench.proxy)
     return len(bench.proxy.log)
 
 
+def _for_each_request(benches: list[Bench], requests: int, case: Callable[[Bench, int], bool]) -> int:
+    """Calls `case` with every request's number, on whichever bench is free; how often it was true."""
+    free: Queue[Bench] = Queue()
+    for bench in benches:
+        free.put(bench)
+
+    def one(number: int) -> bool:
+        bench = free.get()
+        try:
+            return case(bench, number)
+        finally:
+            free.put(bench)
+
+    with ThreadPoolExecutor(len(benches)) as pool:
+        return sum(pool.map(one, range(1, requests + 1)))
+
+
 @pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
-def test_a_connection_cut_at_each_request(bench: Bench, requests: int, action: Action) -> None:
-    for number in range(1, requests + 1):
+def test_a_connection_cut_at_each_request(benches: list[Bench], requests: int, action: Action) -> None:
+    def case(bench: Bench, number: int) -> bool:
         machine = bench.machine()
         bench.proxy.clear()
         bench.proxy.add(Fault(action=action, at=number))
@@ -157,22 +185,28 @@ def test_a_connection_cut_at_each_request(bench: Bench, requests: int, action: A
         assert {*arrived.values()} == {1}, f"request {number}: {arrived}"
         place = f"{machine.env['IMGTOOL_REGISTRY']}/demo"
         check_whole(bench.proxy.upstream, [f"{place}@{digest}" for digest in images.values()])
+        return len(bench.proxy.log) >= number
+
+    assert _for_each_request(benches, requests, case) > requests - 8
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the registry acts", "after the registry acted"])
-def test_the_process_killed_at_each_request(bench: Bench, requests: int, after: bool) -> None:
-    killed = 0
-    for number in range(1, requests + 1):
+def test_the_process_killed_at_each_request(benches: list[Bench], requests: int, after: bool) -> None:
+    def case(bench: Bench, number: int) -> bool:
         machine = bench.machine()
         bench.proxy.clear()
         bench.proxy.plan(number, after=after)
-        killed += bench.push(machine, killed=bench.proxy.victim) is None
+        killed = bench.push(machine, killed=bench.proxy.victim) is None
         bench.proxy.settle()
         bench.check_again(machine, list(bench.proxy.log))
-    assert killed > requests - 8  # a run may have one or two requests fewer than the one that was counted
+        return killed
+
+    # A run may have one or two requests fewer than the one that was counted.
+    assert _for_each_request(benches, requests, case) > requests - 8
 
 
-def test_the_job_file_after_all_that(bench: Bench) -> None:
+def test_the_job_file_after_all_that(benches: list[Bench]) -> None:
+    bench = benches[0]
     machine = bench.machine()
     images = bench.push(machine)
     machine.run("config", "--locked", "-o", "config.yaml", cwd=bench.project.folder)
