@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from bench.bake import Bake
 from bench.contenders import Contender, Imgtool, Track
 from bench.crane import Crane
 from bench.dockerpy import DockerPy
+from bench.download import Download
 from bench.machine import describe
 from bench.peers import Peers, find_peers
 from bench.processes import FailedError
@@ -34,6 +36,7 @@ IMAGE = "library/python:3.11-slim-bookworm"
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services end
     peers = find_peers(os.environ)
     scenarios = [one for one in SCENARIOS if not options.scenarios or one.name in options.scenarios]
     samples: list[Sample] = []
@@ -130,8 +133,12 @@ def _all(
 
 def _contenders(track: Track, peers: Peers, scenario: Scenario) -> Iterator[Contender]:
     ours = Imgtool(track)
-    ours.new_machine(wheels=False)
+    ours.new_machine()
     yield ours
+    if scenario.name == "index":
+        if shutil.which("curl"):
+            yield Download(track)
+        return
     for name, engine in track.world.engines.items():
         if peers.buildx:
             yield Bake(track, engine, f"bake, {engine.version}", inline_cache=scenario.elsewhere)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import project
-from bench.contenders import Track, copied
+from bench.contenders import Track, copied, mark_packages
 from bench.processes import Usage, run
 from bench.project import Variation
 from bench.world import Engine
@@ -52,15 +52,19 @@ class Bake:
         if self._folder.exists():
             self._write()
 
-    def new_machine(self, *, wheels: bool) -> None:  # noqa: ARG002 the wheels lie in the context
-        """Throws away what the Engine built and pulled; its cache mounts and the context it was sent stay."""
-        self.engine.do("image", "prune", "-af")
-        self.engine.do("builder", "prune", "-af", "--filter", "type=regular")
-        self.engine.do("builder", "prune", "-af", "--filter", "type=internal")
+    def new_machine(self) -> None:
+        self.engine.do("system", "prune", "-af")
+        self.engine.do("builder", "prune", "-af")
+
+    def new_packages(self, mark: str) -> None:
+        mark_packages(self._folder, mark)
 
     def build(self, *, watch: bool = False) -> Usage:
         command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *self.track.roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
+
+    def wheel_bytes(self) -> int:
+        return 0
 
     def service_seconds(self) -> float:
         return self.engine.seconds()

@@ -53,14 +53,20 @@ class Contender(Protocol):
     def new_repository(self) -> None:
         """From now on everything goes to a repository that holds nothing."""
 
-    def new_machine(self, *, wheels: bool) -> None:
-        """Forgets all local state; with `wheels` the wheels of the lock are at hand all the same."""
+    def new_machine(self) -> None:
+        """Forgets all local state."""
+
+    def new_packages(self, mark: str) -> None:
+        """Forgets what became of the wheels, not the wheels; nor the base image and the context that were sent."""
 
     def build(self, *, watch: bool = False) -> Usage:
         """Builds and pushes all roles; raises FailedError."""
 
     def service_seconds(self) -> float:
         """CPU seconds that daemons have spent on it so far."""
+
+    def wheel_bytes(self) -> int:
+        """Bytes of wheels that it has fetched from the index and kept."""
 
 
 @dataclass
@@ -88,11 +94,14 @@ class Imgtool:
     def new_repository(self) -> None:
         self._number += 1
 
-    def new_machine(self, *, wheels: bool) -> None:
+    def new_machine(self) -> None:
         shutil.rmtree(self._cache, ignore_errors=True)
         self._cache.mkdir(parents=True)
-        if wheels:
-            shutil.copytree(self.track.projects.cache / "wheels", self._cache / "wheels", copy_function=os.link)
+
+    def new_packages(self, mark: str) -> None:  # noqa: ARG002 nothing is left that a mark would tell apart
+        self.track.projects.rendered(BASE)  # fetches the wheels
+        self.new_machine()
+        shutil.copytree(self.track.projects.cache / "wheels", self._cache / "wheels", copy_function=os.link)
 
     @property
     def repository(self) -> str:
@@ -111,6 +120,9 @@ class Imgtool:
     def service_seconds(self) -> float:
         return 0.0
 
+    def wheel_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._cache.glob("wheels/*/*/*.whl"))
+
 
 def copied(source: Path, target: Path, old: str, new: str) -> None:
     """Copies a rendered folder: wheels as links, the rest as files, with another registry in the texts."""
@@ -118,6 +130,12 @@ def copied(source: Path, target: Path, old: str, new: str) -> None:
     shutil.copytree(source, target, copy_function=_linked)
     for path in (*target.glob("*.Dockerfile"), target / "docker-bake.json"):
         path.write_text(path.read_text().replace(old, new))
+
+
+def mark_packages(folder: Path, mark: str) -> None:
+    """Makes the step that installs the wheels another one, which no cache knows."""
+    for path in folder.glob("*.Dockerfile"):
+        path.write_text(path.read_text().replace(" set -eu;", f" : {mark}; set -eu;"))
 
 
 def _linked(source: str, target: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import project
-from bench.contenders import Track, copied
+from bench.contenders import Track, copied, mark_packages
 from bench.processes import Usage, run
 from bench.project import Variation
 from bench.world import Engine
@@ -50,13 +50,19 @@ class DockerPy:
     def new_repository(self) -> None:
         self._number += 1
 
-    def new_machine(self, *, wheels: bool) -> None:  # noqa: ARG002 the wheels lie in the context
-        self.engine.do("image", "prune", "-af")
+    def new_machine(self) -> None:
+        self.engine.do("system", "prune", "-af")
+
+    def new_packages(self, mark: str) -> None:
+        mark_packages(self._folder, mark)
 
     def build(self, *, watch: bool = False) -> Usage:
         repository = f"{self.track.host}/dockerpy-{self.track.name}-{self._number}"
         command = [sys.executable, "-c", _SCRIPT, str(self._folder), repository, *self.track.roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
+
+    def wheel_bytes(self) -> int:
+        return 0
 
     def service_seconds(self) -> float:
         return self.engine.seconds()

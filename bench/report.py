@@ -22,6 +22,8 @@ def line(sample: Sample) -> str:
         text += f"  {sum(sample.requests.values())} requests, {size(sample.up)} up, {size(sample.down)} down"
     if sample.memory:
         text += f"  memory {size(sample.memory)}, largest {size(sample.largest)}, written {size(sample.written)}"
+    if sample.wheels:
+        text += f"  {size(sample.wheels)} of wheels"
     return text
 
 

@@ -59,6 +59,7 @@ class Sample:
     requests: dict[str, int] = field(default_factory=dict)  # by method; only through the proxy
     up: int = 0  # bytes of request bodies
     down: int = 0  # bytes of answer bodies
+    wheels: int = 0  # bytes of wheels that came from the index
 
 
 def _nothing(contender: Contender, _: int) -> None:
@@ -70,11 +71,11 @@ def _line(contender: Contender, number: int) -> None:
 
 
 def _elsewhere(contender: Contender, _: int) -> None:
-    contender.new_machine(wheels=False)
+    contender.new_machine()
 
 
 def _line_elsewhere(contender: Contender, number: int) -> None:
-    contender.new_machine(wheels=False)
+    contender.new_machine()
     _line(contender, number)
 
 
@@ -87,48 +88,40 @@ def _patch(contender: Contender, _: int) -> None:
     contender.take(PATCH)
 
 
-def _cold(contender: Contender, _: int) -> None:
+def _cold(contender: Contender, number: int) -> None:
     contender.new_repository()
-    contender.new_machine(wheels=True)
+    contender.take(BASE)
+    contender.new_packages(f"{number} {time.monotonic_ns()}")
+
+
+def _package_elsewhere(contender: Contender, number: int) -> None:
+    contender.new_machine()
+    _package(contender, number)
+
+
+def _index(contender: Contender, number: int) -> None:
+    contender.new_repository()
+    contender.new_machine()
     contender.take(BASE)
 
 
 SCENARIOS = (
     Scenario(name="nothing", title="nothing changed", prepare=_nothing, rounds=9),
     Scenario(name="line", title="one line of code changed", prepare=_line, rounds=9),
-    Scenario(
-        name="nothing-elsewhere",
-        title="nothing changed, on a machine without state",
-        prepare=_elsewhere,
-        rounds=5,
-        elsewhere=True,
-    ),
-    Scenario(
-        name="line-elsewhere",
-        title="one line changed, on a machine without state",
-        prepare=_line_elsewhere,
-        rounds=5,
-        elsewhere=True,
-    ),
+    Scenario(name="nothing-elsewhere", title="nothing changed, on a machine without state", prepare=_elsewhere,
+             rounds=2, elsewhere=True),
+    Scenario(name="line-elsewhere", title="one line changed, on a machine without state", prepare=_line_elsewhere,
+             rounds=2, elsewhere=True),
     Scenario(name="package", title="one small package added", prepare=_package, rounds=2, heavy=True, packages=True),
-    Scenario(
-        name="patch",
-        title="TensorFlow 2.15.1 to 2.15.0, its wheel at hand",
-        prepare=_patch,
-        rounds=1,
-        heavy=True,
-        packages=True,
-    ),
-    Scenario(
-        name="cold",
-        title="cold: empty repository, no local state, wheels at hand",
-        prepare=_cold,
-        rounds=2,
-        heavy=True,
-        warm=False,
-        packages=True,
-    ),
-)
+    Scenario(name="package-elsewhere", title="one small package added, on a machine without state",
+             prepare=_package_elsewhere, rounds=2, heavy=True, packages=True, elsewhere=True),
+    Scenario(name="patch", title="TensorFlow 2.15.1 to 2.15.0, its wheel at hand", prepare=_patch, rounds=1,
+             heavy=True, packages=True),
+    Scenario(name="cold", title="cold: an empty repository, nothing made yet; wheels and base at hand", prepare=_cold,
+             rounds=2, heavy=True, packages=True, warm=False),
+    Scenario(name="index", title="cold, and the wheels come from the index", prepare=_index, rounds=3, heavy=True,
+             packages=True, warm=False),
+)  # fmt: skip
 
 
 def measure(
@@ -161,6 +154,7 @@ def _leave_out(scenario: Scenario, contender: Contender, error: FailedError, rac
 def _run(scenario: Scenario, contender: Contender, world: World, track: str, *, number: int, watch: bool) -> Sample:
     load = float(Path("/proc/loadavg").read_text().split()[0])
     world.proxy.clear()
+    wheels = contender.wheel_bytes()
     services, registry = contender.service_seconds(), world.registry_seconds()
     usage = contender.build(watch=watch)
     requests: dict[str, int] = {}
@@ -182,4 +176,5 @@ def _run(scenario: Scenario, contender: Contender, world: World, track: str, *, 
         requests=requests,
         up=world.proxy.bytes_up(),
         down=world.proxy.bytes_down(),
+        wheels=contender.wheel_bytes() - wheels,
     )
