@@ -151,7 +151,7 @@ def test_the_api_client_takes_the_dictionary(
 
 
 @pytest.fixture(scope="module")
-def services(server: JobServer) -> dict[Target, Any]:
+def services(server: JobServer) -> Iterator[dict[Target, Any]]:
     """Google's API client, made from the discovery documents that it ships."""
     import httplib2  # type: ignore[import-untyped]
     from googleapiclient.discovery import build
@@ -160,7 +160,10 @@ def services(server: JobServer) -> dict[Target, Any]:
         options = {"api_endpoint": server.url}
         return build(name, "v1", http=httplib2.Http(), client_options=options, static_discovery=True)
 
-    return {AI: made("ml"), VX: made("aiplatform")}
+    clients = {AI: made("ml"), VX: made("aiplatform")}
+    yield clients
+    for client in clients.values():
+        client.close()
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
