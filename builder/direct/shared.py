@@ -15,7 +15,7 @@ import threading
 from functools import partial
 
 from builder.direct.layer_cache import RECORD_TYPE, read_record
-from builder.errors import ImgtoolError
+from builder.errors import ImgtoolError, TemporaryError
 from builder.parallel import run_all
 from builder.reference import Repository, Tag
 from builder.registry.connect import Registries
@@ -43,6 +43,7 @@ class RegistryRecords:
         self._lock = threading.Lock()
         self._waiting: dict[str, bytes] = {}
         self._read = True
+        self._unwell = False
 
     def get(self, key: str) -> bytes | None:
         """The record of `key`, or None."""
@@ -73,9 +74,11 @@ class RegistryRecords:
         return text.encode() if isinstance(text, str) else None
 
     def _leave(self, key: str, record: bytes) -> None:
+        if self._unwell:
+            return
         layers = tuple(layer.blob for layer in read_record(record, key).layers)
         shared = self.store == self._repository or all(map(self._mounted, layers))
-        if not (shared and self._put(self.store, key, record, layers)):
+        if not (shared and self._put(self.store, key, record, layers)) and not self._unwell:
             self._put(self._repository, key, record, layers)
 
     def _mounted(self, blob: Descriptor) -> bool:
@@ -97,7 +100,8 @@ class RegistryRecords:
         try:
             self._registry.upload(place, empty, lambda: iter((_EMPTY,)), mount_from=place, expect_missing=True)
             self._registry.put_manifest(_tag(place, key), OCI_MANIFEST, body)
-        except ImgtoolError:
+        except ImgtoolError as error:
+            self._unwell |= isinstance(error, TemporaryError)  # the images are up: nobody waits for records
             return False
         return True
 

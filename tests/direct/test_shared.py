@@ -16,6 +16,7 @@ from tests.servers.fault_proxy import Action, Fault
 
 pytestmark = pytest.mark.registry
 KEY = "ab" * 32
+KEY_DIGEST = f"sha256:{KEY}"
 
 
 def _record(bench: Bench, data: bytes = b"a layer") -> bytes:
@@ -85,6 +86,18 @@ def test_a_registry_that_takes_no_records_is_no_error(pushing: Bench) -> None:
     pushing.proxy.add(Fault(action=Action.ANSWER, path="/manifests/", status=400, times=-1))
     records.leave()
     assert records.get(KEY) is None
+
+
+def test_a_registry_that_is_unwell_is_asked_once(pushing: Bench) -> None:
+    records = RegistryRecords(pushing.registries, pushing.repository)
+    for number in range(9):
+        key = f"{number:064d}"
+        layer = LayerRecord(name="one", blob=pushing.put(pushing.repository, b"%d" % number), diff_id=KEY_DIGEST)
+        records.put(key, dump_record(key, Record((layer,))))
+    pushing.proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/", status=503, times=-1))
+    records.leave()
+    tags = {exchange.path for exchange in pushing.proxy.log if "/manifests/" in exchange.path}
+    assert 0 < len(tags) <= 4  # those that were begun side by side
 
 
 def test_the_store_itself_needs_no_mounts(pushing: Bench) -> None:

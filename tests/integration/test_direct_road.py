@@ -102,3 +102,23 @@ def test_one_line_changed(machine: Machine, project: Project, proxy: FaultProxy,
     assert not list(second.root.rglob("*.whl")) or known
     check_whole(proxy.host, after.values())
     assert len({*digests(after).values(), *digests(before).values()}) == 6
+
+
+def test_no_cache_makes_everything_again_and_the_same(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+    images = machine.push(project)
+    proxy.clear()
+    assert machine.push(project, "--no-cache") == images
+    assert not [exchange.line for exchange in proxy.log if exchange.method in {"GET", "HEAD"}], lines(proxy)
+    assert blobs_sent(proxy.log) == []
+    assert sum(exchange.method == "PUT" for exchange in proxy.log) == 4
+
+
+def test_one_role_and_then_the_others(machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path) -> None:
+    worker = machine.push(project, "--role", "worker")
+    assert list(worker) == ["worker"]
+    assert not [exchange for exchange in proxy.log if "/master-" in exchange.path or "/ps-" in exchange.path]
+    sent = blobs_sent(proxy.log)
+    proxy.clear()
+    images = _machine(tmp_path, proxy, "two").push(project)
+    assert images["worker"] == worker["worker"]
+    assert not {*sent} & {*blobs_sent(proxy.log)}
