@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 _ran: Counter[str] = Counter()
+_BEFORE = pytest.StashKey[set[str]]()
 
 
 @functools.cache
@@ -92,11 +94,46 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _ran.update(tier for tier in ("engine", "registry", "network", "slow") if tier in report.keywords)
 
 
+def _local_images() -> set[str]:
+    """Names in the engine that only tests and the demo give: of this machine's registries, and of stages."""
+    import docker
+
+    with contextlib.closing(docker.from_env(timeout=60)) as client:
+        found = client.api.images()
+    names = {name for image in found for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
+    ours = {name for name in names if name.startswith(("127.0.0.1:", "imgtool/"))}
+    return {name for name in ours if "<none>" not in name and "/library/" not in name and "/nvidia/" not in name}
+
+
+def _whole_run(config: pytest.Config) -> bool:
+    """Whether this is the one process of `make test` that starts the others, with an engine to look after."""
+    whole = not hasattr(config, "workerinput") and "engine" in config.getoption("--require")
+    return whole and not engine_missing()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if _whole_run(session.config):
+        session.config.stash[_BEFORE] = _local_images()
+
+
+def _remove_new_images(session: pytest.Session) -> None:
+    """What the run left in the engine goes: gigabytes. Not before every worker has ended: they share the engine."""
+    import docker
+
+    before = session.config.stash[_BEFORE]
+    with contextlib.closing(docker.from_env(timeout=60)) as client:
+        for image in _local_images() - before:
+            with contextlib.suppress(docker.errors.DockerException):
+                client.images.remove(image, force=True)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails the run when a required tier ran nothing although its service is there."""
     if hasattr(session.config, "workerinput"):
         return
+    if _BEFORE in session.config.stash:
+        _remove_new_images(session)
     for tier in filter(None, session.config.getoption("--require").split(",")):
         if not _ran[tier] and not _MISSING.get(tier, lambda: None)():
             print(f"\nno test marked `{tier}` ran")

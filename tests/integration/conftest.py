@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import engine_missing
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "library/python:3.11-slim-bookworm"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _images_go_again() -> Iterator[None]:
-    """Removes what the tests leave in the engine: new images of this machine's registries, and stages; gigabytes."""
-    before = _local_images()
-    yield
-    import docker
-
-    for image in _local_images() - before:
-        with contextlib.suppress(docker.errors.DockerException), contextlib.closing(docker.from_env()) as client:
-            client.images.remove(image, force=True)
-
-
-def _local_images() -> set[str]:
-    """Names and digests in the engine that only tests and the demo give."""
-    if engine_missing():
-        return set()
-    import docker
-
-    with contextlib.closing(docker.from_env()) as client:
-        found = client.api.images()
-    names = {name for image in found for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
-    ours = {name for name in names if name.startswith(("127.0.0.1:", "imgtool/")) and not name.startswith("<none>")}
-    return {name for name in ours if "/library/" not in name and "/nvidia/" not in name}
 
 
 @pytest.fixture(scope="session")
