@@ -100,6 +100,7 @@ def _package_elsewhere(contender: Contender, number: int) -> None:
 
 
 def _index(contender: Contender, number: int) -> None:
+    del number
     contender.new_repository()
     contender.new_machine()
     contender.take(BASE)
