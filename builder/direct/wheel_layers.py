@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -100,22 +100,42 @@ class _Making:
         records = self._known()
         missing = tuple(group for group in self._groups if group.name not in records)
         self._shop.expect((*(wheel for group in missing for wheel in group.wheels), self._locked.installer))
-        workers = self._shop.workers
-        with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
-            installing = {pool.submit(self._again, group): group for group in missing}
-            tasks = {} if ENVIRONMENT in records else {pool.submit(self._new, None, inner): ENVIRONMENT}
-            try:
-                for future in as_completed(installing):
-                    future.result()
-                    tasks[pool.submit(self._new, installing[future], inner)] = installing[future].name
-                records |= {tasks[future]: future.result() for future in as_completed(tasks)}
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        records |= self._made_anew(missing if ENVIRONMENT in records else (None, *missing))
         self._check_clashes(records)
         names = [ENVIRONMENT, *(group.name for group in self._groups)]
         found = [layer for name in names for layer in records[name].layers]
         return tuple(sorted(found, key=lambda layer: layer.name.endswith(BYTECODE)))
+
+    def _made_anew(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
+        """Makes groups as their wheels arrive; of those that are here the largest first, so that none is left alone."""
+        records: dict[str, Record] = {}
+        here: list[Group | None] = []
+        running: dict[Future[Any], str] = {}
+        workers = self._shop.workers
+        arrivals = ThreadPoolExecutor(len(units) or 1, thread_name_prefix="arrivals")
+        coming: dict[Future[Any], Group | None] = {arrivals.submit(self._arrived, unit): unit for unit in units}
+        with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
+            try:
+                while coming or here or running:
+                    here.sort(key=lambda unit: unit.size if unit else 0)
+                    while here and len(running) < workers:
+                        unit = here.pop()
+                        running[pool.submit(self._new, unit, inner)] = unit.name if unit else ENVIRONMENT
+                    for future in wait({*coming, *running}, return_when=FIRST_COMPLETED).done:
+                        result = future.result()
+                        if future in running:
+                            records[running.pop(future)] = result
+                        else:
+                            here.append(coming.pop(future))
+            finally:
+                arrivals.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)
+        return records
+
+    def _arrived(self, group: Group | None) -> None:
+        """Waits until the group's wheels are on this machine."""
+        for wheel in group.wheels if group else ():
+            self._shop.wheel_path(wheel)
 
     def _known(self) -> dict[str, Record]:
         """The groups that somebody made before, asked for side by side."""
@@ -156,19 +176,22 @@ class _Making:
 
     def _new(self, group: Group | None, inner: Executor) -> Record:
         """Makes a group's layers and keeps what they came to."""
-        layers = tuple(layer for layer in self._made(group, inner) if layer)
+        layers = []
+        for layer in self._made(group, inner):
+            if layer:
+                layers.append(layer)
+                self._shop.ready(self._source(layer))  # goes up while the next is made
         items = self._again(group).items if group else wheel_items.environment_items(self._locked)
         site = packages.site_packages(self._locked)
-        record = Record(layers, claims_of(items, site))
+        record = Record(tuple(layers), claims_of(items, site))
         self._shop.cache.keep(self._key("group", group.wheels if group else ()), record)
-        self._tell(record)
         return record
 
     def _made(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
         if group is None:
             yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
             return
-        files = self._files[group.name]
+        files = self._again(group)
         yield self._files_record(group.name, files.items)
         if files.sources and self._compiles:
             yield self._bytecode_record(group.name, files.sources, inner)

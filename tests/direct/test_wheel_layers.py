@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +128,28 @@ def test_the_second_time_no_wheel_is_touched(bench: Bench) -> None:
     assert [layer.descriptor for layer in heard] == [layer.descriptor for layer in first]
     assert bench.fetched == []
     assert _tree(again) == _tree(first)  # opening them does fetch
+
+
+def test_groups_are_made_as_their_wheels_arrive_and_go_up_layer_by_layer(bench: Bench) -> None:
+    bench.wheels += [make_wheel(bench.folder, name, {f"{name}.py": b"1\n"}) for name in "abcdefgh"]
+    late, *early = group_wheels(bench.locked.wheels)
+    assert early
+    names: list[str] = []
+    others_done = threading.Event()
+
+    def arrive(wheel: Wheel) -> Path:
+        if wheel in late.wheels:
+            assert others_done.wait(20)
+        return bench.path(wheel)
+
+    def heard(layer: LayerSource) -> None:
+        names.append(layer.history.removeprefix("COPY /opt/venv: ").partition(" #")[0])
+        if {group.name for group in early} <= set(names):
+            others_done.set()
+
+    packages_layers(bench.locked, (), replace(bench.shop(), wheel_path=arrive, ready=heard))
+    assert names.index(late.name) >= len(early)
+    assert names.index(f"{late.name} bytecode") > names.index(late.name)
 
 
 def test_records_travel_to_another_machine(bench: Bench) -> None:
