@@ -26,8 +26,9 @@ from bench.download import Download
 from bench.machine import describe
 from bench.peers import Peers, find_peers
 from bench.processes import FailedError
-from bench.project import ROLES, Projects
-from bench.scenarios import SCENARIOS, Sample, Scenario, measure
+from bench.project import Projects
+from bench.scenarios import SCENARIOS, START, Sample, Scenario, measure
+from bench.start import starts
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
@@ -47,8 +48,11 @@ def main() -> int:
         machine = describe(peers, world)
         print(machine, flush=True)
         projects = Projects(folder / "projects", world.registry.host)
-        for scenario in scenarios:
-            for sample in _all(scenario, world, projects, peers, options):
+        for counted in (False, True):
+            if options.track and (options.track == "counted") != counted:
+                continue
+            track = Track(world=world, projects=projects, counted=counted)
+            for sample in _all(scenarios, track, peers, options):
                 samples.append(sample)
                 print(report.line(sample), flush=True)
                 if options.json:
@@ -73,7 +77,6 @@ def _options() -> argparse.Namespace:
         "--delay", type=float, default=20.0, metavar="MS", help="round trip for the delayed rounds (20)"
     )
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
-    parser.add_argument("--roles", type=int, choices=(1, 3), help="only with one role, or with three")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
     parser.add_argument("--folder", type=Path, help="where to work; needs 10 GB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
@@ -113,40 +116,48 @@ def _daemons(peers: Peers) -> Iterator[tuple[str, Path, bool]]:
         yield "newer", peers.newer_dockerd, True
 
 
-def _all(
-    scenario: Scenario, world: World, projects: Projects, peers: Peers, options: argparse.Namespace
-) -> Iterator[Sample]:
-    """One scenario on every track: first the clock alone, then through the proxy with its delay and its counts."""
-    for roles in (ROLES, ("worker",)):
-        if (options.roles and len(roles) != options.roles) or (len(roles) == 1 and scenario.heavy):
-            continue
-        for counted in (False, True):
-            if options.track and (options.track == "counted") != counted:
-                continue
-            track = Track(world=world, projects=projects, counted=counted, roles=roles)
-            racing = tuple(one for one in _contenders(track, peers, scenario) if one.name not in options.without)
-            world.proxy.delay = 0.0 if scenario.heavy else options.delay / 1000
-            rounds = options.rounds or (1 if scenario.heavy and counted else scenario.rounds)
-            watch = scenario.heavy and not counted
-            yield from measure(scenario, racing, world, track.name, rounds=rounds, watch=watch)
+def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argparse.Namespace) -> Iterator[Sample]:
+    """All scenarios: once by the clock alone, once through the proxy with its counts and, where it tells, its delay."""
+    contenders = {one.name: one for one in _contenders(track, peers) if one.name not in options.without}
+    warm: set[str] = set()
+    for scenario in scenarios:
+        racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
+        for contender in racing.values():
+            if isinstance(contender, Bake):
+                contender.inline_cache = scenario.elsewhere
+        track.world.proxy.delay = 0.0 if scenario.heavy else options.delay / 1000
+        rounds = options.rounds or (1 if scenario.heavy and track.counted else scenario.rounds)
+        watch = scenario.heavy and not track.counted
+        yield from measure(scenario, racing, warm, track.world, rounds=rounds, watch=watch)
+        if scenario.name == "cold" and not track.counted:
+            yield from starts(racing, START.rounds)
 
 
-def _contenders(track: Track, peers: Peers, scenario: Scenario) -> Iterator[Contender]:
+def _contenders(track: Track, peers: Peers) -> Iterator[Contender]:
     ours = Imgtool(track)
     ours.new_machine()
     yield ours
-    if scenario.name == "index":
-        if shutil.which("curl"):
-            yield Download(track)
-        return
     for name, engine in track.world.engines.items():
         if peers.buildx:
-            yield Bake(track, engine, f"bake, {engine.version}", inline_cache=scenario.elsewhere)
+            yield Bake(track, engine, f"bake, {engine.version}")
         if name == "machine":
             yield DockerPy(track, engine, f"docker-py, {engine.version}")
     if peers.crane:
-        name = "uv + tar + crane" if scenario.packages else "crane append"
-        yield Crane(track, peers.crane, name, packages=scenario.packages)
+        yield Crane(track, peers.crane, "crane append")
+        yield Crane(track, peers.crane, "uv + tar + crane", packages=True)
+    if shutil.which("curl"):
+        yield Download(track)
+
+
+def _takes_part(contender: Contender, scenario: Scenario) -> bool:
+    """Who has something to say to a scenario; docker-py, the slowest, to a few."""
+    if scenario.name == "index":
+        return isinstance(contender, Imgtool | Download)
+    if isinstance(contender, Crane):
+        return contender.packages == scenario.packages
+    if isinstance(contender, DockerPy):
+        return scenario.name in {"nothing", "line", "cold"}
+    return not isinstance(contender, Download)
 
 
 if __name__ == "__main__":

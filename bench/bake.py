@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import project
 from bench.contenders import Track, copied, mark_packages
 from bench.processes import Usage, run
-from bench.project import Variation
+from bench.project import ROLES, Variation
 from bench.world import Engine
 
 _SHARED = "packages"
@@ -59,8 +59,8 @@ class Bake:
     def new_packages(self, mark: str) -> None:
         mark_packages(self._folder, mark)
 
-    def build(self, *, watch: bool = False) -> Usage:
-        command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *self.track.roles]
+    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+        command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
 
     def wheel_bytes(self) -> int:
@@ -69,11 +69,15 @@ class Bake:
     def service_seconds(self) -> float:
         return self.engine.seconds()
 
+    def image(self, role: str) -> str:
+        """What the role is pushed as."""
+        return f"{self.track.host}/{self._folder.name}-{self._number}:{role}"
+
     def _write(self) -> None:
         """Gives the targets their names in the repository, and what bake is told beside."""
         path = self._folder / "docker-bake.json"
         document = json.loads(path.read_text())
-        for role in project.ROLES:
+        for role in ROLES:
             target = document["target"][role]
             target["tags"] = [
                 f"{self.track.host}/bake-{self.engine.group.name}-{self.track.name}-{self._number}:{role}"
@@ -87,7 +91,7 @@ class Bake:
 def improve(folder: Path) -> None:
     """Rewrites rendered Dockerfiles for a BuildKit of 2022 or later."""
     targets = project.bake_targets(folder)
-    for role in project.ROLES:
+    for role in ROLES:
         path = folder / f"{role}.Dockerfile"
         shared, found, own = path.read_text().partition(f"FROM {_SHARED} AS")
         own = own.replace("WORKDIR /app\n", "").replace("COPY trainer/", "WORKDIR /app\nCOPY --link trainer/")
@@ -105,5 +109,5 @@ def improve(folder: Path) -> None:
         "output": ["type=cacheonly"],
         "attest": ["type=provenance,disabled=true"],
     }
-    document = {"group": {"default": {"targets": list(project.ROLES)}}, "target": targets}
+    document = {"group": {"default": {"targets": list(ROLES)}}, "target": targets}
     (folder / "docker-bake.json").write_text(json.dumps(document))

@@ -21,12 +21,11 @@ OURS = "imgtool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """Where a contender runs: the registry directly or through the proxy, and with which roles."""
+    """Where contenders run: the registry directly or through the proxy."""
 
     world: World
     projects: Projects
     counted: bool
-    roles: tuple[str, ...] = ROLES
 
     @property
     def host(self) -> str:
@@ -34,7 +33,7 @@ class Track:
 
     @property
     def name(self) -> str:
-        return f"{'counted' if self.counted else 'direct'}-{len(self.roles)}"
+        return "counted" if self.counted else "direct"
 
 
 class Contender(Protocol):
@@ -43,6 +42,10 @@ class Contender(Protocol):
     @property
     def name(self) -> str:
         """As the tables call it."""
+
+    @property
+    def track(self) -> Track:
+        """Where it runs."""
 
     def take(self, variation: Variation) -> None:
         """Has the project in this state, as after a checkout."""
@@ -59,8 +62,8 @@ class Contender(Protocol):
     def new_packages(self, mark: str) -> None:
         """Forgets what became of the wheels, not the wheels; nor the base image and the context that were sent."""
 
-    def build(self, *, watch: bool = False) -> Usage:
-        """Builds and pushes all roles; raises FailedError."""
+    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+        """Builds and pushes the roles; raises FailedError."""
 
     def service_seconds(self) -> float:
         """CPU seconds that daemons have spent on it so far."""
@@ -75,6 +78,7 @@ class Imgtool:
 
     track: Track
     name: str = OURS
+    images: dict[str, str] = field(default_factory=dict)  # by role, as last pushed
     _folder: Path = field(init=False)
     _cache: Path = field(init=False)
     _number: int = 0
@@ -111,11 +115,14 @@ class Imgtool:
     def cache(self) -> Path:
         return self._cache
 
-    def build(self, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
         command = [*project.imgtool(), "push", str(self._spec), "--registry", self.repository]
-        command += [part for role in self.track.roles for part in ("--role", role)] if self.track.roles != ROLES else []
+        command += [part for role in roles for part in ("--role", role)] if roles != ROLES else []
         environ = project.environment(self._cache, self.track.host)
-        return run(command, environ=environ, folder=self._folder, watch=watch)
+        usage = run(command, environ=environ, folder=self._folder, watch=watch)
+        lines = [line.split() for line in usage.output.splitlines()]
+        self.images |= {words[0]: words[1] for words in lines if len(words) == 2 and words[0] in roles}
+        return usage
 
     def service_seconds(self) -> float:
         return 0.0
@@ -145,9 +152,10 @@ def _linked(source: str, target: str) -> str:
     return str(shutil.copy2(source, target))
 
 
-def ready(contender: Contender) -> None:
-    """The everyday state: the machine has built and pushed the project before, twice, so that all is warm."""
-    contender.new_repository()
+def ready(contender: Contender, *, first: bool) -> None:
+    """The everyday state: the machine has built and pushed the project before, and nothing is cold."""
+    if first:
+        contender.new_repository()
     contender.take(BASE)
     contender.build()
     contender.build()

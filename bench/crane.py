@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import project
 from bench.contenders import Track
 from bench.processes import Usage, run
-from bench.project import Variation
+from bench.project import ROLES, Variation
 
 _TAR = "tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 "
 _CODE = _TAR + "--exclude=__pycache__ --transform=s,^,app/, -cf code.tar trainer\n"
@@ -77,9 +77,9 @@ class Crane:
     def new_packages(self, mark: str) -> None:
         """It makes them in every run."""
 
-    def build(self, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
         script = "set -e\n" + (_PACKAGES if self.packages else "") + _CODE
-        first, *others = (f"role={role}\n{_ROLE}" for role in self.track.roles)
+        first, *others = (f"role={role}\n{_ROLE}" for role in roles)
         # Not all at once: when the same layer comes twice at a time, registry 2.8 now and then refuses the manifest.
         script += f"{first}\n" + "".join(f'{other} &\npids="$pids $!"\n' for other in others) + _WAIT
         return run(["sh", "-c", script], environ=self._environ, folder=self._folder, watch=watch)
@@ -105,7 +105,7 @@ class Crane:
             "UV": str(Path(sys.executable).parent / "uv"),
             "PYTHON": sys.executable,
             "WHEELS": str(wheels),
-            "ROLES": " ".join(project.ROLES),
+            "ROLES": " ".join(ROLES),
             "SETTINGS": " ".join(_SETTINGS),
         }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import project
 from bench.contenders import Track, copied, mark_packages
 from bench.processes import Usage, run
-from bench.project import Variation
+from bench.project import ROLES, Variation
 from bench.world import Engine
 
 _SCRIPT = """
@@ -56,9 +56,9 @@ class DockerPy:
     def new_packages(self, mark: str) -> None:
         mark_packages(self._folder, mark)
 
-    def build(self, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
         repository = f"{self.track.host}/dockerpy-{self.track.name}-{self._number}"
-        command = [sys.executable, "-c", _SCRIPT, str(self._folder), repository, *self.track.roles]
+        command = [sys.executable, "-c", _SCRIPT, str(self._folder), repository, *roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
 
     def wheel_bytes(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.contenders import Track
 from bench.processes import Usage, run
-from bench.project import BASE, Variation
+from bench.project import BASE, ROLES, Variation
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Download:
         lines = [f'url = "{url}"\noutput = "{url.rpartition("/")[2]}"' for url in wheel_urls(self.track)]
         (self._folder / "list").write_text("\n".join(lines) + "\n")
 
-    def build(self, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:  # noqa: ARG002 all the wheels
         command = ["curl", "--fail", "--silent", "--show-error", "--parallel", "--parallel-max", "4", "-K", "list"]
         return run(command, environ=os.environ, folder=self._folder, watch=watch)
 

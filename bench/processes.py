@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -51,32 +51,31 @@ def run(command: list[str], *, environ: Mapping[str, str], folder: Path, watch: 
         folder: where it runs.
         watch: look at memory and disk too. That costs a little, so rounds that are about time go without.
     """
-    before, disk = resource.getrusage(resource.RUSAGE_CHILDREN), _written()
-    started = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        env=dict(environ),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if not watch else subprocess.PIPE,
-        text=True,
-    )
-    peak = _Peak(process.pid) if watch else None
-    output, errors = process.communicate()
-    wall = time.monotonic() - started
-    memory = peak.stop() if peak else 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    disk = _written()
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command, env=dict(environ), cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+        )
+        peak = _Peak(process.pid) if watch else None
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        memory = peak.stop() if peak else 0
+        texts = []
+        for stream in (output, errors):
+            stream.seek(0)
+            texts.append(stream.read())
     if process.returncode:
-        last = "\n".join((output + (errors or "")).strip().splitlines()[-12:])
+        last = "\n".join("".join(texts).strip().splitlines()[-12:])
         raise FailedError(f"{' '.join(command[:4])}… exited with {process.returncode}:\n{last}")
     return Usage(
         wall=wall,
-        cpu=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        cpu=used.ru_utime + used.ru_stime,
         memory=memory,
-        largest=after.ru_maxrss * 1024,
+        largest=used.ru_maxrss * 1024,
         written=_written() - disk,
-        output=output,
+        output=texts[0],
     )
 
 

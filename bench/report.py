@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.contenders import OURS
-from bench.scenarios import SCENARIOS, Sample
+from bench.scenarios import SCENARIOS, START, Sample
 from bench.statistics import middle, ratios, spread
 
 _HEAD = (
@@ -30,7 +30,7 @@ def line(sample: Sample) -> str:
 def results(machine: str, samples: Sequence[Sample]) -> str:
     """All tables."""
     parts = ["# Measured\n", machine]
-    for scenario in SCENARIOS:
+    for scenario in (*SCENARIOS, START):
         for track in dict.fromkeys(one.track for one in samples if one.scenario == scenario.name):
             chosen = [one for one in samples if one.scenario == scenario.name and one.track == track]
             parts.append(f"## {scenario.title}: {_track(track)}\n\n{table(chosen)}")

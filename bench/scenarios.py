@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.contenders import Contender, ready
 from bench.processes import FailedError
-from bench.project import BASE, PATCH, SMALL_PACKAGES, Variation
+from bench.project import BASE, PATCH, ROLES, SMALL_PACKAGES, Variation
 from bench.world import World
 
 Prepare = Callable[[Contender, int], None]
@@ -99,8 +99,7 @@ def _package_elsewhere(contender: Contender, number: int) -> None:
     _package(contender, number)
 
 
-def _index(contender: Contender, number: int) -> None:
-    del number
+def _index(contender: Contender, _: int) -> None:
     contender.new_repository()
     contender.new_machine()
     contender.take(BASE)
@@ -123,47 +122,53 @@ SCENARIOS = (
     Scenario(name="index", title="cold, and the wheels come from the index", prepare=_index, rounds=3, heavy=True,
              packages=True, warm=False),
 )  # fmt: skip
+START = Scenario(
+    name="start", title="`import tensorflow` in a container of the pushed image", prepare=_nothing, rounds=4
+)
 
 
 def measure(
-    scenario: Scenario, contenders: tuple[Contender, ...], world: World, track: str, *, rounds: int, watch: bool
+    scenario: Scenario, contenders: dict[str, Contender], warm: set[str], world: World, *, rounds: int, watch: bool
 ) -> Iterator[Sample]:
-    """Runs all contenders once per round, in turn, and yields what each took.
+    """Runs all contenders once per round, in turn, with three roles and with one, and yields what each took.
 
-    A contender that fails is left out of the rest, and said.
+    `warm` holds the names of those that pushed before. A contender that fails is left out of the rest, and said.
     """
-    racing = list(contenders)
-    for contender in contenders if scenario.warm else ():
+    for name, contender in tuple(contenders.items()) if scenario.warm else ():
         try:
-            ready(contender)
+            ready(contender, first=name not in warm)
+            warm.add(name)
         except FailedError as error:
-            _leave_out(scenario, contender, error, racing)
-    for number in range(rounds):
-        for contender in tuple(racing):
-            try:
-                scenario.prepare(contender, number)
-                yield _run(scenario, contender, world, track, number=number, watch=watch)
-            except FailedError as error:
-                _leave_out(scenario, contender, error, racing)
+            _leave_out(scenario, contender, error, contenders)
+    for roles in (ROLES,) if scenario.heavy or scenario.elsewhere else (ROLES, ROLES[1:2]):
+        for number in range(rounds):
+            for contender in tuple(contenders.values()):
+                try:
+                    scenario.prepare(contender, number)
+                    yield _run(scenario, contender, world, roles=roles, number=number, watch=watch)
+                except FailedError as error:
+                    _leave_out(scenario, contender, error, contenders)
 
 
-def _leave_out(scenario: Scenario, contender: Contender, error: FailedError, racing: list[Contender]) -> None:
+def _leave_out(scenario: Scenario, contender: Contender, error: FailedError, racing: dict[str, Contender]) -> None:
     print(f"{scenario.name}: {contender.name} failed and is left out: {error}", flush=True)
-    racing.remove(contender)
+    del racing[contender.name]
 
 
-def _run(scenario: Scenario, contender: Contender, world: World, track: str, *, number: int, watch: bool) -> Sample:
+def _run(
+    scenario: Scenario, contender: Contender, world: World, *, roles: tuple[str, ...], number: int, watch: bool
+) -> Sample:
     load = float(Path("/proc/loadavg").read_text().split()[0])
     world.proxy.clear()
     wheels = contender.wheel_bytes()
     services, registry = contender.service_seconds(), world.registry_seconds()
-    usage = contender.build(watch=watch)
+    usage = contender.build(roles, watch=watch)
     requests: dict[str, int] = {}
     for method in world.proxy.methods():
         requests[method] = requests.get(method, 0) + 1
     return Sample(
         scenario=scenario.name,
-        track=track,
+        track=f"{contender.track.name}-{len(roles)}",
         contender=contender.name,
         number=number,
         wall=usage.wall,
