@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from bench.contenders import Track
@@ -20,6 +19,7 @@ class Download:
     track: Track
     name: str = "curl, the wheels alone"
     _folder: Path = field(init=False)
+    _urls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._folder = self.track.world.folder / f"download-{self.track.name}"
@@ -39,7 +39,8 @@ class Download:
     def new_machine(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        lines = [f'url = "{url}"\noutput = "{url.rpartition("/")[2]}"' for url in wheel_urls(self.track)]
+        self._urls = self._urls or wheel_urls(self.track)
+        lines = [f'url = "{url}"\noutput = "{url.rpartition("/")[2]}"' for url in self._urls]
         (self._folder / "list").write_text("\n".join(lines) + "\n")
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:  # noqa: ARG002 all the wheels
@@ -53,7 +54,6 @@ class Download:
         return 0.0
 
 
-@cache
 def wheel_urls(track: Track) -> tuple[str, ...]:
     """Where the index has the wheels of the lock, the largest first; imgtool keeps that beside each wheel."""
     from builder.lock import read_lock
