@@ -1,4 +1,4 @@
-"""How long `import tensorflow` takes in a container, of the image that imgtool made and of the one that Docker built."""
+"""How long `import tensorflow` takes in a container: of the image that imgtool made, and of Docker's own."""
 
 from __future__ import annotations
 
