@@ -19,14 +19,15 @@ from pathlib import Path
 
 from bench import report
 from bench.bake import Bake
-from bench.contenders import Contender, Imgtool, Track
+from bench.contenders import OURS, Contender, Imgtool, Track
 from bench.crane import Crane
 from bench.dockerpy import DockerPy
 from bench.download import Download
+from bench.index import serve_wheels
 from bench.machine import describe
 from bench.peers import Peers, find_peers
 from bench.processes import FailedError
-from bench.project import Projects
+from bench.project import BASE, Projects
 from bench.scenarios import SCENARIOS, START, Sample, Scenario, measure
 from bench.start import starts
 from bench.world import Engine, World, copy_base, open_engine, open_registry
@@ -76,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--delay", type=float, default=20.0, metavar="MS", help="round trip for the delayed rounds (20)"
     )
+    parser.add_argument("--index-rate", type=float, default=25.0, metavar="MB/S", help="of the slow index (25)")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
     parser.add_argument("--folder", type=Path, help="where to work; needs 10 GB")
@@ -122,6 +124,9 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
     warm: set[str] = set()
     for scenario in scenarios:
         racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
+        if scenario.name == "index":
+            yield from _from_index(scenario, track, options)
+            continue
         for contender in racing.values():
             if isinstance(contender, Bake):
                 contender.inline_cache = scenario.elsewhere
@@ -131,6 +136,16 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
         yield from measure(scenario, racing, warm, track.world, rounds=rounds, watch=watch)
         if scenario.name == "cold" and not track.counted:
             yield from starts(racing, START.rounds)
+
+
+def _from_index(scenario: Scenario, track: Track, options: argparse.Namespace) -> Iterator[Sample]:
+    """Imgtool with an empty wheel cache against the download alone."""
+    track.projects.rendered(BASE)  # fetches the wheels to serve
+    with serve_wheels(track.projects.cache, options.index_rate * 1e6) as index:
+        racing: dict[str, Contender] = {OURS: Imgtool(track, index=index.url)}
+        if shutil.which("curl"):
+            racing["curl"] = Download(track, index)
+        yield from measure(scenario, racing, set(), track.world, rounds=options.rounds or scenario.rounds, watch=True)
 
 
 def _contenders(track: Track, peers: Peers) -> Iterator[Contender]:
@@ -145,19 +160,15 @@ def _contenders(track: Track, peers: Peers) -> Iterator[Contender]:
     if peers.crane:
         yield Crane(track, peers.crane, "crane append")
         yield Crane(track, peers.crane, "uv + tar + crane", packages=True)
-    if shutil.which("curl"):
-        yield Download(track)
 
 
 def _takes_part(contender: Contender, scenario: Scenario) -> bool:
     """Who has something to say to a scenario; docker-py, the slowest, to a few."""
-    if scenario.name == "index":
-        return isinstance(contender, Imgtool | Download)
     if isinstance(contender, Crane):
         return contender.packages == scenario.packages
     if isinstance(contender, DockerPy):
         return scenario.name in {"nothing", "line", "cold"}
-    return not isinstance(contender, Download)
+    return True
 
 
 if __name__ == "__main__":

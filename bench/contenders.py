@@ -78,6 +78,7 @@ class Imgtool:
 
     track: Track
     name: str = OURS
+    index: str = ""  # where wheels come from, instead of the machine's own index
     images: dict[str, str] = field(default_factory=dict)  # by role, as last pushed
     _folder: Path = field(init=False)
     _cache: Path = field(init=False)
@@ -119,6 +120,7 @@ class Imgtool:
         command = [*project.imgtool(), "push", str(self._spec), "--registry", self.repository]
         command += [part for role in roles for part in ("--role", role)] if roles != ROLES else []
         environ = project.environment(self._cache, self.track.host)
+        environ |= {"UV_DEFAULT_INDEX": f"{self.index}/simple"} if self.index else {}
         usage = run(command, environ=environ, folder=self._folder, watch=watch)
         lines = [line.split() for line in usage.output.splitlines()]
         self.images |= {words[0]: words[1] for words in lines if len(words) == 2 and words[0] in roles}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.contenders import Track
+from bench.index import SlowIndex
 from bench.processes import Usage, run
-from bench.project import BASE, ROLES, Variation
+from bench.project import ROLES, Variation
 
 
 @dataclass
@@ -17,9 +18,9 @@ class Download:
     """See the module."""
 
     track: Track
+    index: SlowIndex
     name: str = "curl, the wheels alone"
     _folder: Path = field(init=False)
-    _urls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._folder = self.track.world.folder / f"download-{self.track.name}"
@@ -39,8 +40,9 @@ class Download:
     def new_machine(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        self._urls = self._urls or wheel_urls(self.track)
-        lines = [f'url = "{url}"\noutput = "{url.rpartition("/")[2]}"' for url in self._urls]
+        sizes = {name: path.stat().st_size for name, path in self.index.files.items()}
+        largest_first = sorted(sizes, key=lambda name: -sizes[name])
+        lines = [f'url = "{self.index.url}/files/{name}"\noutput = "{name}"' for name in largest_first]
         (self._folder / "list").write_text("\n".join(lines) + "\n")
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:  # noqa: ARG002 all the wheels
@@ -52,18 +54,3 @@ class Download:
 
     def service_seconds(self) -> float:
         return 0.0
-
-
-def wheel_urls(track: Track) -> tuple[str, ...]:
-    """Where the index has the wheels of the lock, the largest first; imgtool keeps that beside each wheel."""
-    from builder.lock import read_lock
-
-    wheels = [
-        wheel for locked in read_lock(track.projects.spec(BASE) / "image.lock").variants for wheel in locked.wheels
-    ]
-    track.projects.rendered(BASE)  # fetches them
-    places = [
-        track.projects.cache / "wheels" / wheel.sha256[:2] / wheel.sha256 / "url"
-        for wheel in sorted(wheels, key=lambda wheel: -wheel.size)
-    ]
-    return tuple(place.read_text().partition("#")[0].strip() for place in places)

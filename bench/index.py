@@ -1,0 +1,97 @@
+"""A package index on loopback with the wheels of the project, as slow as a real one.
+
+The machine's own index may be a mirror in the next room, which says nothing about anybody's download. Here all
+connections share one rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+_BLOCK = 64 << 10
+
+
+@dataclass
+class SlowIndex:
+    """The simple API (PEP 503) for a folder of wheels; `rate` is in bytes per second for all connections together."""
+
+    files: dict[str, Path]
+    rate: float
+    url: str = ""
+    _next: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def pace(self, count: int) -> None:
+        """Waits until `count` more bytes may go out."""
+        with self._lock:
+            now = time.monotonic()
+            self._next = max(self._next, now) + count / self.rate
+            wait = self._next - now
+        time.sleep(wait)
+
+    def page(self, project: str) -> bytes:
+        """The links of a project."""
+        mine = [(name, path) for name, path in self.files.items() if normal(name.partition("-")[0]) == project]
+        links = [f'<a href="../../files/{name}#sha256={path.parent.name}">{name}</a>' for name, path in mine]
+        return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode()
+
+
+def normal(name: str) -> str:
+    """A project's name as the simple API writes it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@contextlib.contextmanager
+def serve_wheels(cache: Path, rate: float) -> Iterator[SlowIndex]:
+    """Serves the wheels of an imgtool cache, whose folders are named by the wheels' sha256."""
+    index = SlowIndex({path.name: path for path in cache.glob("wheels/*/*/*.whl")}, rate)
+
+    class Handler(_Handler):
+        served = index
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    index.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield index
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    served: SlowIndex
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+    def do_GET(self) -> None:
+        parts = self.path.strip("/").split("/")
+        path = self.served.files.get(parts[-1]) if parts[0] == "files" else None
+        if path is None:
+            body = self.served.page(parts[-1])
+            self._head(len(body), "text/html")
+            self.wfile.write(body)
+            return
+        self._head(path.stat().st_size, "application/octet-stream")
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                self.served.pace(len(block))
+                self.wfile.write(block)
+
+    def _head(self, length: int, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
