@@ -139,11 +139,14 @@ def test_the_images_run_and_train(built: dict[str, str]) -> None:
 def test_one_character_changes_the_tags_and_sends_only_the_code(
     imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy, built: dict[str, str]
 ) -> None:
-    before = json.loads(imgtool("build", "--push", "--json", spec, env=place).stdout)["images"]
     source = spec / "trainer/task.py"
     text = source.read_text()
-    source.write_text(text + "#")
     try:
+        source.write_text(text + "#")
+        before = json.loads(imgtool("build", "--push", "--engine", "docker", "--json", spec, env=place).stdout)[
+            "images"
+        ]
+        source.write_text(text + "##")
         proxy.clear()
         after = json.loads(imgtool("build", "--push", "--engine", "docker", "--json", spec, env=place).stdout)["images"]
     finally:
