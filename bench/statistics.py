@@ -14,18 +14,18 @@ from statistics import median, quantiles
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, ...]:
     """Ours over theirs, round by round; rounds where either is missing (NaN) or theirs is 0 give nothing."""
     pairs = zip(ours, theirs, strict=True)
-    return tuple(a / b for a, b in pairs if a == a and b == b and b > 0)  # noqa: PLR0124 NaN is not itself
+    return tuple(a / b for a, b in pairs if a == a and b == b and b > 0)
 
 
 def middle(values: Sequence[float]) -> float | None:
     """The median, without missing values (NaN); None of nothing."""
-    present = [value for value in values if value == value]  # noqa: PLR0124
+    present = [value for value in values if value == value]
     return median(present) if present else None
 
 
 def spread(values: Sequence[float]) -> tuple[float, float] | None:
     """The first and third quartile; None of fewer than two values."""
-    present = [value for value in values if value == value]  # noqa: PLR0124
+    present = [value for value in values if value == value]
     if len(present) < 2:
         return None
     low, _, high = quantiles(present, n=4, method="inclusive")
