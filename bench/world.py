@@ -17,7 +17,8 @@ from bench.processes import CpuGroup, FailedError, process_seconds, run
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import RunningRegistry, run_registry
 
-_BRIDGE, _ADDRESS = "imgtbench0", "192.0.2.1/24"  # an address range for documentation, so nobody's
+# Addresses for documentation, so nobody's.
+_BRIDGES = {False: ("imgtbench0", "192.0.2.1/25"), True: ("imgtbench1", "192.0.2.129/25")}
 _PATIENCE = 60.0  # seconds until a fresh Engine answers
 
 
@@ -94,8 +95,8 @@ def copy_base(source: str, reference: str, target: str) -> str:
 def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> Iterator[Engine]:
     """A dockerd on its own socket and folder until the block ends; raises FailedError when none comes up.
 
-    A second Engine would fight for docker0, and nothing that is built here needs a network: a modern one gets none,
-    and an old one, whose Dockerfiles cannot say so, a bridge that leads nowhere.
+    A second Engine would fight for docker0, or take it away from the first when told to have no bridge at all
+    (`--bridge=none` deletes it), and nothing that is built here needs a network: each gets a bridge that leads nowhere.
     """
     assert peers.docker is not None
     folder.mkdir(parents=True)
@@ -109,10 +110,9 @@ def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> I
     socket = f"unix://{folder / 'socket'}"
     command = [str(dockerd), "--config-file", str(settings), "--data-root", str(folder / "data")]
     command += ["--exec-root", str(folder / "exec"), "-H", socket, "--pidfile", str(folder / "pid")]
-    command += ["--bridge=none" if modern else f"--bridge={_BRIDGE}", "--iptables=false", "--ip6tables=false"]
+    command += [f"--bridge={_BRIDGES[modern][0]}", "--iptables=false", "--ip6tables=false"]
     command += [f"--cgroup-parent=/{group.name}"] if group.works else []
-    if not modern:
-        _bridge("add")
+    _bridge("add", modern=modern)
     environ = {**os.environ, "PATH": f"{dockerd.parent}:/usr/sbin:{os.environ['PATH']}"}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -132,8 +132,7 @@ def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> I
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
-        if not modern:
-            _bridge("del")
+        _bridge("del", modern=modern)
         group.remove()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -144,9 +143,10 @@ def _number(text: str) -> str:
     return found[0] if found else text
 
 
-def _bridge(verb: str) -> None:
-    commands = [["ip", "link", verb, _BRIDGE, "type", "bridge"]]
-    commands += [["ip", "addr", "add", _ADDRESS, "dev", _BRIDGE]] if verb == "add" else []
+def _bridge(verb: str, *, modern: bool) -> None:
+    name, address = _BRIDGES[modern]
+    commands = [["ip", "link", verb, name, "type", "bridge"]]
+    commands += [["ip", "addr", "add", address, "dev", name]] if verb == "add" else []
     for command in commands:
         subprocess.run(command, capture_output=True, check=False)
 
