@@ -1,4 +1,4 @@
-"""What all tests share: which services they need, who runs beside whom, and that no tier is empty unnoticed."""
+"""What all tests share: which services they need, and that no tier is empty unnoticed."""
 
 from __future__ import annotations
 
@@ -70,14 +70,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are no names: an archive made while tests are collected differs from worker to worker by its date."""
     return argname if isinstance(val, bytes) else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests that use the engine, or much of the machine, on one worker of xdist's --dist loadgroup."""
-    for item in items:
-        if item.get_closest_marker("engine") or item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.xdist_group("serial"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
