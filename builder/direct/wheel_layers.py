@@ -99,6 +99,8 @@ class _Making:
         """Makes what has no record yet, and proves that the groups do not clash."""
         records = self._known()
         missing = tuple(group for group in self._groups if group.name not in records)
+        if missing and self._compiles:
+            _ = self._interpreter  # before anything is fetched
         self._shop.expect((*(wheel for group in missing for wheel in group.wheels), self._locked.installer))
         records |= self._made_anew(missing if ENVIRONMENT in records else (None, *missing))
         self._check_clashes(records)
@@ -206,14 +208,19 @@ class _Making:
         plain = splice.tar(items, self._shop.mtime)
         return blobs.kept(name, self._shop.cache, self._codec, plain)
 
-    def _bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
-        interpreter = self._shop.find_interpreter(self._locked.variant.python)
-        if interpreter is None:
+    @functools.cached_property
+    def _interpreter(self) -> Interpreter:
+        python = self._locked.variant.python
+        found = self._shop.find_interpreter(python)
+        if found is None:
             raise UnprovenError(
-                f"bytecode for Python {self._locked.variant.python} cannot be made here: no such interpreter",
-                hint=f"install Python {self._locked.variant.python} (uv python install), or use an engine",
+                f"bytecode for Python {python} cannot be made here: no such interpreter",
+                hint=f"install Python {python} (uv python install), or use an engine",
             )
-        items = wheel_items.bytecode_items(sources, interpreter, inner, ahead=self._shop.workers)
+        return found
+
+    def _bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
+        items = wheel_items.bytecode_items(sources, self._interpreter, inner, ahead=self._shop.workers)
         first = next(items, None)
         if first is None:
             return None

@@ -267,9 +267,17 @@ def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_poin
         packages_layers(bench.locked, (), bench.shop())
 
 
-def test_without_an_interpreter_it_is_for_an_engine(bench: Bench) -> None:
+def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench: Bench) -> None:
+    asked: list[object] = []
+
+    def fetch(wheel: Wheel) -> Path:
+        asked.append(wheel)
+        return Path()
+
+    shop = replace(bench.shop(), find_interpreter=lambda _: None, wheel_path=fetch, expect=asked.append)
     with pytest.raises(UnprovenError, match=r"bytecode for Python 3\.11"):
-        packages_layers(bench.locked, (), replace(bench.shop(), find_interpreter=lambda _: None))
+        packages_layers(bench.locked, (), shop)
+    assert asked == []
 
 
 def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
