@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
+import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +42,7 @@ class Base:
     wheels: tuple[str, ...] = ()  # laid over the system by `local.cuda`
     level: int = 6  # gzip's: 1 for what is big and hardly shrinks
     labels: dict[str, str] = field(default_factory=dict)
+    python: str = ""  # the package whose version the image says in PYTHON_VERSION
 
     @property
     def name(self) -> str:
@@ -65,6 +68,7 @@ PYTHON = Base(
     ),
     env=("PATH=/usr/local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"),
     cmd=("python3",),
+    python="python3.11-minimal",
 )
 
 CUDA = Base(
@@ -110,7 +114,7 @@ def up(base: Base, address: str) -> str:
             return f"{base.name} (a stand-in) is in the registry"
         layer = _layer(base)
         config = {
-            "Env": list(base.env),
+            "Env": [*base.env, *_python_version(base, layer)],
             "Cmd": list(base.cmd) or None,
             "Entrypoint": list(base.entrypoint) or None,
             "Labels": {**base.labels, LABEL: base.recipe, f"{LABEL}.for": f"docker.io/{base.repository}:{base.tag}"},
@@ -137,6 +141,19 @@ def _layer(base: Base) -> push.Layer:
     for rest in ("overlay", "keyring"):
         shutil.rmtree(folder / rest, ignore_errors=True)
     return layer
+
+
+def _python_version(base: Base, layer: push.Layer) -> list[str]:
+    """What Docker's Python images say of themselves: `PYTHON_VERSION=3.11.2`, out of dpkg's list of packages."""
+    if not base.python:
+        return []
+    with tarfile.open(layer.path, "r|gz") as tar:
+        status = next(tar.extractfile(entry) for entry in tar if entry.name.endswith("var/lib/dpkg/status"))
+        assert status is not None
+        text = status.read().decode()
+    paragraph = next(one for one in text.split("\n\n") if one.startswith(f"Package: {base.python}\n"))
+    version = re.search(r"^Version: ([0-9.]+)", paragraph, re.MULTILINE)
+    return [f"PYTHON_VERSION={version[1]}"] if version else []
 
 
 def _bootstrap(base: Base, tar: Path) -> None:
