@@ -148,11 +148,9 @@ def _python_version(base: Base, layer: push.Layer) -> list[str]:
     if not base.python:
         return []
     with tarfile.open(layer.path, "r|gz") as tar:
-        status = next(tar.extractfile(entry) for entry in tar if entry.name.endswith("var/lib/dpkg/status"))
-        assert status is not None
-        text = status.read().decode()
-    paragraph = next(one for one in text.split("\n\n") if one.startswith(f"Package: {base.python}\n"))
-    version = re.search(r"^Version: ([0-9.]+)", paragraph, re.MULTILINE)
+        files = (tar.extractfile(entry) for entry in tar if entry.name.endswith("var/lib/dpkg/status"))
+        text = next(file.read().decode() for file in files if file)
+    version = re.search(rf"^Package: {re.escape(base.python)}\n(?:.+\n)*?Version: ([0-9.]+)", text, re.MULTILINE)
     return [f"PYTHON_VERSION={version[1]}"] if version else []
 
 
