@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import project
-from bench.contenders import Track, copied, mark_packages
+from bench.contenders import Track, before_packages, copied, mark_packages
 from bench.processes import Usage, run
 from bench.project import ROLES, Variation
 from bench.world import Engine
@@ -57,6 +57,10 @@ class Bake:
         self.engine.do("builder", "prune", "-af")
 
     def new_packages(self, mark: str) -> None:
+        dockerfile = f"{_SHARED if self.engine.modern else ROLES[0]}.Dockerfile"
+        (self._folder / "before").write_text(before_packages((self._folder / dockerfile).read_text()))
+        command = ["build", "--progress=quiet", "--output=type=cacheonly", "-f", "before", "context"]
+        run([str(self.engine.docker), "buildx", *command], environ=self.engine.environ, folder=self._folder)
         mark_packages(self._folder, mark)
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:

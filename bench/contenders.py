@@ -17,6 +17,7 @@ from bench.project import BASE, ROLES, Projects, Variation
 from bench.world import World
 
 OURS = "imgtool"
+_INSTALL = " set -eu;"  # how the step that installs the wheels begins in what imgtool renders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +143,18 @@ def copied(source: Path, target: Path, old: str, new: str) -> None:
 
 
 def mark_packages(folder: Path, mark: str) -> None:
-    """Makes the step that installs the wheels another one, which no cache knows."""
+    """Makes the step that installs the wheels another one, and what it installs too, in a file of its own.
+
+    BuildKit knows a `COPY --from` by the content that is copied: an equal tree would get the layer of the round before.
+    """
     for path in folder.glob("*.Dockerfile"):
-        path.write_text(path.read_text().replace(" set -eu;", f" : {mark}; set -eu;"))
+        text = path.read_text()
+        path.write_text(text.replace(_INSTALL, f"{_INSTALL} mkdir -p /opt/venv; echo '{mark}' >/opt/venv/mark;"))
+
+
+def before_packages(text: str) -> str:
+    """A Dockerfile that ends where the wheels would be installed: base image and context are asked for, no more."""
+    return text[: text.index(_INSTALL)] + " true\n"
 
 
 def _linked(source: str, target: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import project
-from bench.contenders import Track, copied, mark_packages
+from bench.contenders import Track, before_packages, copied, mark_packages
 from bench.processes import Usage, run
 from bench.project import ROLES, Variation
 from bench.world import Engine
@@ -54,6 +54,9 @@ class DockerPy:
         self.engine.do("system", "prune", "-af")
 
     def new_packages(self, mark: str) -> None:
+        (self._folder / "before").write_text(before_packages((self._folder / f"{ROLES[0]}.Dockerfile").read_text()))
+        command = [str(self.engine.docker), "build", "--quiet", "-f", "before", "context"]
+        run(command, environ=self.engine.environ | {"DOCKER_BUILDKIT": "0"}, folder=self._folder)
         mark_packages(self._folder, mark)
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
