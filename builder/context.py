@@ -15,7 +15,6 @@ import posixpath
 import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +24,7 @@ from builder.context_tar import MTIME, write_tar
 from builder.dockerignore import DockerIgnore, parse_dockerignore
 from builder.entries import Entry, Kind, open_below, unreadable
 from builder.errors import InputError
+from builder.records import dataclass
 
 IGNORE_FILE = ".dockerignore"
 

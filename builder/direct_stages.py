@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 from builder import engine_road
@@ -19,6 +18,7 @@ from builder.direct.stored import Stored, StoredStages, stored_of, with_inline_c
 from builder.direct_way import Way, workshop
 from builder.errors import EngineUnavailableError
 from builder.progress import Done, Note, Outcome, Step
+from builder.records import dataclass
 from builder.reference import Repository, Tag
 from builder.registry.connect import Registries
 from builder.registry.failures import BlobUnknownError

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from builder.dockerfile import Stage
 from builder.inputs import Inputs, RoleImage
 from builder.plan import Wheel
 from builder.progress import Progress
+from builder.records import dataclass
 from builder.work import Work
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from builder.dockerfile_lines import HEREDOC, Heredoc, LineError, directives, logical_lines, physical_lines, split_flags
 from builder.errors import InputError
+from builder.records import dataclass
 from builder.substitution import expand, raw_pairs, split_words
 
 NAMES = frozenset(

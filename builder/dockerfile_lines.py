@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from builder.records import dataclass
 from builder.substitution import is_space, split_words
 
 WITH_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})

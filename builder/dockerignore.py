@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 import re
 import warnings
-from dataclasses import dataclass
 
 from builder.errors import InputError
 from builder.gomatch import PatternError, compiled
+from builder.records import dataclass
 
 _ESCAPED = frozenset(".+()|{}$")
 

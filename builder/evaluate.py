@@ -8,10 +8,10 @@ HEALTHCHECK are left to the shell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from builder.dockerfile import Dockerfile, DockerfileError, Instruction, Stage, global_args
 from builder.errors import InputError
+from builder.records import dataclass
 from builder.substitution import expand
 
 _LISTS = frozenset({"ADD", "COPY", "EXPOSE", "VOLUME"})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -22,6 +21,7 @@ from builder.keys import context_sources, stage_keys
 from builder.lock import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
 from builder.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from builder.progress import Note, Progress
+from builder.records import dataclass
 from builder.reference import Repository, Tag
 from builder.render import TemplateRoots, render, with_key
 from builder.render_memo import RenderMemo

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from builder.context import Context
 from builder.dockerfile import Dockerfile, DockerfileError, Instruction, Stage
 from builder.errors import InputError
+from builder.records import dataclass
 from builder.reference import Digest, parse_reference
 from builder.substitution import expand
 

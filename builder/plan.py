@@ -7,9 +7,9 @@ applied to the spec's roles. All three are pure values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from builder.records import dataclass
 from builder.reference import Digest, Repository, parse_reference, parse_repository
 from builder.spec import Accelerator, ImageSpec, Role
 

@@ -6,9 +6,10 @@ line is about: a role, a shared stage (`packages cpu`), or a thing such as `base
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from builder.records import dataclass
 
 
 class Outcome(StrEnum):

@@ -9,9 +9,9 @@ means Docker Hub, as everywhere else.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from builder.errors import InputError
+from builder.records import dataclass
 
 DOCKER_HUB = "docker.io"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"

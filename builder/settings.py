@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import UsageError
+from builder.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

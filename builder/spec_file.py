@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from builder.errors import FieldError, FieldListError, InputError, UsageError
+from builder.records import dataclass
 from builder.reference import parse_repository
 from builder.spec import Accelerator, ImageSpec, Role, RoleSpec
 from builder.spec_reader import Reader, position_of

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import IO, Protocol
 
@@ -19,6 +18,7 @@ from builder.engines import Engine, Login, StageBuild
 from builder.errors import EngineUnavailableError
 from builder.parallel import run_all
 from builder.progress import Done, Outcome, Progress
+from builder.records import dataclass
 from builder.reference import Digest, parse_reference
 
 _SIDE_BY_SIDE = 4

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import UsageError
 from builder.inputs import Inputs, RoleImage
 from builder.progress import Outcome, Progress
+from builder.records import dataclass
 from builder.reference import Digest, InvalidReferenceError, Repository, Tag
 from builder.settings import Settings
 from builder.spec import Role

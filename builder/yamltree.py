@@ -5,10 +5,10 @@ The limits hold with aliases expanded, so a walk over a tree is always short.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from builder.errors import InputError
+from builder.records import dataclass
 from builder.secret_text import secret_in
 
 MAX_NODES = 10_000
@@ -56,17 +56,19 @@ class Table:
 Node = Scalar | Items | Table
 
 
-@dataclass(slots=True)
 class _Frame:
     """A list or mapping that is still open."""
 
-    at: Position
-    is_table: bool
-    anchor: str | None
-    before: int  # nodes in the whole tree when it began
-    children: list[Node]
-    keys: dict[str, Scalar]
-    height: int = 0
+    __slots__ = ("anchor", "at", "before", "children", "height", "is_table", "keys")
+
+    def __init__(self, at: Position, *, is_table: bool, anchor: str | None, before: int) -> None:
+        self.at = at
+        self.is_table = is_table
+        self.anchor = anchor
+        self.before = before  # nodes in the whole tree when it began
+        self.children: list[Node] = []
+        self.keys: dict[str, Scalar] = {}
+        self.height = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class TreeBuilder:
             is_table = kind == "MappingStartEvent"
             if len(self._open) >= MAX_DEPTH:
                 raise self._refused(at, f"nested deeper than {MAX_DEPTH} levels", None)
-            self._open.append(_Frame(at, is_table, event.anchor, self._nodes - 1, [], {}))
+            self._open.append(_Frame(at, is_table=is_table, anchor=event.anchor, before=self._nodes - 1))
         elif kind in {"SequenceEndEvent", "MappingEndEvent"}:
             frame = self._open.pop()
             children = frame.children

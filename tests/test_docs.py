@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from builder.cli.main import app
+from builder.cli.main import command_line
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
@@ -23,7 +23,7 @@ OWN_FIRST = {"--version", "--help", "--install-completion", "--show-completion"}
 @cache
 def verbs() -> dict[str, set[str]]:
     """Every verb with its options."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(command_line())
     return {
         name: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         for name, command in group.commands.items()

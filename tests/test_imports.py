@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent / "builder"
 
 # From the bottom up. A module may import its own layer and those below. `name.*` is all that lies in a package.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("ground", ("", "errors", "resources", "signals", "secret_text", "substitution", "terminal", "yamlerrors")),
+    (
+        "ground",
+        ("", "errors", "records", "resources", "signals", "secret_text", "substitution", "terminal", "yamlerrors"),
+    ),
     ("values", ("http_pool", "parallel", "progress", "reference", "settings", "wheel_tags", "yamltext", "yamltree")),
     ("files", ("entries", "files", "gittree", "gomatch")),
     ("spec", ("spec", "spec_file", "spec_kinds", "spec_reader", "spec_rules", "schema", "starter", "requirements")),
@@ -206,7 +209,7 @@ def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys, builder.cli.main\n"
         "sys.argv = ['imgtool', '--help']\n"
-        "import typer.main; command = typer.main.get_command(builder.cli.main.app)\n"
+        "import typer.main; command = typer.main.get_command(builder.cli.main.command_line())\n"
         "command.main(args=['--help'], standalone_mode=False)\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
     )

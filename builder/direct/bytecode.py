@@ -15,10 +15,10 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import LocalFileError
+from builder.records import dataclass
 
 _BATCH = 2 << 20  # bytes of source for one process: it starts in 15 ms and compiles this in 300
 _ASK = """

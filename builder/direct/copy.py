@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from functools import partial
 
 from builder import gomatch
@@ -22,6 +21,7 @@ from builder.entries import Entry as Source
 from builder.entries import Kind as SourceKind
 from builder.entries import blocks
 from builder.evaluate import Evaluated
+from builder.records import dataclass
 
 _FLAGS = frozenset({"chown", "chmod", "link"})
 _OWNER = re.compile(r"(?P<user>\d+|root)(?::(?P<group>\d+|root))?\Z")

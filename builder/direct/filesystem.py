@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from builder.direct.unproven import UnprovenError
+from builder.records import dataclass
 
 _PLAIN = (
     "/boot /dev /etc /home /media /mnt /opt /proc /run /srv /sys /usr /usr/bin /usr/include /usr/lib /usr/local"

@@ -13,11 +13,11 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from builder.errors import LocalFileError, VerificationError
+from builder.records import dataclass
 from builder.reference import InvalidReferenceError, checked_digest
 from builder.registry.manifests import Descriptor
 

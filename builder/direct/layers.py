@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from builder.direct.splice import Item
 from builder.direct.tarhead import Entry, Kind
 from builder.plan import Wheel
+from builder.records import dataclass
 from builder.registry.manifests import Descriptor
 
 MTIME = 315_619_200

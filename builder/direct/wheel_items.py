@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder import packages
@@ -20,6 +19,7 @@ from builder.direct.tarhead import Entry, Kind
 from builder.direct.unproven import UnprovenError
 from builder.direct.wheelfile import WheelFile, check_hash, content, open_wheel, opened, read, stream
 from builder.plan import LockedVariant, Wheel
+from builder.records import dataclass
 
 _DEEPEST = 10  # folders that compileall enters before Python 3.9
 

@@ -12,7 +12,6 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -31,6 +30,7 @@ from builder.direct.splice import Item
 from builder.direct.unproven import UnprovenError
 from builder.direct.wheelfile import check_hash, open_wheel
 from builder.plan import LockedVariant, Wheel
+from builder.records import dataclass
 
 ENVIRONMENT = "environment"
 BYTECODE = " bytecode"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import IO, Protocol
 
 from builder.progress import Progress
+from builder.records import dataclass
 from builder.reference import Digest, Tag
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, urljoin, urlsplit, urlunsplit
 
 from builder.errors import RegistryRefusedError
 from builder.http_pool import is_loopback
+from builder.records import dataclass
 from builder.reference import DOCKER_HUB
 
 REDIRECTS = 5

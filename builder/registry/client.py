@@ -6,11 +6,11 @@ No `/v2/` ping, credentials sent before they are asked for, everything checked b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from builder.errors import RegistryRefusedError, VerificationError
 from builder.progress import Progress, silent
+from builder.records import dataclass
 from builder.reference import Digest, InvalidReferenceError, Repository, Tag, checked_digest
 from builder.registry.addresses import is_google
 from builder.registry.challenges import pull, push

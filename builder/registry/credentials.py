@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from builder.engines import Login
 from builder.errors import ImgtoolError
 from builder.progress import Note, Progress
+from builder.records import dataclass
 from builder.registry.addresses import is_google
 from builder.registry.docker_config import IDENTITY_TOKEN, helper_for, read_config, stored_login
 from builder.settings import Settings

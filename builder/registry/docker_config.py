@@ -12,12 +12,12 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from builder.engines import Login
 from builder.errors import CredentialsError
+from builder.records import dataclass
 from builder.reference import DOCKER_HUB
 
 IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a refresh token, not a secret

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from builder.records import dataclass
 from builder.registry.addresses import is_google
 from builder.registry.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after
 from builder.registry.text import clean, masked

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from builder.errors import ImgtoolError, TemporaryError
+from builder.records import dataclass
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import RegistryRefusedError, TemporaryError
 from builder.http_pool import make_pool
+from builder.records import dataclass
 from builder.registry.addresses import Origin, origin_of, redacted
 from builder.registry.retry import PassingError
 from builder.registry.text import clean

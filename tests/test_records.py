@@ -1,0 +1,122 @@
+"""The light dataclass decorator against the standard library's: the same behaviour, class by class."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import Any, ClassVar
+
+import pytest
+
+from builder import records
+
+
+def classes(decorator: Any) -> tuple[type, type, type]:
+    """The same three classes by either decorator."""
+
+    @decorator(frozen=True, slots=True)
+    class Point:
+        """Positional."""
+
+        x: int
+        y: int = 2
+        names: tuple[str, ...] = dataclasses.field(default_factory=tuple)
+        kind: ClassVar[str] = "point"
+
+        @property
+        def both(self) -> tuple[int, int]:
+            return self.x, self.y
+
+    @decorator(frozen=True, slots=True, kw_only=True)
+    class Named:
+        """Keywords, checked."""
+
+        name: str
+        size: int = 0
+
+        def __post_init__(self) -> None:
+            if not self.name:
+                raise ValueError("no name")
+
+        def __repr__(self) -> str:
+            return "Named(***)"
+
+    @decorator(frozen=True, slots=True, order=True)
+    class Version:
+        """Ordered, and a text of its own."""
+
+        major: int
+        minor: int
+
+        def __str__(self) -> str:
+            return f"{self.major}.{self.minor}"
+
+    return Point, Named, Version
+
+
+OURS, THEIRS = classes(records.dataclass), classes(dataclasses.dataclass)
+
+
+@records.dataclass(frozen=True, slots=True)
+class Kept:
+    """Importable, so that it can be pickled."""
+
+    x: int
+    y: str = "a"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda point, *_: repr(point(1)).split(".")[-1],
+        lambda point, *_: (point(1) == point(1, 2), point(1) == point(2), point(1) == (1, 2, ()), point(1) != point(1)),
+        lambda point, *_: (hash(point(1)) == hash(point(1)), len({point(1), point(1), point(3)})),
+        lambda point, *_: point(y=5, x=4).both,
+        lambda point, *_: (point.kind, point(1, names=("a",)).names, point(1).names),
+        lambda point, *_: repr(dataclasses.replace(point(1), y=7)).split(".")[-1],
+        lambda point, *_: dataclasses.asdict(point(1)),
+        lambda point, *_: [one.name for one in dataclasses.fields(point)],
+        lambda point, *_: point.__match_args__,
+        lambda point, *_: repr(copy.copy(point(9))).split(".")[-1],
+        lambda point, *_: copy.deepcopy(point(9)) == point(9),
+        lambda _, named, __: (repr(named(name="a")), named(name="a").size, named(name="a") == named(name="a", size=0)),
+        lambda *three: min(three[2](2, 1), three[2](1, 9)).minor,
+        lambda *three: (three[2](1, 2) <= three[2](1, 2), three[2](1, 2) > three[2](1, 3), str(three[2](3, 11))),
+    ],
+)
+def test_the_same(call: Any) -> None:
+    assert call(*OURS) == call(*THEIRS)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda point, *_: point(),
+        lambda point, *_: point(1, 2, (), 4),
+        lambda point, *_: point(1, x=1),
+        lambda point, *_: point(1, z=1),
+        lambda point, *_: setattr(point(1), "x", 2),
+        lambda point, *_: delattr(point(1), "x"),
+        lambda _, named, __: named("a"),
+        lambda _, named, __: named(name=""),
+        lambda *three: three[2](1, 2) < three[0](1),
+    ],
+)
+def test_the_same_error(call: Any) -> None:
+    found = []
+    for three in (OURS, THEIRS):
+        with pytest.raises(Exception) as caught:  # noqa: PT011 the two are compared
+            call(*three)
+        found.append(caught.type)
+    assert found[0] is found[1]
+
+
+def test_no_dict_and_no_class_it_cannot_make() -> None:
+    assert not hasattr(OURS[0](1), "__dict__")
+    with pytest.raises(TypeError, match="frozen"):
+        records.dataclass(frozen=False, slots=True)
+
+
+def test_pickles() -> None:
+    assert pickle.loads(pickle.dumps(Kept(3))) == Kept(3)
