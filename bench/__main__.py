@@ -140,8 +140,7 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
 
 def _from_index(scenario: Scenario, track: Track, options: argparse.Namespace) -> Iterator[Sample]:
     """Imgtool with an empty wheel cache against the download alone."""
-    track.projects.rendered(BASE)  # fetches the wheels to serve
-    with serve_wheels(track.projects.cache, options.index_rate * 1e6) as index:
+    with serve_wheels(track.projects.wheels(BASE), options.index_rate * 1e6) as index:
         racing: dict[str, Contender] = {OURS: Imgtool(track, index=index.url)}
         if shutil.which("curl"):
             racing["curl"] = Download(track, index)

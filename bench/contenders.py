@@ -5,6 +5,7 @@ A contender owns a copy of the project, a repository in the registry, and what i
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from bench.world import World
 
 OURS = "imgtool"
 _INSTALL = " set -eu;"  # how the step that installs the wheels begins in what imgtool renders
+_OURS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Contender(Protocol):
 
 @dataclass
 class Imgtool:
-    """Ours: `imgtool push`."""
+    """Ours: `imgtool push`. No two of them share a folder or a repository: it finds again what it pushed before."""
 
     track: Track
     name: str = OURS
@@ -86,7 +88,8 @@ class Imgtool:
     _number: int = 0
 
     def __post_init__(self) -> None:
-        self._folder = self.track.world.folder / f"ours-{self.track.name}"
+        self._own = f"ours-{self.track.name}-{next(_OURS)}"
+        self._folder = self.track.world.folder / self._own
         self._cache = self._folder / "cache"
         self._spec = self._folder / "spec"
 
@@ -111,7 +114,7 @@ class Imgtool:
 
     @property
     def repository(self) -> str:
-        return f"{self.track.host}/ours-{self.track.name}-{self._number}"
+        return f"{self.track.host}/{self._own}-{self._number}"
 
     @property
     def cache(self) -> Path:

@@ -49,9 +49,9 @@ def normal(name: str) -> str:
 
 
 @contextlib.contextmanager
-def serve_wheels(cache: Path, rate: float) -> Iterator[SlowIndex]:
-    """Serves the wheels of an imgtool cache, whose folders are named by the wheels' sha256."""
-    index = SlowIndex({path.name: path for path in cache.glob("wheels/*/*/*.whl")}, rate)
+def serve_wheels(wheels: dict[str, Path], rate: float) -> Iterator[SlowIndex]:
+    """Serves wheels, by name, from an imgtool cache, whose folders are named by the wheels' sha256."""
+    index = SlowIndex(wheels, rate)
 
     class Handler(_Handler):
         served = index

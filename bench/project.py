@@ -72,6 +72,11 @@ class Projects:
             run(command, environ=self._environ, folder=self._folder)
         return target
 
+    def wheels(self, variation: Variation) -> dict[str, Path]:
+        """Where the wheels that a variation installs, and the pip that installs them, are in the cache, by name."""
+        names = {path.name for path in self.rendered(variation).glob("context/wheels/**/*.whl")}
+        return {path.name: path for path in self.cache.glob("wheels/*/*/*.whl") if path.name in names}
+
     @property
     def _environ(self) -> Mapping[str, str]:
         return environment(self.cache, self._host)
