@@ -64,7 +64,15 @@ class StoredStages:
         if found is not None and found.manifest.digest == base.digest:
             return found
         registry = self._registries.at(base.repository)
-        manifest = registry.manifest(base)
+        try:
+            manifest = registry.manifest(base)
+        except RegistryRefusedError as error:
+            if registry.head(base) is not None:
+                raise
+            raise RegistryRefusedError(
+                f"base image {base}: the registry has no such image (any more); image.lock pins it",
+                hint="`imgtool lock` takes what the base's tag names now; IMGTOOL_MIRRORS names one that has it",
+            ) from error
         stored = Stored(manifest, registry.read(base.repository, manifest.config))
         _write(path, stored)
         return stored

@@ -112,5 +112,6 @@ def test_a_base_is_read_once(pushing: Bench) -> None:
     stages = StoredStages(pushing.registries, pushing.cache)
     assert stages.base(digest) == stages.base(digest)
     assert pushing.proxy.methods() == ["GET", "GET"]
-    with pytest.raises(RegistryRefusedError):
+    with pytest.raises(RegistryRefusedError, match="the registry has no such image") as caught:
         stages.base(pushing.repository.digest(f"sha256:{'0' * 64}"))
+    assert "`imgtool lock` takes what" in (caught.value.hint or "")
