@@ -320,7 +320,7 @@ class ImageSpec:
         expected="a path below site-packages, such as tensorflow/include",
     )
     compression: str = key(
-        "How the direct builder packs layers: splice, gzip or zstd.",
+        "How the direct builder packs layers; zstd starts faster and needs Docker 23, containerd 1.5 or later.",
         default="splice",
         choices=("splice", "gzip", "zstd"),
     )

@@ -1,7 +1,7 @@
 """Writing a blob: HEAD, mount, or one POST and one PUT; every retry begins with HEAD and the first byte.
 
 One request carries the whole blob, since Artifact Registry takes no chunks and docker-registry 2.8 cannot
-resume one (facts on faults, 1.3 and 1.4). A PUT whose answer was lost is found by the HEAD (1.5).
+resume one: a session that broke stays locked. A PUT whose answer was lost is found by the HEAD.
 """
 
 from __future__ import annotations
