@@ -1,7 +1,7 @@
 """The Authorization header: sent before it is asked for, exchanged at a token server where the registry wants that.
 
-A registry that takes Basic or a Google access token costs no extra request. One with a token server
-costs two on first contact; the tokens are then kept until shortly before they end (distribution's token specification, `expires_in`).
+A registry that takes Basic or a Google access token costs no extra request. One with a token server costs two on first
+contact; the tokens are then kept until shortly before they end (`expires_in` of distribution's token specification).
 """
 
 from __future__ import annotations
