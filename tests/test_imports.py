@@ -57,7 +57,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "jinja2": ("render_child",),
     "rich": ("cli.progress",),
     "typer": ("cli.*",),
-    "urllib3": ("http_pool", "registry.transport"),
+    "urllib3": ("http_pool", "registry.proxied"),
     "uv": ("resolver_uv",),
     "yaml": ("yamltext", "jobs.yamlio"),
     "zlib_ng": ("direct.codecs",),

@@ -1,29 +1,24 @@
 """One HTTP exchange with a registry, its storage or its token server: no retries, no credentials, no redirects.
 
-Only this module of the registry's knows urllib3's requests and errors. Each origin has two pools: a
-blob that is read while another is written must not wait for the writer's connection.
+Each origin has two sets of connections: a blob that is read while another is written must not wait for the writer's.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
+from urllib.parse import quote, urlsplit
 
-from builder.errors import RegistryRefusedError, TemporaryError
-from builder.http_pool import make_pool
+from builder import __version__
+from builder.http_pool import proxy_for
 from builder.records import dataclass
-from builder.registry.addresses import Origin, origin_of, redacted
+from builder.registry.addresses import Origin, origin_of
 from builder.registry.retry import PassingError
-from builder.registry.text import clean
 
-if TYPE_CHECKING:
-    import urllib3
-
+USER_AGENT = f"imgtool/{__version__}"
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that is not content
 _READ = 256 * 1024
@@ -55,23 +50,55 @@ class Answer:
     complete: bool = True
 
 
+class Response(Protocol):
+    """An answer as `PlainResponse` and `ProxiedResponse` give it."""
+
+    status: int
+    headers: Mapping[str, str]
+    challenges: tuple[str, ...]
+
+    def read(self, most: int) -> bytes:
+        """The next block; none at the end."""
+
+    def close(self) -> None:
+        """Gives the connection back."""
+
+
+class Wire(Protocol):
+    """Connections to one origin: `PlainWire`, or `ProxiedWire` where a proxy is set."""
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        blocks: Iterator[bytes] | None,
+        *,
+        chunked: bool,
+        connect_seconds: float,
+        idle_seconds: float,
+    ) -> Response:
+        """Sends a request and waits for the head of its answer; see `PlainWire.request`."""
+
+    def clear(self) -> None:
+        """Closes what is open."""
+
+
 class Download:
     """An answer whose content is read block by block. Close it, or read it to its end."""
 
-    def __init__(self, answer: Answer, response: urllib3.BaseHTTPResponse) -> None:
+    def __init__(self, answer: Answer, response: Response) -> None:
         self.answer = answer
         self._response = response
 
     def blocks(self) -> Iterator[bytes]:
         """The content; raises PassingError when the connection breaks first."""
-        with _foreign_errors(origin_of(self.answer.url)):
-            while block := self._response.read1(_READ, decode_content=False):
-                yield block
+        while block := self._response.read(_READ):
+            yield block
 
     def close(self) -> None:
         """Gives the connection back, or closes it when content is left."""
         self._response.close()
-        self._response.release_conn()
 
 
 class Transport:
@@ -105,8 +132,7 @@ class Transport:
         self._idle = idle_seconds
         self._total = total_seconds
         self._clock = clock
-        self._pools: dict[tuple[Origin, bool], urllib3.PoolManager] = {}
-        self._answered: set[Origin] = set()
+        self._wires: dict[tuple[Origin, bool], Wire] = {}
         self._lock = threading.Lock()
 
     def send(
@@ -160,115 +186,54 @@ class Transport:
         reading: bool = False,
         seconds: float | None = None,
     ) -> Download:
-        import urllib3
-
-        origin = origin_of(url)
-        pool = self._pool(origin, reading=reading)
-        sent = {**pool.headers, "Accept-Encoding": "identity", **headers}
+        sent = dict(headers)
+        chunked = body is not None and body.length is None
         if body is not None and body.length is not None:
             sent["Content-Length"] = str(body.length)
-        idle = min(self._idle, seconds or self._idle)
-        timeout = urllib3.Timeout(connect=self._opening(body, seconds), read=idle)
-        with _foreign_errors(origin, known=origin in self._answered):
-            response = pool.urlopen(
-                method,
-                url,
-                body=body.open() if body is not None else None,
-                headers=sent,
-                timeout=timeout,
-                preload_content=False,
-                decode_content=False,
-                redirect=False,
-                retries=False,
-            )
-        self._answered.add(origin)
-        names = {name.lower(): response.headers[name] for name in response.headers}
-        challenges = tuple(response.headers.getlist("WWW-Authenticate"))
-        return Download(Answer(method, url, response.status, names, challenges, b""), response)
+        response = self._wire(origin_of(url), reading=reading).request(
+            method,
+            _target(url),
+            sent,
+            body.open() if body is not None else None,
+            chunked=chunked,
+            connect_seconds=min(self._connect, seconds or self._connect),
+            idle_seconds=min(self._idle, seconds or self._idle),
+        )
+        return Download(Answer(method, url, response.status, response.headers, response.challenges, b""), response)
 
-    def _opening(self, body: Body | None, seconds: float | None) -> float:
-        """The limit for connecting. urllib3 holds each block of a body to it too, so a body gets the limit of one."""
-        limit = self._connect if body is None else max(self._connect, self._idle)
-        return min(limit, seconds or limit)
-
-    def _pool(self, origin: Origin, *, reading: bool) -> urllib3.PoolManager:
+    def _wire(self, origin: Origin, *, reading: bool) -> Wire:
         with self._lock:
-            pool = self._pools.get((origin, reading))
-            if pool is None:
-                pool = make_pool(
-                    origin.url,
-                    proxies=self._proxies,
-                    ca_file=self._ca_file,
-                    connections=self._connections,
-                    connect_seconds=self._connect,
-                    read_seconds=self._idle,
-                )
-                self._pools[origin, reading] = pool
-            return pool
+            wire = self._wires.get((origin, reading))
+            if wire is None:
+                wire = self._wires[origin, reading] = self._made(origin)
+            return wire
+
+    def _made(self, origin: Origin) -> Wire:
+        if proxy_for(origin.url, self._proxies) is None:
+            from builder.registry.plain import PlainWire
+
+            return PlainWire(origin, ca_file=self._ca_file, connections=self._connections, user_agent=USER_AGENT)
+        from builder.registry.proxied import ProxiedWire
+
+        return ProxiedWire(
+            origin,
+            proxies=self._proxies,
+            ca_file=self._ca_file,
+            connections=self._connections,
+            connect_seconds=self._connect,
+            idle_seconds=self._idle,
+        )
 
     def close(self) -> None:
         """Closes every connection."""
         with self._lock:
-            pools, self._pools = list(self._pools.values()), {}
-        for pool in pools:
-            pool.clear()
+            wires, self._wires = list(self._wires.values()), {}
+        for wire in wires:
+            wire.clear()
 
 
-@contextlib.contextmanager
-def _foreign_errors(origin: Origin, *, known: bool = True) -> Iterator[None]:
-    """Turns urllib3's errors into ours. `known`: the host has answered before, so it is coming back."""
-    from urllib3 import exceptions
-
-    try:
-        yield
-    except exceptions.NameResolutionError as error:
-        raise TemporaryError(
-            f"the host {origin.host} cannot be found", hint="check the registry's name and this machine's DNS"
-        ) from error
-    except exceptions.ProxyError as error:
-        raise PassingError(f"cannot be reached through the proxy ({_cause(error)})") from error
-    except exceptions.SSLError as error:
-        raise _tls_error(origin, str(error)) from error
-    except exceptions.NewConnectionError as error:  # before the next: urllib3 counts it as a timeout too
-        if known:
-            raise PassingError("refuses connections now") from error
-        raise TemporaryError(
-            f"nothing answers at {redacted(origin.url)} ({_cause(error)})",
-            hint="check the registry's name and port, and that it runs",
-        ) from error
-    except exceptions.ConnectTimeoutError as error:
-        raise PassingError("does not answer: connecting took too long") from error
-    except exceptions.TimeoutError as error:
-        raise PassingError("sent nothing for too long") from error
-    except (exceptions.HTTPError, OSError) as error:
-        raise PassingError(f"broke the connection ({_cause(error)})") from error
-
-
-def _cause(error: BaseException) -> str:
-    """The operating system's words for what lies behind urllib3's error."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror:
-            return errno.errorcode.get(seen.errno or 0, "") and seen.strerror
-        inner = seen.args[-1] if seen.args and isinstance(seen.args[-1], BaseException) else None
-        seen = inner or seen.__cause__ or seen.__context__
-    return "it ended early"
-
-
-def _tls_error(origin: Origin, text: str) -> RegistryRefusedError:
-    where = redacted(origin.url)
-    if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "RECORD_LAYER_FAILURE" in text:
-        return RegistryRefusedError(
-            f"{where} does not speak TLS",
-            hint=f"if it is meant to be plain HTTP: IMGTOOL_INSECURE_REGISTRIES={origin.host}:{origin.port}",
-        )
-    if "expired" in text or "not yet valid" in text:
-        return RegistryRefusedError(
-            f"{where}: the certificate is not valid now ({clean(text, 160)})", hint="check this machine's clock too"
-        )
-    if "match" in text and ("Hostname" in text or "hostname" in text or "IP address" in text):
-        return RegistryRefusedError(f"{where}: the certificate is for another host ({clean(text, 200)})")
-    return RegistryRefusedError(
-        f"{where}: the certificate is not trusted ({clean(text, 160)})",
-        hint="if it comes from your own CA, name the CA's PEM file in IMGTOOL_CA_FILE",
-    )
+def _target(url: str) -> str:
+    """What a request line asks for: path and query, with what may not stand there encoded."""
+    parts = urlsplit(url)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    return quote(target, safe="/?:@!$&'()*+,;=%-._~[]")
