@@ -1,0 +1,231 @@
+"""Connections without a proxy, against a server that answers with the bytes it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+from builder.registry.addresses import Origin
+from builder.registry.plain import PlainResponse, PlainWire
+from builder.registry.retry import PassingError
+from builder.registry.transport import Body, Transport
+
+HANG_UP = None
+
+
+class Bytes:
+    """Answers the requests of each connection with the next of `answers`; HANG_UP closes the connection instead.
+
+    `early` bytes of a body are read before the answer; None waits for the end of the headers alone.
+    """
+
+    def __init__(self, *answers: bytes | None, hang_up_after: bool = False) -> None:
+        self._answers = list(answers)
+        self._hang_up_after = hang_up_after
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.origin = Origin("http", "127.0.0.1", self._socket.getsockname()[1])
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while True:
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    block = connection.recv(65536)
+                    if not block:
+                        return
+                    head += block
+                self.heads.append(head)
+                answer = self._answers.pop(0) if self._answers else HANG_UP
+                if answer is HANG_UP:
+                    return
+                connection.sendall(answer)
+                if self._hang_up_after:
+                    connection.shutdown(socket.SHUT_WR)
+                    return
+
+    def wire(self, connections: int = 2) -> PlainWire:
+        return PlainWire(self.origin, ca_file=None, connections=connections, user_agent="test/1")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(5)
+
+
+def ask(wire: PlainWire, method: str = "GET", blocks: Iterator[bytes] | None = None, **headers: str) -> PlainResponse:
+    chunked = blocks is not None and "Content_Length" not in headers
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return wire.request(method, "/x", named, blocks, chunked=chunked, connect_seconds=5, idle_seconds=5)
+
+
+def content(response: PlainResponse) -> bytes:
+    data = b""
+    while block := response.read(5):
+        data += block
+    response.close()
+    return data
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n8\r\ndefghijk\r\n0\r\n\r\n"
+NONE = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+def test_one_connection_serves_request_after_request() -> None:
+    with Bytes(OK, CHUNKED, NONE, OK) as server:
+        wire = server.wire()
+        assert [content(ask(wire)) for _ in range(4)] == [b"ok", b"abcdefghijk", b"", b"ok"]
+        wire.clear()
+    assert server.connections == 1
+    assert b"User-Agent: test/1\r\n" in server.heads[0]
+    assert b"Accept-Encoding: identity\r\n" in server.heads[0]
+
+
+def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    with Bytes(b"HTTP/1.1 200 OK\r\n\r\nall of it", hang_up_after=True) as server:
+        assert content(ask(server.wire())) == b"all of it"
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_not_used() -> None:
+    with Bytes(OK, OK, hang_up_after=True) as server:
+        wire = server.wire()
+        for _ in range(2):
+            assert content(ask(wire)) == b"ok"
+            threading.Event().wait(0.05)  # the end of the connection arrives
+        wire.clear()
+    assert server.connections == 2
+
+
+def test_content_that_is_left_costs_the_connection() -> None:
+    with Bytes(OK, OK) as server:
+        wire = server.wire()
+        ask(wire).close()
+        assert content(ask(wire)) == b"ok"
+        wire.clear()
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n",
+    ],
+    ids=["length", "in a chunk", "between chunks"],
+)
+def test_content_that_is_cut_is_not_whole(answer: bytes) -> None:
+    with Bytes(answer, hang_up_after=True) as server:
+        response = ask(server.wire())
+        with pytest.raises(PassingError, match="broke the connection"):
+            content(response)
+        response.close()
+
+
+@pytest.mark.parametrize("answer", [HANG_UP, b"nonsense\r\n\r\n", b"HTTP/1."], ids=["nothing", "nonsense", "cut"])
+def test_no_answer(answer: bytes | None) -> None:
+    with Bytes(answer, hang_up_after=True) as server, pytest.raises(PassingError, match="broke the connection"):
+        ask(server.wire())
+
+
+def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
+    """A server that has seen enough answers and hangs up, and the rest of the body meets a closed connection."""
+    refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nmuch"
+
+    def body() -> Iterator[bytes]:
+        for _ in range(400):
+            yield bytes(1 << 16)
+
+    with Bytes(refusal, hang_up_after=True) as server:
+        wire = server.wire()
+        try:
+            response = ask(wire, "PUT", body(), Content_Length=str(400 << 16))
+        except PassingError:
+            return  # the reset overtook the answer: then it is tried again
+        assert response.status == 413
+        response.close()
+        wire.clear()
+
+
+def test_a_body_of_unknown_length_goes_in_chunks() -> None:
+    with Bytes(OK) as server:
+        assert content(ask(server.wire(), "PUT", iter((b"abc", b"d" * 20)))) == b"ok"
+        assert b"Transfer-Encoding: chunked\r\n" in server.heads[0]
+
+
+def test_a_body_that_cannot_be_made_frees_the_connection() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise ValueError("no more")
+
+    with Bytes(OK, OK) as server:
+        wire = server.wire(connections=1)
+        with pytest.raises(ValueError, match="no more"):
+            ask(wire, "PUT", broken(), Content_Length="9")
+        assert content(ask(wire)) == b"ok"  # the one slot is free again
+        wire.clear()
+
+
+def test_further_requests_wait_for_a_connection() -> None:
+    with Bytes(OK, OK, OK) as server:
+        wire = server.wire(connections=1)
+        first = ask(wire)
+        second: list[bytes] = []
+        thread = threading.Thread(target=lambda: second.append(content(ask(wire))), daemon=True)
+        thread.start()
+        thread.join(0.1)
+        assert second == []
+        assert content(first) == b"ok"
+        thread.join(5)
+        assert second == [b"ok"]
+        wire.clear()
+    assert server.connections == 1
+
+
+def test_what_the_server_says_twice() -> None:
+    twice = b'WWW-Authenticate: Basic realm="a"\r\nWWW-Authenticate: Bearer realm="b"\r\nX-Y: 1\r\nx-y: 2\r\n'
+    with Bytes(b"HTTP/1.1 401 No\r\n" + twice + b"Content-Length: 0\r\n\r\n") as server:
+        response = ask(server.wire())
+        assert response.challenges == ('Basic realm="a"', 'Bearer realm="b"')
+        assert response.headers["x-y"] == "1, 2"
+        response.close()
+
+
+def test_a_url_is_encoded_once() -> None:
+    with Bytes(OK) as server:
+        transport = Transport(proxies={}, ca_file=None)
+        answer = transport.send(
+            "PUT", f"{server.origin.url}/a b/ü?_state=x%2By==&z", headers={}, body=Body(lambda: iter(()), 0)
+        )
+        transport.close()
+        assert answer.body == b"ok"
+        assert server.heads[0].startswith(b"PUT /a%20b/%C3%BC?_state=x%2By==&z HTTP/1.1\r\n")
+
+
+def test_connections_end_with_the_transport() -> None:
+    with Bytes(OK, OK) as server:
+        wire = server.wire()
+        late = ask(wire)
+        wire.clear()
+        assert content(late) == b"ok"
+        assert content(ask(wire)) == b"ok"
+    assert server.connections == 2
