@@ -351,7 +351,7 @@ def _seconds(*command: str) -> tuple[float, str]:
 
 
 def test_a_head_in_a_fresh_process_is_quick(bench: Bench, tmp_path: Path) -> None:
-    """Against importing urllib3 alone, side by side, as the machine has other work; 1.6 times that when idle."""
+    """Against importing urllib3 alone, side by side, as the machine has other work; 1.2 times that when idle."""
     bench.push_image(b"x")
     heads, imports = [], []
     for _ in range(7):
@@ -359,4 +359,4 @@ def test_a_head_in_a_fresh_process_is_quick(bench: Bench, tmp_path: Path) -> Non
         assert output.split()[1:] == []  # none of the heavy packages was loaded
         heads.append(seconds)
         imports.append(_seconds("-c", "import urllib3")[0])
-    assert min(heads) < 3 * min(imports)
+    assert min(heads) < 2 * min(imports)
