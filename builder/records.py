@@ -23,10 +23,16 @@ else:
             raise TypeError("a class that is not frozen or has no slots is for dataclasses.dataclass")
         methods = {**_METHODS, **_ORDER} if order else _METHODS
         plain = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)
-        return lambda cls: _finished(plain(cls), methods)
+        return lambda cls: _finished(plain(_described(cls)), methods)
 
 
 _set = object.__setattr__
+
+
+def _described(cls: type) -> type:
+    """Gives a class without a text one: the standard library would work out its signature, for 1.4 ms."""
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    return cls
 
 
 def _finished(cls: type, methods: dict[str, Any]) -> type:
