@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from bench.download import Download
 from bench.index import serve_wheels
 from bench.machine import describe
 from bench.peers import Peers, find_peers
+from bench.pipcache import PipCache
 from bench.processes import FailedError
 from bench.project import BASE, Projects
 from bench.scenarios import SCENARIOS, START, Sample, Scenario, measure
@@ -133,9 +135,24 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
         track.world.proxy.delay = 0.0 if scenario.heavy else options.delay / 1000
         rounds = options.rounds or (1 if scenario.heavy and track.counted else scenario.rounds)
         watch = scenario.heavy and not track.counted
-        yield from measure(scenario, racing, warm, track.world, rounds=rounds, watch=watch)
+        with contextlib.ExitStack() as stack:
+            if scenario.name == "cold":
+                racing |= stack.enter_context(_pip_caches(track, peers, options))
+            yield from measure(scenario, racing, warm, track.world, rounds=rounds, watch=watch)
         if scenario.name == "cold" and not track.counted:
             yield from starts(racing, START.rounds)
+
+
+@contextlib.contextmanager
+def _pip_caches(track: Track, peers: Peers, options: argparse.Namespace) -> Iterator[dict[str, Contender]]:
+    """For each Engine, bake with a mount that keeps pip's cache; and the index that it is filled from."""
+    with serve_wheels(track.projects.wheels(BASE), math.inf) as index:
+        found: dict[str, Contender] = {}
+        for engine in track.world.engines.values() if peers.buildx else ():
+            name = f"bake, pip cache mount, {engine.version}"
+            if name not in options.without:
+                found[name] = PipCache(track=track, engine=engine, name=name, index=index)
+        yield found
 
 
 def _from_index(scenario: Scenario, track: Track, options: argparse.Namespace) -> Iterator[Sample]:

@@ -31,21 +31,26 @@ class Bake:
     engine: Engine
     name: str
     inline_cache: bool = False
+    kind: str = "bake"  # in the names of folders and repositories
+    context: str = "context"  # the folder's name
     _folder: Path = field(init=False)
     _number: int = 0
 
     def __post_init__(self) -> None:
-        self._folder = self.track.world.folder / f"bake-{self.engine.group.name}-{self.track.name}"
+        self._folder = self.track.world.folder / f"{self.kind}-{self.engine.group.name}-{self.track.name}"
 
     def take(self, variation: Variation) -> None:
         rendered = self.track.projects.rendered(variation)
         copied(rendered, self._folder, self.track.world.registry.host, self.track.host)
+        if self.context != "context":
+            (self._folder / "context").rename(self._folder / self.context)
+        self._adapt()
         if self.engine.modern:
-            improve(self._folder)
+            improve(self._folder, self.context)
         self._write()
 
     def edit(self, mark: str) -> None:
-        project.edit(self._folder / "context" / "trainer", mark)
+        project.edit(self._folder / self.context / "trainer", mark)
 
     def new_repository(self) -> None:
         self._number += 1
@@ -57,14 +62,11 @@ class Bake:
         self.engine.do("builder", "prune", "-af")
 
     def new_packages(self, mark: str) -> None:
-        dockerfile = f"{_SHARED if self.engine.modern else ROLES[0]}.Dockerfile"
-        (self._folder / "before").write_text(before_packages((self._folder / dockerfile).read_text()))
-        command = ["build", "--progress=quiet", "--output=type=cacheonly", "-f", "before", "context"]
-        run([str(self.engine.docker), "buildx", *command], environ=self.engine.environ, folder=self._folder)
+        self._send(before_packages(self._dockerfile().read_text()))
         mark_packages(self._folder, mark)
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
-        command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *roles]
+        command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *self.options(), *roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
 
     def wheel_bytes(self) -> int:
@@ -77,22 +79,37 @@ class Bake:
         """What the role is pushed as."""
         return f"{self.track.host}/{self._folder.name}-{self._number}:{role}"
 
+    def options(self) -> tuple[str, ...]:
+        """What `buildx bake` is told beside."""
+        return ()
+
+    def _adapt(self) -> None:
+        """Changes what was rendered, before it is improved."""
+
+    def _dockerfile(self) -> Path:
+        """The one with the step that installs the wheels, or one of them."""
+        return self._folder / f"{_SHARED if self.engine.modern else ROLES[0]}.Dockerfile"
+
+    def _send(self, dockerfile: str, *options: str) -> None:
+        """Builds that with the context, and keeps what BuildKit keeps."""
+        (self._folder / "before").write_text(dockerfile)
+        command = ["build", "--progress=quiet", "--output=type=cacheonly", *options, "-f", "before", self.context]
+        run([str(self.engine.docker), "buildx", *command], environ=self.engine.environ, folder=self._folder)
+
     def _write(self) -> None:
         """Gives the targets their names in the repository, and what bake is told beside."""
         path = self._folder / "docker-bake.json"
         document = json.loads(path.read_text())
         for role in ROLES:
             target = document["target"][role]
-            target["tags"] = [
-                f"{self.track.host}/bake-{self.engine.group.name}-{self.track.name}-{self._number}:{role}"
-            ]
+            target |= {"tags": [self.image(role)], "context": self.context}
             target["attest"] = ["type=provenance,disabled=true"]
             if self.inline_cache:
                 target |= {"cache-to": ["type=inline"], "cache-from": [f"type=registry,ref={target['tags'][0]}"]}
         path.write_text(json.dumps(document, indent=1))
 
 
-def improve(folder: Path) -> None:
+def improve(folder: Path, context: str) -> None:
     """Rewrites rendered Dockerfiles for a BuildKit of 2022 or later."""
     targets = project.bake_targets(folder)
     for role in ROLES:
@@ -107,7 +124,7 @@ def improve(folder: Path) -> None:
     shared = shared.replace("COPY --from=wheels", "COPY --link --from=wheels")
     (folder / f"{_SHARED}.Dockerfile").write_text(shared)
     targets[_SHARED] = {
-        "context": "context",
+        "context": context,
         "dockerfile": f"../{_SHARED}.Dockerfile",
         "target": _SHARED,
         "output": ["type=cacheonly"],

@@ -155,9 +155,9 @@ def mark_packages(folder: Path, mark: str) -> None:
         path.write_text(text.replace(_INSTALL, f"{_INSTALL} mkdir -p /opt/venv; echo '{mark}' >/opt/venv/mark;"))
 
 
-def before_packages(text: str) -> str:
-    """A Dockerfile that ends where the wheels would be installed: base image and context are asked for, no more."""
-    return text[: text.index(_INSTALL)] + " true\n"
+def before_packages(text: str, command: str = "true") -> str:
+    """A Dockerfile that ends where the wheels would be installed, with another command; base and context are needed."""
+    return f"{text[: text.index(_INSTALL)]} {command}\n"
 
 
 def _linked(source: str, target: str) -> str:

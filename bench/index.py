@@ -7,6 +7,7 @@ connections share one rate.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import threading
 import time
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 _BLOCK = 64 << 10
+_FOREVER = "max-age=31536000, immutable, public"  # 365 days, as the host of the public index's files says
 
 
 @dataclass
@@ -25,12 +27,14 @@ class SlowIndex:
     files: dict[str, Path]
     rate: float
     url: str = ""
+    sent: int = 0  # bytes of wheels
     _next: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def pace(self, count: int) -> None:
         """Waits until `count` more bytes may go out."""
         with self._lock:
+            self.sent += count
             now = time.monotonic()
             self._next = max(self._next, now) + count / self.rate
             wait = self._next - now
@@ -81,17 +85,24 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.served.files.get(parts[-1]) if parts[0] == "files" else None
         if path is None:
             body = self.served.page(parts[-1])
-            self._head(len(body), "text/html")
-            self.wfile.write(body)
+            if self._head(len(body), "text/html", hashlib.sha256(body).hexdigest(), "max-age=600, public"):
+                self.wfile.write(body)
             return
-        self._head(path.stat().st_size, "application/octet-stream")
+        if not self._head(path.stat().st_size, "application/octet-stream", path.parent.name, _FOREVER):
+            return
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
                 self.served.pace(len(block))
                 self.wfile.write(block)
 
-    def _head(self, length: int, kind: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(length))
+    def _head(self, length: int, kind: str, tag: str, kept: str) -> bool:
+        """Answers with how long the body may be kept; False when the client has it already."""
+        known = self.headers.get("If-None-Match") == f'"{tag}"'
+        self.send_response(304 if known else 200)
+        self.send_header("ETag", f'"{tag}"')
+        self.send_header("Cache-Control", kept)
+        if not known:
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(length))
         self.end_headers()
+        return not known

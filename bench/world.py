@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from tests.servers.registry_process import RunningRegistry, run_registry
 
 # Addresses for documentation, so nobody's.
 _BRIDGES = {False: ("imgtbench0", "192.0.2.1/25"), True: ("imgtbench1", "192.0.2.129/25")}
+_STORE = {"containerd-snapshotter": True}
 _PATIENCE = 60.0  # seconds until a fresh Engine answers
 
 
@@ -96,7 +98,8 @@ def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> I
     """A dockerd on its own socket and folder until the block ends; raises FailedError when none comes up.
 
     A second Engine would fight for docker0, or take it away from the first when told to have no bridge at all
-    (`--bridge=none` deletes it), and nothing that is built here needs a network: each gets a bridge that leads nowhere.
+    (`--bridge=none` deletes it), and nothing that is built here needs one: each gets a bridge that leads nowhere, and
+    builds may ask for the host's network.
     """
     assert peers.docker is not None
     folder.mkdir(parents=True)
@@ -105,7 +108,8 @@ def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> I
     if peers.buildx:
         (config / "cli-plugins" / "docker-buildx").symlink_to(peers.buildx)
     settings = folder / "daemon.json"
-    settings.write_text('{"features": {"containerd-snapshotter": true}}' if modern else "{}")
+    chosen = {"builder": {"Entitlements": {"network-host": True}}, **({"features": _STORE} if modern else {})}
+    settings.write_text(json.dumps(chosen))
     group = CpuGroup(f"imgtool-bench-{os.getpid()}-{folder.name}")
     socket = f"unix://{folder / 'socket'}"
     command = [str(dockerd), "--config-file", str(settings), "--data-root", str(folder / "data")]
