@@ -2,8 +2,9 @@
 
 On an Engine whose BuildKit knows it they are improved by hand: COPY --link, so that layers do not depend on each other;
 the shared stages as one target that the roles build on, so that the wheels go to the daemon once; wheels mounted
-instead of copied; WORKDIR before the code, so that a changed line merges no file system; no unpacking into the
-Engine's own store; no provenance. For the rows on a machine without state the cache of the last push lies inline in the
+instead of copied; WORKDIR before the code, so that a changed line merges no file system; no provenance; no export of
+the shared target; no unpacking into the Engine's own store, which Engines before 29 do nonetheless
+(https://github.com/moby/moby/pull/51493; a quarter of a cold build). For the rows on a machine without state the cache of the last push lies inline in the
 images; elsewhere it does not, because looking for it takes time.
 """
 
@@ -67,7 +68,9 @@ class Bake:
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
         command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *self.options(), *roles]
-        return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
+        # Before 0.16 buildx exports the shared target in spite of its cacheonly (https://github.com/docker/buildx/pull/2583).
+        environ = {**self.engine.environ, "BUILDX_NO_DEFAULT_LOAD": "1"}
+        return run(command, environ=environ, folder=self._folder, watch=watch)
 
     def wheel_bytes(self) -> int:
         return 0
@@ -93,7 +96,8 @@ class Bake:
     def _send(self, dockerfile: str, *options: str) -> None:
         """Builds that with the context, and keeps what BuildKit keeps."""
         (self._folder / "before").write_text(dockerfile)
-        command = ["build", "--progress=quiet", "--output=type=cacheonly", *options, "-f", "before", self.context]
+        command = ["build", "--progress=quiet", "--output=type=cacheonly", *options, "-f", "before"]
+        command.append(shared_context(self.context) if self.engine.modern else self.context)
         run([str(self.engine.docker), "buildx", *command], environ=self.engine.environ, folder=self._folder)
 
     def _write(self) -> None:
@@ -107,6 +111,15 @@ class Bake:
             if self.inline_cache:
                 target |= {"cache-to": ["type=inline"], "cache-from": [f"type=registry,ref={target['tags'][0]}"]}
         path.write_text(json.dumps(document, indent=1))
+
+
+def shared_context(context: str) -> str:
+    """The context's name for the shared target.
+
+    BuildKit keeps what was sent by the name of its folder, and the roles, which ask for the code alone, would make it
+    forget the wheels.
+    """
+    return f"{context}-{_SHARED}"
 
 
 def improve(folder: Path, context: str) -> None:
@@ -123,8 +136,9 @@ def improve(folder: Path, context: str) -> None:
     )
     shared = shared.replace("COPY --from=wheels", "COPY --link --from=wheels")
     (folder / f"{_SHARED}.Dockerfile").write_text(shared)
+    (folder / shared_context(context)).symlink_to(context)
     targets[_SHARED] = {
-        "context": context,
+        "context": shared_context(context),
         "dockerfile": f"../{_SHARED}.Dockerfile",
         "target": _SHARED,
         "output": ["type=cacheonly"],
