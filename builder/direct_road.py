@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from builder.direct.asked import ThereError
 from builder.direct.build import build_image
 from builder.direct.publish import Publisher
 from builder.direct.unproven import UnprovenError
@@ -17,7 +18,7 @@ from builder.direct_stages import Below, StageImages
 from builder.direct_way import Way, workshop
 from builder.parallel import run_all
 from builder.progress import Done, Outcome, Step
-from builder.reference import Digest
+from builder.reference import Digest, Tag
 from builder.registry.connect import Registries
 from builder.registry.failures import BlobUnknownError, TagImmutableError
 from builder.spec import Role
@@ -56,11 +57,21 @@ class DirectRoad:
             digest = self._pushed(one, self._stages.below(one))
         except UnprovenError as error:
             return error
+        except ThereError:
+            digest, outcome = self._found(tag_of(image)), Outcome.FOUND
         except TagImmutableError as error:
             digest, outcome = self._taken(one, error), Outcome.FOUND
         seconds = time.monotonic() - started
-        self._work.progress(Done(image.role, outcome, str(digest), seconds))
+        what = str(image.tag if outcome is Outcome.FOUND else digest)
+        self._work.progress(Done(image.role, outcome, what, seconds))
         return Built(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, seconds=seconds)
+
+    def _found(self, tag: Tag) -> Digest:
+        """What was under the tag after all, while an image was made for it."""
+        digest = self._publisher.asked.digest(tag) if self._publisher.asked else None
+        if digest is None:
+            raise AssertionError(f"{tag} was found and is not there")
+        return digest
 
     def _pushed(self, one: Way, below: Below) -> Digest:
         """Appends and pushes; once more when the registry turns out to have lost what it had."""

@@ -8,16 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.direct.known import KnownBlobs
 from builder.errors import EngineUnavailableError, InputError, UsageError
 from builder.inputs import Inputs, RoleImage, WheelContext
 from builder.parallel import run_all
 from builder.progress import Done, Note, Outcome, Progress
-from builder.reference import Digest
+from builder.reference import Digest, Tag
 from builder.settings import Settings
 from builder.spec import Role
 from builder.work import Built, Work, tag_of
 
 if TYPE_CHECKING:
+    from builder.direct.asked import Asked
     from builder.direct_way import Way
     from builder.registry.connect import Registries
 
@@ -32,13 +34,47 @@ def build(work: Work) -> tuple[Built, ...]:
     if not work.options.push:
         return _built_here(work)
     with connect(work.settings, work.progress) as registries:
-        found = _present(work, registries)
-        missing = tuple(image for image in work.wanted if found[image.role] is None)
-        made = _make(work, missing, registries) if missing else {}
+        known = KnownBlobs(work.settings.cache, work.inputs.repository)
+        made, found = _ahead(work, registries) if _likely_new(work, known) else ({}, _present(work, registries))
+        missing = tuple(image for image in work.wanted if image.role not in made and found[image.role] is None)
+        made |= _make(work, missing, registries) if missing else {}
         results = tuple(made.get(image.role) or _found(image, found[image.role]) for image in work.wanted)
+        for image in work.wanted:
+            known.tag_arrived(tag_of(image).name)
         for name in work.options.tags:
             run_all({result.role: partial(_name, result, name, work, registries) for result in results})
     return results
+
+
+def _likely_new(work: Work, known: KnownBlobs) -> bool:
+    """Whether this machine knows what the images will be appended to, and has never seen any of them."""
+    options = work.options
+    if options.no_cache or options.create_repository or options.engine == "docker":
+        return False
+    return not any(known.tag_there(tag_of(image).name) for image in work.wanted) and _remembered(work, work.wanted[0])
+
+
+def _ahead(work: Work, registries: Registries) -> tuple[dict[Role, Built], dict[Role, Digest | None]]:
+    """Makes images directly while the registry is asked for them; nothing is sent before its answer has come.
+
+    Returns what was made or found, and what the registry answered for the others.
+    """
+    from builder.direct.asked import Asked
+
+    repository = work.inputs.repository
+
+    def ask(tag: Tag) -> Digest | None:
+        digest = registries.at(repository).head(tag)
+        return repository.digest(digest) if digest else None
+
+    asked = Asked({tag_of(image): partial(ask, tag_of(image)) for image in work.wanted})
+    try:
+        ways, reasons = _ways(work, work.wanted)
+        made = _appended(work, ways, registries, reasons, asked) if len(ways) == len(work.wanted) else {}
+        rest = (image for image in work.wanted if image.role not in made)
+        return made, {image.role: asked.digest(tag_of(image)) for image in rest}
+    finally:
+        asked.close()
 
 
 def _present(work: Work, registries: Registries) -> dict[Role, Digest | None]:
@@ -140,16 +176,20 @@ def _ways(work: Work, images: tuple[RoleImage, ...]) -> tuple[tuple[Way, ...], d
     return tuple(ways), reasons
 
 
-def _appended(work: Work, ways: tuple[Way, ...], registries: Registries, reasons: dict[Role, str]) -> dict[Role, Built]:
+def _appended(
+    work: Work, ways: tuple[Way, ...], registries: Registries, reasons: dict[Role, str], asked: Asked | None = None
+) -> dict[Role, Built]:
     """Makes images directly; what turns out to be for an engine after all is left out, with the reason."""
     from builder.direct.publish import Publisher
     from builder.direct_road import DirectRoad
 
-    publisher = Publisher(registries, work.inputs.repository, work.settings.cache, work.progress)
+    publisher = Publisher(registries, work.inputs.repository, work.settings.cache, work.progress, asked)
     try:
         made, unproven = DirectRoad(work, registries, publisher).make(ways)
-    finally:
+    except BaseException:
         publisher.close()
+        raise
+    publisher.close(wait=True)  # uploads that turned out to be needless are ended properly
     for role, error in unproven.items():
         if work.options.engine == "direct":
             raise error

@@ -1,7 +1,8 @@
 """What this machine remembers of a repository's blobs, so that a small change costs no questions.
 
 An empty file per blob that the registry confirmed, or that a manifest served from the repository names. When the
-memory is wrong the registry refuses the manifest, and everything is asked for.
+memory is wrong the registry refuses the manifest, and everything is asked for. Tags are remembered too: one that this
+machine never saw is most likely about to be made.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ class KnownBlobs:
         """Believes nothing of the blobs any more."""
         for digest in digests:
             _remove(self._file(digest))
+
+    def tag_there(self, name: str) -> bool:
+        """Whether this machine ever found or put an image under the tag."""
+        return self.there(f"tag-{name}")
+
+    def tag_arrived(self, name: str) -> None:
+        """Notes that there is an image under the tag."""
+        self.arrived((f"tag-{name}",))
 
     def _file(self, digest: str) -> Path:
         return self._folder / digest.removeprefix("sha256:")

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from builder.direct.asked import Asked
 from builder.direct.image import DirectImage
 from builder.direct.known import KnownBlobs
 from builder.direct.layers import LayerSource
@@ -31,10 +32,19 @@ class Publisher:
         repository: where images go.
         cache: where this machine remembers what is there.
         progress: is told of every block.
+        asked: the question whether the images are there already, when its answer is still on its way.
     """
 
-    def __init__(self, registries: Registries, repository: Repository, cache: Path, progress: Progress) -> None:
+    def __init__(
+        self,
+        registries: Registries,
+        repository: Repository,
+        cache: Path,
+        progress: Progress,
+        asked: Asked | None = None,
+    ) -> None:
         self.repository = repository
+        self.asked = asked
         self._registries = registries
         self._registry = registries.at(repository)
         self._known = KnownBlobs(cache, repository)
@@ -43,9 +53,9 @@ class Publisher:
         self._lock = threading.Lock()
         self._sending: dict[str, Future[None]] = {}
 
-    def close(self) -> None:
-        """Lets what was begun end, and begins nothing more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def close(self, *, wait: bool = False) -> None:
+        """Begins nothing more, and lets what was begun end; with `wait` it has when this returns."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def remember(self, digests: Iterable[str]) -> None:
         """Takes note of blobs that a manifest served from this repository names."""
@@ -82,6 +92,7 @@ class Publisher:
         Raises:
             BlobUnknownError: the registry lacks layers that lie in the repository itself.
             RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
+            ThereError: an image turned out to be under the tag already, and nothing of this one was sent.
         """
         try:
             self._put_image(image, ref, subject, base)
@@ -96,11 +107,14 @@ class Publisher:
             self._submit(descriptor, partial(self._copy, descriptor, base, subject))
         for layer in image.layers:
             self.send(layer, subject)
-        self._submit(config, partial(self._put, config, lambda: iter((image.config,)), subject))
+        before = partial(self.asked.unless_there, ref) if self.asked else None
+        self._submit(config, partial(self._put, config, lambda: iter((image.config,)), subject, before=before))
         with self._lock:
             under_way = [self._sending[digest] for digest in _digests(image) if digest in self._sending]
         for future in under_way:
             future.result()
+        if self.asked:
+            self.asked.unless_there(ref)
         self._registry.put_manifest(ref, image.manifest_type, image.manifest)
         self.remember(_digests(image))
 
@@ -110,7 +124,14 @@ class Publisher:
             if descriptor.digest not in self._sending and not self._known.there(descriptor.digest):
                 self._sending[descriptor.digest] = self._pool.submit(work)
 
-    def _put(self, descriptor: Descriptor, read: Read, subject: str, mount_from: Repository | None = None) -> None:
+    def _put(
+        self,
+        descriptor: Descriptor,
+        read: Read,
+        subject: str,
+        mount_from: Repository | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         one_question = mount_from is None and descriptor.size <= _SMALL
         self._registry.upload(
             self.repository,
@@ -120,6 +141,7 @@ class Publisher:
             expect_missing=one_question,
             subject=subject,
             progress=self._progress,
+            before=before or (self.asked.unless_all_there if self.asked else None),
         )
         self._known.arrived((descriptor.digest,))
 

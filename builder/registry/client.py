@@ -114,6 +114,7 @@ class Registry:
         expect_missing: bool = False,
         subject: str = "",
         progress: Progress = silent,
+        before: Callable[[], object] | None = None,
     ) -> Uploaded:
         """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
 
@@ -126,17 +127,16 @@ class Registry:
             expect_missing: spend no HEAD on the first try.
             subject: whose transfer this is, for progress.
             progress: is told of every block.
+            before: see `BlobUpload`.
 
-        Raises:
-            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
-            VerificationError: the content is not what the descriptor says, or is damaged on its way.
-            LocalFileError: the content cannot be read.
+        Raises RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+        Raises VerificationError: the content is not what the descriptor says, or is damaged on its way.
+        Raises LocalFileError: the content cannot be read.
         """
-        from builder.registry.upload import BlobUpload
+        from builder.registry.upload import BlobUpload as Upload
 
-        upload = BlobUpload(
-            self.session, repository, descriptor, open_body, mount_from, expect_missing, subject, progress
-        )
+        rest = (mount_from, expect_missing, subject, progress, before)
+        upload = Upload(self.session, repository, descriptor, open_body, *rest)
         return self.uploads.do((repository, descriptor.digest), upload.run)
 
     def upload_stream(

@@ -71,6 +71,7 @@ class BlobUpload:
         mount_from: a repository whose blob may be taken over without sending it; with `repository` itself the request
             that opens the upload also asks whether the blob is there.
         expect_missing: leave out the first HEAD, because the blob is new.
+        before: called when the upload is open and before any content is sent; what it raises ends the upload.
         sent: bytes of content sent so far.
     """
 
@@ -82,6 +83,7 @@ class BlobUpload:
     expect_missing: bool = False
     subject: str = ""
     progress: Progress = silent
+    before: Callable[[], object] | None = None
     sent: int = 0
     began: float = 0.0
     check: bool = False  # hash what is sent: the registry said that it got something else
@@ -116,6 +118,8 @@ class BlobUpload:
             return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
         if self.location is None:
             self.location = start_upload(session, self.repository, self.doing)
+        if self.before:
+            self.before()
         self._put(self.location)
         self.location = None
         return How.UPLOADED
