@@ -25,6 +25,7 @@ from bench.crane import Crane
 from bench.dockerpy import DockerPy
 from bench.download import Download
 from bench.index import serve_wheels
+from bench.installed import install
 from bench.machine import describe
 from bench.peers import Peers, find_peers
 from bench.pipcache import PipCache
@@ -48,9 +49,10 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         world = stack.enter_context(_world(folder, peers, options))
-        machine = describe(peers, world)
+        ours = install(folder / "imgtool")
+        machine = describe(peers, world, ours.python)
         print(machine, flush=True)
-        projects = Projects(folder / "projects", world.registry.host)
+        projects = Projects(folder / "projects", world.registry.host, ours.command)
         for counted in (False, True):
             if options.track and (options.track == "counted") != counted:
                 continue

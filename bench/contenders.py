@@ -121,7 +121,7 @@ class Imgtool:
         return self._cache
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
-        command = [*project.imgtool(), "push", str(self._spec), "--registry", self.repository]
+        command = [self.track.projects.imgtool, "push", str(self._spec), "--registry", self.repository]
         command += [part for role in roles for part in ("--role", role)] if roles != ROLES else []
         environ = project.environment(self._cache, self.track.host)
         environ |= {"UV_DEFAULT_INDEX": f"{self.index}/simple"} if self.index else {}

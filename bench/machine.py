@@ -11,14 +11,14 @@ from bench.peers import Peers, version_of
 from bench.world import World
 
 
-def describe(peers: Peers, world: World) -> str:
-    """Machine and versions, as lines of a Markdown list."""
+def describe(peers: Peers, world: World, python: str) -> str:
+    """Machine and versions, as lines of a Markdown list; `python` is what imgtool runs on."""
     rows = {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": f"{os.cpu_count()} cores of {_field('/proc/cpuinfo', 'model name')}, {_memory()} GB",
         "SHA instructions": "yes" if "sha_ni" in Path("/proc/cpuinfo").read_text() else "no",
         "system": f"{_field('/etc/os-release', 'PRETTY_NAME')}, Linux {platform.release()}",
-        "Python": platform.python_version(),
+        "Python": python,
         "load when it began": Path("/proc/loadavg").read_text().split()[0],
         "registry": version_of(["docker-registry", "--version"]),
         "buildx": version_of([str(peers.buildx), "version"]) if peers.buildx else "none here: its columns are missing",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 from bench.processes import run
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-IMGTOOL = [sys.executable, "-m", "builder.cli.main"]
 ROLES = ("master", "worker", "ps")
 SMALL_PACKAGES = ("tabulate", "toolz", "more-itertools", "sortedcontainers", "docopt")  # one is added per round
 
@@ -34,12 +32,6 @@ BASE = Variation(name="base")
 PATCH = Variation(name="patch", tensorflow="2.15.0")
 
 
-def imgtool() -> list[str]:
-    """The command: the console script of this environment, as users run it."""
-    script = Path(sys.executable).parent / "imgtool"
-    return [str(script)] if script.exists() else IMGTOOL
-
-
 def environment(cache: Path, host: str) -> dict[str, str]:
     """What imgtool sees."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -49,7 +41,8 @@ def environment(cache: Path, host: str) -> dict[str, str]:
 class Projects:
     """Makes variations of the project once, and copies of them."""
 
-    def __init__(self, folder: Path, host: str) -> None:
+    def __init__(self, folder: Path, host: str, imgtool: Path) -> None:
+        self.imgtool = str(imgtool)
         self._folder = folder
         self._host = host
         self.cache = folder / "cache"  # the wheel cache that is copied to where wheels shall be warm
@@ -60,7 +53,7 @@ class Projects:
         if not target.exists():
             shutil.copytree(CHECKOUT / "images" / "mnist", target, ignore=shutil.ignore_patterns(".*", "__pycache__"))
             _changed(target, variation)
-            run([*imgtool(), "lock", str(target)], environ=self._environ, folder=target)
+            run([self.imgtool, "lock", str(target)], environ=self._environ, folder=target)
         return target
 
     def rendered(self, variation: Variation) -> Path:
@@ -68,7 +61,7 @@ class Projects:
         target = self._folder / "rendered" / variation.name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            command = [*imgtool(), "render", str(self.spec(variation)), "-o", str(target), "--registry", self._host]
+            command = [self.imgtool, "render", str(self.spec(variation)), "-o", str(target), "--registry", self._host]
             run(command, environ=self._environ, folder=self._folder)
         return target
 
