@@ -85,7 +85,7 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
     from builder.lock import LOCK_FILE, lock_inputs, read_lock
 
     try:
-        spec_file = open_spec(where)
+        spec_file = open_spec(where, settings)
     except ImgtoolError as error:
         needed = where is not None or not isinstance(error, UsageError)  # without one here there is nothing to check
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)

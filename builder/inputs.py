@@ -87,13 +87,13 @@ class Inputs:
         return tuple(image for image in self.images if not roles or image.role in roles)
 
 
-def open_spec(where: Path | None) -> SpecFile:
+def open_spec(where: Path | None, settings: Settings) -> SpecFile:
     """Finds and loads the spec that the command line names."""
     try:
         cwd = Path.cwd()
     except OSError as error:
         raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
-    return load(find(where, cwd))
+    return load(find(where, cwd), settings.cache)
 
 
 def prepare(

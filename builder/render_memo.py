@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.errors import LocalFileError
-from builder.files import write_atomic
+from builder.kept import read_kept, write_kept
 
 _MARK = "imgtool-revision-goes-here"
 
@@ -47,31 +46,10 @@ class RenderMemo:
         for source in sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())
         path = self._folder / f"{digest.hexdigest()}.json"
-        kept = _read(path)
+        kept = read_kept(path)
         if kept is not None:
             return {"texts": [one.replace(_MARK, revision) for one in kept]}
         answer = make()
         if "texts" in answer:
-            _write(path, [one.replace(revision, _MARK) for one in answer["texts"]])
+            write_kept(path, [one.replace(revision, _MARK) for one in answer["texts"]])
         return answer
-
-
-def _read(path: Path) -> list[str] | None:
-    """The texts, if the file is whole: it begins with the hash of the rest."""
-    try:
-        check, _, body = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != check:
-            return None
-        texts: list[str] = json.loads(body)
-    except (OSError, ValueError):
-        return None
-    return texts
-
-
-def _write(path: Path, texts: list[str]) -> None:
-    body = json.dumps(texts).encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-    except (OSError, LocalFileError):
-        return

@@ -11,6 +11,7 @@ from builder.errors import FieldError, FieldListError, InputError, UsageError
 from builder.records import dataclass
 from builder.reference import parse_repository
 from builder.spec import Accelerator, ImageSpec, Role, RoleSpec
+from builder.spec_memo import SpecMemo
 from builder.spec_reader import Reader, position_of
 from builder.spec_rules import check_module, nearest
 from builder.yamltext import parse, read_bytes
@@ -51,15 +52,21 @@ class SpecFile:
         return FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
 
 
-def load(path: Path) -> SpecFile:
+def load(path: Path, cache: Path | None = None) -> SpecFile:
     """Reads a spec.
+
+    Args:
+        path: the file.
+        cache: the machine's cache, where the tree of a spec without errors is kept.
 
     Raises:
         FieldListError: values are wrong; all of them, in the order of the file.
         InputError: the file cannot be read or is not YAML.
     """
     data = read_bytes(path)
-    root = parse(data, str(path), what="spec")
+    memo = SpecMemo(cache, data) if cache else None
+    kept = memo.tree() if memo else None
+    root = kept or parse(data, str(path), what="spec")
     reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_allowed(root))
     spec = reader.read(ImageSpec, root, "")
     _check_roles(root, reader)
@@ -67,6 +74,8 @@ def load(path: Path) -> SpecFile:
         _check_together(spec, path.parent, reader)
     if reader.errors:
         raise FieldListError(reader.errors)
+    if memo and not kept:
+        memo.keep(root)
     return SpecFile(
         path=path,
         folder=path.parent,

@@ -24,8 +24,21 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("", "errors", "records", "resources", "signals", "secret_text", "substitution", "terminal", "yamlerrors"),
     ),
     ("values", ("http_pool", "parallel", "progress", "reference", "settings", "wheel_tags", "yamltext", "yamltree")),
-    ("files", ("entries", "files", "gittree", "gomatch")),
-    ("spec", ("spec", "spec_file", "spec_kinds", "spec_reader", "spec_rules", "schema", "starter", "requirements")),
+    ("files", ("entries", "files", "gittree", "gomatch", "kept")),
+    (
+        "spec",
+        (
+            "spec",
+            "spec_file",
+            "spec_kinds",
+            "spec_memo",
+            "spec_reader",
+            "spec_rules",
+            "schema",
+            "starter",
+            "requirements",
+        ),
+    ),
     ("matrix", ("compat", "compat_data", "base_image", "plan", "packages")),
     (
         "choices",

@@ -78,7 +78,7 @@ def run(
 
     settings = opt.settings()
     with opt.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
         results = pipeline.build(Work(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
         emit_json({"ok": True, "images": [as_data(result) for result in results]})
@@ -110,7 +110,7 @@ def foresee(
 
     settings = opt.settings()
     with opt.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked, write=False)
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked, write=False)
         foreseen: dict[Role, str] = pipeline.foresee(
             Work(inputs=inputs, options=options, settings=settings, progress=view)
         )

@@ -23,9 +23,10 @@ def lock(
     from builder.inputs import ensure_lock, open_spec
     from builder.lock import LOCK_FILE
 
+    settings = opt.settings()
     with opt.progress(progress) as view:
-        spec_file = open_spec(spec)
-        made = ensure_lock(spec_file, opt.settings(), view, locked=locked, renew=not locked)
+        spec_file = open_spec(spec, settings)
+        made = ensure_lock(spec_file, settings, view, locked=locked, renew=not locked)
     rows = [
         {
             "variant": locked_variant.variant.name,

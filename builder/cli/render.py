@@ -33,7 +33,7 @@ def render(
 
     settings = opt.settings()
     with opt.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
         images = inputs.selected(tuple(roles or ()))
         if output is not None:
             pipeline.export(inputs, images, output, settings, view)

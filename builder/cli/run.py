@@ -114,7 +114,7 @@ def _run(
     from builder.inputs import open_spec, prepare
 
     settings = opt.settings()
-    spec_file = open_spec(spec)
+    spec_file = open_spec(spec, settings)
     cluster_run.check(spec_file.spec, request)
     engine = connect(settings)
     try:

@@ -24,8 +24,9 @@ def show(
     from builder import overview
     from builder.inputs import open_spec, prepare
 
+    settings = opt.settings()
     with opt.progress(progress) as view:
-        inputs = prepare(open_spec(spec), opt.settings(), view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
     data = overview.as_data(inputs)
     if as_json:
         emit_json({"ok": True, **data})

@@ -45,7 +45,7 @@ def verify(
             from builder.files import check_writable
 
             check_writable(sbom)
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
         asked = Asked(inputs=inputs, roles=tuple(roles or ()), engine=engine, settings=settings, progress=view)
         reports = look(asked)
     wrong = report.mismatches(reports)

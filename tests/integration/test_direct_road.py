@@ -75,6 +75,14 @@ def test_nothing_changed_is_one_head_per_role(machine: Machine, project: Project
     assert proxy.bytes_up() == 0
 
 
+def test_nothing_changed_loads_no_reader_of_yaml_and_no_templates(machine: Machine, project: Project) -> None:
+    machine.push(project)
+    _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    loaded = {line.rpartition("|")[2].strip() for line in said.splitlines()}
+    assert "builder.yamltree" in loaded
+    assert not loaded & {"yaml", "jinja2", "docker", "google", "urllib3", "uv", "asyncio"}
+
+
 def test_nothing_changed_for_a_machine_that_has_seen_nothing(
     machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path
 ) -> None:
