@@ -68,20 +68,27 @@ def way(inputs: Inputs, image: RoleImage) -> Way:
 
 
 class WheelPaths:
-    """Where wheels are. Those that are expected are fetched in the background, the largest first."""
+    """Where wheels are. Those that are expected are fetched in the background, the largest first.
+
+    One that is larger than all the others together, as TensorFlow's is, has the line to itself: making its layers takes
+    longest, and the others arrive meanwhile. Side by side it would be the last to arrive.
+    """
 
     def __init__(self, store: WheelStore, progress: Progress) -> None:
         self._store = store
         self._progress = progress
         self._lock = threading.Lock()
         self._coming: dict[str, Future[Path]] = {}
+        self._before_others: Future[Path] | None = None
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="wheel")
 
     def expect(self, wheels: tuple[Wheel, ...]) -> None:
         """Begins to fetch what is not here."""
-        for wheel in sorted(wheels, key=lambda wheel: -wheel.size):
-            if self._store.path(wheel) is None:
-                self._begun(wheel)
+        missing = sorted((one for one in wheels if self._store.path(one) is None), key=lambda wheel: -wheel.size)
+        if len(missing) > 1 and missing[0].size > sum(wheel.size for wheel in missing[1:]):
+            self._before_others = self._begun(missing[0])
+        for wheel in missing:
+            self._begun(wheel)
 
     def path(self, wheel: Wheel) -> Path:
         """The wheel's file; raises what fetching raises."""
@@ -94,10 +101,12 @@ class WheelPaths:
     def _begun(self, wheel: Wheel) -> Future[Path]:
         with self._lock:
             if wheel.sha256 not in self._coming:
-                self._coming[wheel.sha256] = self._pool.submit(self._fetch, wheel)
+                self._coming[wheel.sha256] = self._pool.submit(self._fetch, wheel, self._before_others)
             return self._coming[wheel.sha256]
 
-    def _fetch(self, wheel: Wheel) -> Path:
+    def _fetch(self, wheel: Wheel, after: Future[Path] | None) -> Path:
+        if after is not None:
+            after.result()
         self._store.fetch((wheel,), self._progress)
         return self._store.require(wheel)
 

@@ -80,7 +80,11 @@ def find_interpreter(python: str, environ: Mapping[str, str], release: str | Non
             have it make the same bytes, and the same as an engine.
     """
     first = None
-    for path in dict.fromkeys(_candidates(python, environ, release)):
+    asked: set[str] = set()
+    for path in _candidates(python, environ, release):  # one after the other: to ask uv takes 0.1 s
+        if path in asked:
+            continue
+        asked.add(path)
         found = _ask(path, environ)
         if found is None or found.python != python:
             continue

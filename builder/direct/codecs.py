@@ -125,6 +125,11 @@ def inflater() -> Any:
     return _inflate_library().decompressobj(-zlib.MAX_WBITS)
 
 
+def crc32(data: bytes, value: int) -> int:
+    """`zlib.crc32`, by the fastest library that is installed."""
+    return int(_inflate_library().crc32(data, value))
+
+
 def inflate_errors() -> tuple[type[Exception], ...]:
     """What an inflater raises for damaged data."""
     return (zlib.error, _inflate_library().error)

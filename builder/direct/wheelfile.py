@@ -10,13 +10,12 @@ import hashlib
 import os
 import stat
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.direct.codecs import inflate_errors, inflater
+from builder.direct.codecs import crc32, inflate_errors, inflater
 from builder.direct.unproven import UnprovenError
 from builder.errors import LocalFileError, VerificationError
 
@@ -146,7 +145,7 @@ def content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterat
     """
     crc, size = 0, 0
     for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
-        crc, size = zlib.crc32(block, crc), size + len(block)
+        crc, size = crc32(block, crc), size + len(block)
         yield block
     if size != member.size or crc != member.crc:
         raise _damaged(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
