@@ -68,7 +68,7 @@ def way(inputs: Inputs, image: RoleImage) -> Way:
 
 
 class WheelPaths:
-    """Where wheels are. Those that are expected are fetched in the background, the largest first.
+    """Where wheels are. Those that are expected are fetched in the background: the first, then the largest.
 
     One that is larger than all the others together, as TensorFlow's is, has the line to itself: making its layers takes
     longest, and the others arrive meanwhile. Side by side it would be the last to arrive.
@@ -84,10 +84,13 @@ class WheelPaths:
 
     def expect(self, wheels: tuple[Wheel, ...]) -> None:
         """Begins to fetch what is not here."""
-        missing = sorted((one for one in wheels if self._store.path(one) is None), key=lambda wheel: -wheel.size)
-        if len(missing) > 1 and missing[0].size > sum(wheel.size for wheel in missing[1:]):
-            self._before_others = self._begun(missing[0])
-        for wheel in missing:
+        for first in wheels[:1]:
+            if self._store.path(first) is None:
+                self._begun(first)
+        others = sorted((one for one in wheels[1:] if self._store.path(one) is None), key=lambda wheel: -wheel.size)
+        if len(others) > 1 and others[0].size > sum(wheel.size for wheel in others[1:]):
+            self._before_others = self._begun(others[0])
+        for wheel in others:
             self._begun(wheel)
 
     def path(self, wheel: Wheel) -> Path:

@@ -50,7 +50,8 @@ class Workshop:
         mtime: of every entry, in seconds since 1970.
         workers: how many cores to use.
         ready: told of each layer as soon as its digest is known, from several threads.
-        expect: told once which wheels `wheel_path` will be asked for; others only if something was lost.
+        expect: told once which wheels `wheel_path` will be asked for, first the one that every layer needs; others
+            only if something was lost.
     """
 
     cache: LayerCache
@@ -101,7 +102,7 @@ class _Making:
         missing = tuple(group for group in self._groups if group.name not in records)
         if missing and self._compiles:
             _ = self._interpreter  # before anything is fetched
-        self._shop.expect((*(wheel for group in missing for wheel in group.wheels), self._locked.installer))
+        self._shop.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
         records |= self._made_anew(missing if ENVIRONMENT in records else (None, *missing))
         self._check_clashes(records)
         names = [ENVIRONMENT, *(group.name for group in self._groups)]
