@@ -62,12 +62,9 @@ def main() -> int:
                 print(report.line(sample), flush=True)
                 if options.json:
                     options.json.write_text(json.dumps([asdict(one) for one in samples], indent=1))
-    text = report.results(machine, samples)
-    if options.scenarios:
-        print(text)
-    else:
-        RESULTS.write_text(text)
-        print(f"wrote {RESULTS}")
+                if not options.scenarios:
+                    RESULTS.write_text(report.results(machine, samples))  # what is there, if the run is cut
+    print(report.results(machine, samples) if options.scenarios else f"wrote {RESULTS.name}")
     return 0
 
 
@@ -127,6 +124,8 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
     contenders = {one.name: one for one in _contenders(track, peers) if one.name not in options.without}
     warm: set[str] = set()
     for scenario in scenarios:
+        if track.counted and not scenario.counted:
+            continue
         racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
         if scenario.name == "index":
             yield from _from_index(scenario, track, options)
