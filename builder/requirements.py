@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 FIELD = "requirements"
-_INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)")
-_OPTION_ON_REQUIREMENT = re.compile(r"\s+--(?:hash|config-settings?|global-option)\b.*")
-_COMMENT = re.compile(r"(?:^|\s+)#.*$")
-_LOGIN = re.compile(r"://[^/\s@]+:[^/\s@]+@")
+_INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
+_OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
+_COMMENT = r"(?:^|\s+)#.*$"
+_LOGIN = r"://[^/\s@]+:[^/\s@]+@"
 _FILE = r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
-_ELSEWHERE = re.compile(rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@")
+_ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 
@@ -54,7 +54,7 @@ def requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
             raise FieldError(f"more than {_MAX_FILES} files include each other", field=FIELD)
         found[current] = _read(folder, current)
         for line in _lines(found[current]):
-            match = _INCLUDE.match(line[1])
+            match = line[1].startswith("-") and re.match(_INCLUDE, line[1])
             if match and "://" not in match["file"]:
                 waiting.append(_joined(current, match["file"].strip("'\"")))
     return tuple(found.items())
@@ -71,7 +71,7 @@ def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
             if line.startswith("-") or re.match(_FILE, line):
                 continue
             try:
-                requirement = Requirement(_OPTION_ON_REQUIREMENT.sub("", line))
+                requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
                 raise FieldError(
                     f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}", field=FIELD
@@ -86,11 +86,11 @@ def unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str
     for name, text in texts:
         for number, line in _lines(text):
             where = f"{name}:{number}"
-            if _LOGIN.search(line):
+            if re.search(_LOGIN, line):
                 found.append((where, "a URL with a password, in a file that is shared with the code"))
             elif line.startswith(("-e", "--editable")):
                 found.append((where, "an editable install"))
-            elif not line.startswith("-") and _ELSEWHERE.match(line):
+            elif not line.startswith("-") and re.match(_ELSEWHERE, line):
                 found.append((where, "a URL or a path, which is not a release on an index"))
     return tuple(found)
 
@@ -112,7 +112,7 @@ def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
     found = set()
     for name, text in texts:
         for _, line in _lines(text):
-            match = _INCLUDE.match(line)
+            match = re.match(_INCLUDE, line)
             if match and line.startswith(("-c", "--constraint")):
                 found.add(_joined(name, match["file"].strip("'\"")))
     return frozenset(found)
@@ -127,8 +127,10 @@ def _lines(text: str) -> list[tuple[int, str]]:
         if raw.endswith("\\") and not raw.lstrip().startswith("#"):
             held += raw[:-1]
             continue
-        line = _COMMENT.sub("", held + raw).strip()
-        held = ""
+        line, held = held + raw, ""
+        if "#" in line:
+            line = re.sub(_COMMENT, "", line)
+        line = line.strip()
         if line:
             lines.append((start, line))
     if held.strip():

@@ -8,50 +8,50 @@ from __future__ import annotations
 
 import re
 
-# Shapes, each with what it is called. Sources: the issuers' own documentation of their token prefixes.
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("a URL with a password", re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@")),
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
-    ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,})")),
-    ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
-    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("an Alibaba Cloud access key", re.compile(r"\bLTAI[A-Za-z0-9]{16,}\b")),
-    ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{35}")),
-    ("a Google access token", re.compile(r"\bya29\.[0-9A-Za-z_-]{20,}")),
-    ("a Slack token", re.compile(r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}")),
-    ("a Hugging Face token", re.compile(r"\bhf_[A-Za-z0-9]{30,}")),
-    ("an API key", re.compile(r"\bsk-[A-Za-z0-9_-]{20,}")),
-    ("a PyPI token", re.compile(r"\bpypi-[A-Za-z0-9_-]{50,}")),
-    ("a JSON Web Token", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.")),
+# Shapes: what each is called, a text that every match holds, the pattern. A pattern is compiled when its text is seen:
+# most runs need none. Sources: the issuers' own documentation of their token prefixes.
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    ("a URL with a password", "@", r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@"),
+    ("a private key", "-----BEGIN ", r"-----BEGIN [A-Z ]*PRIVATE KEY"),
+    ("a GitHub token", "gh", r"\bgh[pousr]_[A-Za-z0-9]{16,}"),
+    ("a GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
+    ("a GitLab token", "glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
+    ("an AWS access key", "AKIA", r"\bAKIA[0-9A-Z]{16}\b"),
+    ("an AWS access key", "ASIA", r"\bASIA[0-9A-Z]{16}\b"),
+    ("an Alibaba Cloud access key", "LTAI", r"\bLTAI[A-Za-z0-9]{16,}\b"),
+    ("a Google API key", "AIza", r"\bAIza[0-9A-Za-z_-]{35}"),
+    ("a Google access token", "ya29.", r"\bya29\.[0-9A-Za-z_-]{20,}"),
+    ("a Slack token", "xox", r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}"),
+    ("a Hugging Face token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
+    ("an API key", "sk-", r"\bsk-[A-Za-z0-9_-]{20,}"),
+    ("a PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
+    ("a JSON Web Token", "eyJ", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."),
 )
 # The last words of a name; what follows them (PASSWORD_FILE, TOKEN_LENGTH) names something else.
-_SECRET_NAME = re.compile(
-    r"(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|credentials?|"
-    r"(?:api|access|account|auth|private|secret|signing|encryption)[_-]?key|token)$",
-    re.IGNORECASE,
+_SECRETS_NAME = (
+    r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|credentials?|"
+    r"(?:api|access|account|auth|private|secret|signing|encryption)[_-]?key|token)$"
 )
-_TOKEN_NAME = re.compile(r"token$", re.IGNORECASE)
-_TOKEN_VALUE = re.compile(r"[A-Za-z0-9_\-.=/+]{12,}\Z")  # a model's "[PAD]" or "</s>" is a token too
+_TOKENS_NAME = r"(?i)token$"
+_TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" or "</s>" is a token too
 # Not the secret itself but where it is: a path, a variable, a resource name, a URL without a password; or a switch.
-_POINTER = re.compile(
-    r"(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z", re.IGNORECASE
-)
-_ASSIGNMENT = re.compile(r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?(?=([^\s"',}\]]+))""")
-_OPTION = re.compile(r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
+_POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
+_ASSIGNMENT = r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?(?=([^\s"',}\]]+))"""
+_OPTION = r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z"
 
 
 def secret_in(text: str) -> str | None:
     """What kind of credential `text` holds, such as "a GitHub token"; None when it holds none."""
-    return next((kind for kind, shape in _SHAPES if shape.search(text)), None)
+    return next((kind for kind, mark, shape in _SHAPES if mark in text and re.search(shape, text)), None)
 
 
 def named_secret(name: str, value: str) -> str | None:
     """What kind of credential `value` is when it is given under `name` (PASSWORD, --api-key); None for none."""
     if kind := secret_in(value):
         return kind
-    if not value or not _SECRET_NAME.search(name) or _POINTER.match(value):
+    if not value or not re.search(_SECRETS_NAME, name) or re.match(_POINTER, value):
         return None
-    if _TOKEN_NAME.search(name) and not _TOKEN_VALUE.match(value):
+    if re.search(_TOKENS_NAME, name) and not re.match(_TOKENS_VALUE, value):
         return None
     return "a secret by its name"
 
@@ -60,7 +60,7 @@ def secret_in_line(line: str) -> str | None:
     """What kind of credential a line of a file holds, such as `password: …` or `--token=…`; None for none."""
     if kind := secret_in(line):
         return kind
-    found = (named_secret(name, value) for name, value in _ASSIGNMENT.findall(line))
+    found = (named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
     return next((kind for kind in found if kind), None)
 
 
@@ -69,9 +69,9 @@ def argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
     found: dict[int, str] = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
-        before = _OPTION.match(arguments[index - 1]) if index else None
+        before = re.match(_OPTION, arguments[index - 1]) if index else None
         kind = secret_in(argument)
-        if not kind and equals and (match := _OPTION.match(option)):
+        if not kind and equals and (match := re.match(_OPTION, option)):
             kind = named_secret(match[1], value)
         if not kind and before and not argument.startswith("-"):
             kind = named_secret(before[1], argument)

@@ -16,13 +16,12 @@ from pathlib import Path
 
 from builder.errors import InputError
 from builder.secret_text import secret_in_line
-from builder.yamlerrors import explain
 from builder.yamltree import Items, Position, Scalar, Table, TreeBuilder
 
 MAX_BYTES = 1 << 20
 # What YAML forbids, and the line ends that YAML 1.1 knows but editors and YAML 1.2 do not.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
+_LINE_END = r"\r\n|\r|\n"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -56,6 +55,8 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
             the line and a caret where that helps.
     """
     import yaml
+
+    from builder.yamlerrors import explain
 
     text = _decode(data, name)
     tree = TreeBuilder(name)
@@ -96,7 +97,7 @@ def _decode(data: bytes, name: str) -> str:
             f"{name}:{at.line}:{at.column}: not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}",
             hint="save the file as UTF-8",
         ) from None
-    if forbidden := _FORBIDDEN.search(text):
+    if forbidden := re.search(_FORBIDDEN, text):
         at = _position_at(text[: forbidden.start()])
         raise InputError(
             f"{name}:{at.line}:{at.column}: the character U+{ord(forbidden[0]):04X} is not allowed", hint="delete it"
@@ -105,13 +106,13 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _position_at(before: str) -> Position:
-    lines = _LINE_END.split(before)
+    lines = re.split(_LINE_END, before)
     return Position(len(lines), len(lines[-1]) + 1)
 
 
 def _caret(text: str, at: Position) -> tuple[str, ...]:
     """The line and a caret below the column; nothing when the line is not there or may hold a secret."""
-    lines = _LINE_END.split(text)
+    lines = re.split(_LINE_END, text)
     if at.line > len(lines) or not lines[at.line - 1].strip() or secret_in_line(lines[at.line - 1]):
         return ()
     start = max(0, at.column - 60)

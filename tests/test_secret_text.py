@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from builder.secret_text import argument_secrets, named_secret, secret_in, secret_in_line
+from builder.secret_text import _SHAPES, argument_secrets, named_secret, secret_in, secret_in_line
 
 SHAPES = (
     ("https://user:pass@host/path", "a URL with a password"),
@@ -11,12 +13,14 @@ SHAPES = (
     ("-----BEGIN EC PRIVATE KEY-----", "a private key"),
     ("ghp_" + "a1B2" * 9, "a GitHub token"),
     ("github_pat_" + "a1B2_" * 8, "a GitHub token"),
+    *((f"gh{letter}_" + "a1B2" * 9, "a GitHub token") for letter in "ousr"),
     ("glpat-" + "a" * 20, "a GitLab token"),
     ("AKIAIOSFODNN7EXAMPLE", "an AWS access key"),
+    ("ASIAIOSFODNN7EXAMPLE", "an AWS access key"),
     ("LTAI" + "a1" * 10, "an Alibaba Cloud access key"),
     ("AIza" + "a" * 35, "a Google API key"),
     ("ya29." + "a" * 40, "a Google access token"),
-    ("xoxb-123456789012", "a Slack token"),
+    *((f"xox{letter}-123456789012", "a Slack token") for letter in "abeoprs"),
     ("hf_" + "a" * 34, "a Hugging Face token"),
     ("sk-" + "a" * 40, "an API key"),
     ("pypi-" + "a" * 60, "a PyPI token"),
@@ -34,6 +38,13 @@ def test_shapes_are_known_anywhere_in_a_text(text: str, kind: str) -> None:
     assert secret_in(text) == kind
     assert secret_in(f"--option={text}") == kind
     assert secret_in(f"  text {text}, more") == kind
+
+
+@pytest.mark.parametrize(("kind", "mark", "shape"), _SHAPES)
+def test_every_match_of_a_shape_holds_its_mark(kind: str, mark: str, shape: str) -> None:
+    found = [match[0] for text, known in SHAPES if known == kind and (match := re.search(shape, text))]
+    assert found
+    assert all(mark in one for one in found)
 
 
 @pytest.mark.parametrize("text", HARMLESS)

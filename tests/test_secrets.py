@@ -21,6 +21,9 @@ from builder.secrets import allowed, by_content, by_name
         ".npmrc",
         "home/.aws/credentials",
         ".ssh/config",
+        ".ssh/keys.py",
+        ".env.py",
+        ".ENV.Local.py",
         ".kube/config",
         ".docker/config.json",
         "x/.config/gcloud/anything",
@@ -48,6 +51,7 @@ def test_names_of_secrets(path: str) -> None:
         "docker/config.json",
         "monkey",
         "secrets.py",
+        "client_secret_12.json.py",
         "aws/x",
     ],
 )
@@ -61,7 +65,9 @@ def test_names_of_other_things(path: str) -> None:
         b'{\n "type": "service_account",',
         b'{"type":"authorized_user"}',
         b"-----BEGIN RSA PRIVATE KEY-----\n",
+        b'{"type"\n:\t"external_account"}',
         b"x\n-----BEGIN PRIVATE KEY-----",
+        b"PuTTY-User-Key-File-3: ssh-ed25519",
     ],
 )
 def test_contents_of_secrets(head: bytes) -> None:
