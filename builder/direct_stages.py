@@ -7,7 +7,6 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from builder import engine_road
 from builder.direct.blobs import RemadeError
 from builder.direct.build import build_image
 from builder.direct.image import DirectImage
@@ -151,6 +150,8 @@ class StageImages:
 
     def _built(self, one: Way, label: str, tag: Tag) -> Below:
         """Has an engine build a stage; raises EngineUnavailableError, which says what for, where there is none."""
+        from builder import engine_road
+
         reason = one.chain.reasons[label]
         self._work.progress(Note(f"{label}: for an engine: {reason}"))
         try:

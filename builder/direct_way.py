@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.direct import runtime
-from builder.direct.bytecode import find_interpreter
 from builder.direct.codecs import Compression
 from builder.direct.image import read_config
 from builder.direct.layer_cache import LayerCache, SharedRecords
 from builder.direct.layers import MTIME, LayerSource
 from builder.direct.stage_plan import Chain, Material, chain
-from builder.direct.wheel_layers import Workshop
+from builder.direct.workshop import Workshop
 from builder.dockerfile import Stage
 from builder.inputs import Inputs, RoleImage
 from builder.plan import Wheel
@@ -25,6 +25,7 @@ from builder.records import dataclass
 from builder.work import Work
 
 if TYPE_CHECKING:
+    from builder.direct.bytecode import Interpreter
     from builder.wheels import WheelStore
 
 Ready = Callable[[LayerSource, str], None]
@@ -74,13 +75,17 @@ class WheelPaths:
     longest, and the others arrive meanwhile. Side by side it would be the last to arrive.
     """
 
-    def __init__(self, store: WheelStore, progress: Progress) -> None:
-        self._store = store
+    def __init__(self, open_store: Callable[[], WheelStore], progress: Progress) -> None:
+        self._open_store = open_store
         self._progress = progress
         self._lock = threading.Lock()
         self._coming: dict[str, Future[Path]] = {}
         self._before_others: Future[Path] | None = None
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="wheel")
+
+    @functools.cached_property
+    def _store(self) -> WheelStore:
+        return self._open_store()  # most runs need no wheel, and the store loads the index's client
 
     def expect(self, wheels: tuple[Wheel, ...]) -> None:
         """Begins to fetch what is not here."""
@@ -134,16 +139,25 @@ def workshop(
         shared: records that other machines see too.
         compression: instead of the spec's.
     """
-    from builder.wheels import WheelStore
-
     settings = work.settings
     release = python_release(base_config, one.image.plan.locked.variant.python)
-    paths = WheelPaths(WheelStore(settings), work.progress)
+
+    def store() -> WheelStore:
+        from builder.wheels import WheelStore
+
+        return WheelStore(settings)
+
+    def interpreter(python: str) -> Interpreter | None:
+        from builder.direct.bytecode import find_interpreter
+
+        return find_interpreter(python, settings.environ, release)
+
+    paths = WheelPaths(store, work.progress)
     try:
         yield Workshop(
             cache=LayerCache(settings.cache / "layers", shared),
             wheel_path=paths.path,
-            find_interpreter=lambda python: find_interpreter(python, settings.environ, release),
+            find_interpreter=interpreter,
             compression=compression or Compression(work.inputs.spec_file.spec.compression),
             mtime=settings.source_date_epoch or MTIME,
             ready=lambda layer: ready(layer, one.subject),

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from builder import __version__
 from builder.kept import MAX_BYTES, read_kept, write_kept
 from builder.yamltree import Items, Node, Position, Scalar, Table
 
-# To be raised when a spec's bytes shall give another tree than before, or none.
-_FORM = b"tree of a spec, form 1\n"
+# Another version may refuse what this one takes. To be raised when a spec's bytes give another tree within a version.
+_FORM = f"tree of a spec, form 1, {__version__}\n".encode()
 
 
 class SpecMemo:

@@ -16,7 +16,7 @@ from builder.direct.image import DirectImage, History
 from builder.direct.layers import LayerSource
 from builder.direct.stage_plan import Material, State, Step
 from builder.direct.unproven import UnprovenError
-from builder.direct.wheel_layers import Workshop, packages_layers
+from builder.direct.workshop import Workshop
 from builder.dockerfile import Dockerfile, Stage
 from builder.registry.manifests import Manifest
 
@@ -89,6 +89,8 @@ def _history(steps: tuple[Step, ...], material: Material, shop: Workshop, below:
 
 def _layers(step: Step, material: Material, shop: Workshop) -> tuple[LayerSource, ...]:
     if step.wheels:
+        from builder.direct.wheel_layers import packages_layers
+
         return packages_layers(material.locked, material.exclude, shop)
     if step.files is None:
         return ()

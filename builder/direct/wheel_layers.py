@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from builder import packages
@@ -23,45 +22,17 @@ from builder.direct.bytecode import Interpreter
 from builder.direct.claims import claims_of, overlapping
 from builder.direct.codecs import Compression, codec
 from builder.direct.install import Environment
-from builder.direct.layer_cache import LayerCache, LayerRecord, Record, layer_key
-from builder.direct.layers import MTIME, Group, LayerSource, group_wheels
+from builder.direct.layer_cache import LayerRecord, Record, layer_key
+from builder.direct.layers import Group, LayerSource, group_wheels
 from builder.direct.pip_script import script_template
 from builder.direct.splice import Item
 from builder.direct.unproven import UnprovenError
 from builder.direct.wheelfile import check_hash, open_wheel
+from builder.direct.workshop import Workshop
 from builder.plan import LockedVariant, Wheel
-from builder.records import dataclass
 
 ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
-
-
-def _unheard(source: object) -> None:
-    """Takes no notice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
-    """What layers are made with on this machine.
-
-    Attributes:
-        wheel_path: fetches a wheel if needed and says where it is; called from several threads.
-        find_interpreter: a CPython of a minor version, or None.
-        mtime: of every entry, in seconds since 1970.
-        workers: how many cores to use.
-        ready: told of each layer as soon as its digest is known, from several threads.
-        expect: told once which wheels `wheel_path` will be asked for, first the one that every layer needs; others
-            only if something was lost.
-    """
-
-    cache: LayerCache
-    wheel_path: Callable[[Wheel], Path]
-    find_interpreter: Callable[[str], Interpreter | None]
-    compression: Compression = Compression.SPLICE
-    mtime: int = MTIME
-    workers: int = 2
-    ready: Callable[[LayerSource], None] = _unheard
-    expect: Callable[[tuple[Wheel, ...]], None] = _unheard
 
 
 def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> tuple[LayerSource, ...]:

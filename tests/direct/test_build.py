@@ -21,7 +21,7 @@ from builder.direct.layers import MTIME
 from builder.direct.layout import write_layout
 from builder.direct.stage_plan import Material, can_execute, chain
 from builder.direct.unproven import UnprovenError
-from builder.direct.wheel_layers import Workshop
+from builder.direct.workshop import Workshop
 from builder.dockerfile import parse
 from builder.errors import LocalFileError, VerificationError
 from builder.registry.manifests import (

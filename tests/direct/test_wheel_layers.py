@@ -19,7 +19,8 @@ from builder.direct.codecs import Compression
 from builder.direct.layer_cache import LayerCache
 from builder.direct.layers import MTIME, LayerSource, group_wheels
 from builder.direct.unproven import UnprovenError
-from builder.direct.wheel_layers import Workshop, packages_layers
+from builder.direct.wheel_layers import packages_layers
+from builder.direct.workshop import Workshop
 from builder.errors import VerificationError
 from builder.plan import LockedVariant, Wheel
 from tests import plans

@@ -61,7 +61,7 @@ def wheels(**sizes: int) -> tuple[Wheel, ...]:
 
 def test_one_that_outweighs_the_others_goes_alone() -> None:
     store = Store()
-    paths = WheelPaths(cast("Any", store), silent)
+    paths = WheelPaths(cast("Any", lambda: store), silent)
     every = wheels(pip=2, small=10, tensorflow=230, medium=90)
     paths.expect(every)
     assert sorted(store.wait_for(2)) == ["pip", "tensorflow"]
@@ -77,7 +77,7 @@ def test_one_that_outweighs_the_others_goes_alone() -> None:
 
 def test_others_come_side_by_side() -> None:
     store = Store()
-    paths = WheelPaths(cast("Any", store), silent)
+    paths = WheelPaths(cast("Any", lambda: store), silent)
     paths.expect(wheels(a=10, b=20, c=15, d=10))
     assert sorted(store.wait_for(4)) == ["a", "b", "c", "d"]
     for name in "abcd":
@@ -88,7 +88,7 @@ def test_others_come_side_by_side() -> None:
 def test_what_is_here_is_not_fetched() -> None:
     store = Store()
     store.here = {"tensorflow", "small"}
-    paths = WheelPaths(cast("Any", store), silent)
+    paths = WheelPaths(cast("Any", lambda: store), silent)
     every = wheels(small=10, tensorflow=230, medium=90)
     store.may("medium").set()
     paths.expect(every)
@@ -99,7 +99,7 @@ def test_what_is_here_is_not_fetched() -> None:
 
 def test_when_it_fails_nothing_else_is_begun() -> None:
     store = Store(failing="tensorflow")
-    paths = WheelPaths(cast("Any", store), silent)
+    paths = WheelPaths(cast("Any", lambda: store), silent)
     first, *others = wheels(pip=1, small=10, tensorflow=230)
     paths.expect((first, *others))
     store.may("tensorflow").set()

@@ -19,7 +19,7 @@ from builder.direct.bytecode import find_interpreter
 from builder.direct.image import DirectImage
 from builder.direct.layer_cache import LayerCache
 from builder.direct.stage_plan import Material, chain
-from builder.direct.wheel_layers import Workshop
+from builder.direct.workshop import Workshop
 from builder.dockerfile import parse
 from builder.inputs import with_wheels
 from builder.plan import LockedVariant, Wheel

@@ -17,7 +17,7 @@ from builder.direct.image import DirectImage
 from builder.direct.layer_cache import LayerCache
 from builder.direct.layout import write_layout
 from builder.direct.stage_plan import Material
-from builder.direct.wheel_layers import Workshop
+from builder.direct.workshop import Workshop
 from builder.dockerfile import parse
 from builder.reference import parse_repository
 from builder.registry.connect import Registries

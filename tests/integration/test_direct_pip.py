@@ -14,7 +14,8 @@ import pytest
 from builder import packages
 from builder.direct.bytecode import find_interpreter
 from builder.direct.layer_cache import LayerCache
-from builder.direct.wheel_layers import Workshop, packages_layers
+from builder.direct.wheel_layers import packages_layers
+from builder.direct.workshop import Workshop
 from builder.plan import LockedVariant
 from tests.direct import wheels
 from tests.direct.wheels import Node, make_wheel
