@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -163,7 +162,7 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
 
 def _temporary(folder: Path) -> tuple[Path, int]:
     """A new file in `folder`, with the umask's mode, and its descriptor."""
-    path = folder / f".imgtool-{secrets.token_hex(8)}.tmp"
+    path = folder / f".imgtool-{os.urandom(8).hex()}.tmp"
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
 from importlib.util import find_spec
@@ -102,12 +102,18 @@ def _rendered(
     }
     if template in BUILTIN:
         revision = values[0]["labels"].get(REVISION, "")
-        answer = memo.answer(request, revision, _sources(roots), partial(_here, request)) if memo else _here(request)
+        make = partial(_with_normal_texts, _here, request)
+        answer = memo.answer(request, revision, _sources(roots), make) if memo else make()
     else:
-        answer = _in_child(request)
+        answer = _with_normal_texts(_in_child, request)
     if "error" in answer:
         raise _template_error(template, answer["error"], values[0])
-    return tuple(_normalised(text) for text in answer["texts"])
+    return tuple(answer["texts"])
+
+
+def _with_normal_texts(ask: Callable[[dict[str, Any]], dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
+    answer = ask(request)
+    return {"texts": [_normalised(text) for text in answer["texts"]]} if "texts" in answer else answer
 
 
 def _here(request: dict[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from typing import Any
 
 from builder.kept import read_kept, write_kept
 
+_FORM = b"normalised texts\n"
 _MARK = "imgtool-revision-goes-here"
 
 Answer = dict[str, Any]
 
 
 class RenderMemo:
-    """Answers of `builder.render_child` in a folder of the cache. Losing it costs time, nothing else."""
+    """Texts of templates as `builder.render` wants them, in the cache. Losing them costs time, nothing else."""
 
     def __init__(self, cache: Path) -> None:
         self._folder = cache / "rendered"
@@ -42,7 +43,7 @@ class RenderMemo:
         text = json.dumps(request, sort_keys=True)
         if not revision or _MARK in text:
             return make()
-        digest = hashlib.sha256(text.replace(revision, _MARK).encode())
+        digest = hashlib.sha256(_FORM + text.replace(revision, _MARK).encode())
         for source in sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())
         path = self._folder / f"{digest.hexdigest()}.json"
