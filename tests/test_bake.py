@@ -98,6 +98,19 @@ def test_an_export_replaces_its_own_and_nothing_else(context: Context, tmp_path:
     assert (output / "notes.txt").read_text() == "mine"
 
 
+def test_a_change_that_keeps_a_files_size_has_another_time(tmp_path: Path) -> None:
+    """BuildKit takes a file whose size and time are the same for the one that it has."""
+    times = []
+    for text in ("lr = 0.1\n", "lr = 0.2\n", "lr = 0.1\n"):
+        (tmp_path / "spec/trainer").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "spec/trainer/task.py").write_text(text)
+        role = RenderedRole(role=Role.WORKER, text="FROM scratch\nCOPY trainer/ /app/\n", tags=())
+        export(tmp_path / "out", (role,), scan(tmp_path / "spec"), "linux/amd64")
+        times.append((tmp_path / "out/context/trainer/task.py").stat().st_mtime)
+    assert times[0] == times[2] != times[1]
+    assert min(times) >= 315532800  # 1980: zip files know no time before
+
+
 def test_a_strangers_folder_is_left_alone(context: Context, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious").write_text("x")
