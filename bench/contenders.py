@@ -112,6 +112,14 @@ class Imgtool:
         self.new_machine()
         shutil.copytree(self.track.projects.cache / "wheels", self._cache / "wheels", copy_function=os.link)
 
+    def have_wheels(self, variation: Variation) -> None:
+        """Has the wheels of a variation in the cache."""
+        for name, path in self.track.projects.wheels(variation).items():
+            target = self._cache / "wheels" / path.relative_to(self.track.projects.cache / "wheels")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not (target.parent / name).exists():
+                os.link(path, target)
+
     @property
     def repository(self) -> str:
         return f"{self.track.host}/{self._own}-{self._number}"

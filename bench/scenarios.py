@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.contenders import Contender, ready
+from bench.contenders import Contender, Imgtool, ready
 from bench.processes import FailedError
 from bench.project import BASE, PATCH, ROLES, SMALL_PACKAGES, Variation
 from bench.world import World
@@ -82,12 +82,17 @@ def _line_elsewhere(contender: Contender, number: int) -> None:
 
 
 def _package(contender: Contender, number: int) -> None:
-    name = SMALL_PACKAGES[number % len(SMALL_PACKAGES)]
+    _take_with(contender, SMALL_PACKAGES[number % len(SMALL_PACKAGES)])
+
+
+def _take_with(contender: Contender, name: str) -> None:
     contender.take(Variation(name=f"with-{name}", package=name))
 
 
 def _patch(contender: Contender, _: int) -> None:
     contender.take(PATCH)
+    if isinstance(contender, Imgtool):  # the others have the wheels in their folders
+        contender.have_wheels(PATCH)
 
 
 def _cold(contender: Contender, number: int) -> None:
@@ -98,7 +103,7 @@ def _cold(contender: Contender, number: int) -> None:
 
 def _package_elsewhere(contender: Contender, number: int) -> None:
     contender.new_machine()
-    _package(contender, number)
+    _take_with(contender, SMALL_PACKAGES[-1 - number % len(SMALL_PACKAGES)])  # not one that `package` added
 
 
 def _index(contender: Contender, _: int) -> None:
