@@ -36,6 +36,7 @@ from bench.start import starts
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+NEEDED = 50 << 30  # bytes of disk: each of the others keeps an image of 1.6 GB per round, twice
 IMAGE = "library/python:3.11-slim-bookworm"
 
 
@@ -48,6 +49,11 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        free = shutil.disk_usage(folder).free
+        if free < NEEDED and not options.scenarios:
+            sys.exit(
+                f"{free >> 30} GiB free at {folder.parent}, a whole run needs {NEEDED >> 30}: --folder, or name scenarios"
+            )
         world = stack.enter_context(_world(folder, peers, options))
         ours = install(folder / "imgtool")
         machine = describe(peers, world, ours.python)
@@ -81,7 +87,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--index-rate", type=float, default=25.0, metavar="MB/S", help="of the slow index (25)")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
-    parser.add_argument("--folder", type=Path, help="where to work; needs 10 GB")
+    parser.add_argument("--folder", type=Path, help=f"where to work; a whole run needs {NEEDED >> 30} GiB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
     options = parser.parse_args()
     unknown = set(options.scenarios) - set(names)
