@@ -16,7 +16,7 @@ from bench.processes import run
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ROLES = ("master", "worker", "ps")
-SMALL_PACKAGES = ("tabulate", "toolz", "more-itertools", "sortedcontainers", "docopt")  # one is added per round
+SMALL_PACKAGES = ("tabulate", "toolz", "more-itertools", "sortedcontainers", "colorama")  # one is added per round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
