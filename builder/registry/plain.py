@@ -66,16 +66,19 @@ class PlainWire:
         ca_file: a PEM file to trust instead of the system's.
         connections: how many at most; further requests wait for one.
         user_agent: of every request.
+        answered: origins that answered before, shared by the wires of one process: such a one is coming back.
     """
 
-    def __init__(self, origin: Origin, *, ca_file: Path | None, connections: int, user_agent: str) -> None:
+    def __init__(
+        self, origin: Origin, *, ca_file: Path | None, connections: int, user_agent: str, answered: set[Origin]
+    ) -> None:
         self._origin = origin
         self._tls = _context(ca_file) if origin.scheme == "https" else None
         self._slots = threading.BoundedSemaphore(connections)
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._user_agent = user_agent
-        self._answered = False
+        self._answered = answered
         self._over = False
 
     def request(
@@ -112,7 +115,7 @@ class PlainWire:
             connection.sock.settimeout(idle_seconds)
             with broken_connection():
                 answer = self._sent(connection, method, target, headers, blocks, chunked=chunked)
-            self._answered = True
+            self._answered.add(self._origin)
             return PlainResponse(self, connection, answer)
         except BaseException:
             if connection is not None:
@@ -181,7 +184,7 @@ class PlainWire:
             return tls_error(self._origin, str(error))
         if isinstance(error, ssl.SSLError | ConnectionResetError):
             return PassingError(f"broke the connection ({cause(error)})")
-        return nothing_answers(self._origin, error, known=self._answered)
+        return nothing_answers(self._origin, error, known=self._origin in self._answered)
 
     def _sent(
         self,

@@ -52,6 +52,7 @@ class ProxiedWire:
         connections: int,
         connect_seconds: float,
         idle_seconds: float,
+        answered: set[Origin],
     ) -> None:
         self._origin = origin
         self._pool = make_pool(
@@ -62,7 +63,7 @@ class ProxiedWire:
             connect_seconds=connect_seconds,
             read_seconds=idle_seconds,
         )
-        self._answered = False
+        self._answered = answered
 
     def request(
         self,
@@ -81,7 +82,7 @@ class ProxiedWire:
         del chunked  # urllib3 does so where there is no Content-Length
         # urllib3 holds each block of a body to the limit for connecting too, so a body gets the limit of one.
         opening = connect_seconds if blocks is None else max(connect_seconds, idle_seconds)
-        with _foreign_errors(self._origin, known=self._answered):
+        with _foreign_errors(self._origin, known=self._origin in self._answered):
             response = self._pool.urlopen(
                 method,
                 f"{self._origin.url}{target}",
@@ -93,7 +94,7 @@ class ProxiedWire:
                 redirect=False,
                 retries=False,
             )
-        self._answered = True
+        self._answered.add(self._origin)
         return ProxiedResponse(self._origin, response)
 
     def clear(self) -> None:

@@ -133,6 +133,7 @@ class Transport:
         self._total = total_seconds
         self._clock = clock
         self._wires: dict[tuple[Origin, bool], Wire] = {}
+        self._answered: set[Origin] = set()
         self._lock = threading.Lock()
 
     def send(
@@ -212,7 +213,13 @@ class Transport:
         if proxy_for(origin.url, self._proxies) is None:
             from builder.registry.plain import PlainWire
 
-            return PlainWire(origin, ca_file=self._ca_file, connections=self._connections, user_agent=USER_AGENT)
+            return PlainWire(
+                origin,
+                ca_file=self._ca_file,
+                connections=self._connections,
+                user_agent=USER_AGENT,
+                answered=self._answered,
+            )
         from builder.registry.proxied import ProxiedWire
 
         return ProxiedWire(
@@ -222,6 +229,7 @@ class Transport:
             connections=self._connections,
             connect_seconds=self._connect,
             idle_seconds=self._idle,
+            answered=self._answered,
         )
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Self
 
 import pytest
 
+from builder.errors import TemporaryError
 from builder.registry.addresses import Origin
 from builder.registry.plain import PlainResponse, PlainWire
 from builder.registry.retry import PassingError
@@ -59,7 +60,7 @@ class Bytes:
                     return
 
     def wire(self, connections: int = 2) -> PlainWire:
-        return PlainWire(self.origin, ca_file=None, connections=connections, user_agent="test/1")
+        return PlainWire(self.origin, ca_file=None, connections=connections, user_agent="test/1", answered=set())
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -229,3 +230,19 @@ def test_connections_end_with_the_transport() -> None:
         assert content(late) == b"ok"
         assert content(ask(wire)) == b"ok"
     assert server.connections == 2
+
+
+def test_a_registry_that_answered_before_is_coming_back() -> None:
+    """Blobs are read and written over wires of their own; what one learned, the other knows."""
+    answered: set[Origin] = set()
+    with Bytes(OK) as server:
+        wires = [
+            PlainWire(server.origin, ca_file=None, connections=1, user_agent="test/1", answered=answered)
+            for _ in range(2)
+        ]
+        assert content(ask(wires[0])) == b"ok"
+        wires[0].clear()
+    with pytest.raises(PassingError, match="refuses connections now"):
+        ask(wires[1])
+    with pytest.raises(TemporaryError, match="nothing answers"):
+        ask(PlainWire(server.origin, ca_file=None, connections=1, user_agent="test/1", answered=set()))
