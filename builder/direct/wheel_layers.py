@@ -250,7 +250,7 @@ class _Making:
             "pip": self._locked.installer.sha256,
             "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
             "mtime": self._shop.mtime,
-            "codec": blobs.BYTECODE_CODEC if self._spliced else self._codec.name,
+            "codec": blobs.packed_codec() if self._spliced else self._codec.name,
             "compression": self._shop.compression.value,
         }
         return layer_key(fields)

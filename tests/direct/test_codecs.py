@@ -1,0 +1,40 @@
+"""What compresses the pieces of a layer: ISA-L, and zlib where it cannot be had."""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from builder.direct import codecs
+
+DATA = b"".join(random.Random(3).choices([b"import os\n", b"\0" * 40, bytes(range(256)), b"x"], k=4000))
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "zlib":
+        monkeypatch.setitem(sys.modules, "isal", None)
+    codecs._fast_library.cache_clear()
+    yield request.param
+    codecs._fast_library.cache_clear()
+
+
+def test_a_piece_inflates_to_what_went_in(library: str) -> None:
+    assert codecs.piece_codec().startswith(library)
+    for data in (DATA, b"", b"x"):
+        assert zlib.decompress(codecs.deflated(data), -zlib.MAX_WBITS) == data
+    assert len(codecs.deflated(DATA)) < len(DATA) / 4
+
+
+def test_a_piece_is_the_same_every_time(library: str) -> None:
+    assert library
+    assert len({codecs.deflated(DATA) for _ in range(5)}) == 1
+
+
+def test_crc32(library: str) -> None:
+    assert library
+    assert codecs.crc32(DATA, 0) == zlib.crc32(DATA)
