@@ -53,6 +53,7 @@ class _Making:
         self._locked, self._exclude, self._shop = locked, exclude, shop
         self._groups = group_wheels(locked.wheels)
         self._files: dict[str, wheel_items.GroupFiles] = {}
+        self._parts: dict[str, list[splice.Part]] = {}  # of the layers spliced here, by name
         self._codec = codec(shop.compression)
         self._spliced = shop.compression is Compression.SPLICE
         _check_exclude(exclude)
@@ -176,7 +177,10 @@ class _Making:
 
     def _files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
         if self._spliced:
-            return blobs.measured(name, self._codec.media_type, partial(splice.splice, items, self._shop.mtime))
+            parts = self._parts[name] = []
+            return blobs.measured(
+                name, self._codec.media_type, partial(splice.splice, items, self._shop.mtime, keep=parts.append)
+            )
         plain = splice.tar(items, self._shop.mtime)
         return blobs.kept(name, self._shop.cache, self._codec, plain)
 
@@ -217,10 +221,16 @@ class _Making:
         name = record.name.removesuffix(BYTECODE)
         group = next((group for group in self._groups if group.name == name), None)
         if self._spliced and not record.name.endswith(BYTECODE):
-            items = wheel_items.environment_items(self._locked) if group is None else self._again(group).items
-            return blobs.verified(splice.splice(items, self._shop.mtime), record.blob, partial(self._forget, group))
+            return blobs.verified(self._spliced_again(record.name, group), record.blob, partial(self._forget, group))
         self._remake(record, group)
         return cache.read_blob(record.blob)
+
+    def _spliced_again(self, name: str, group: Group | None) -> Iterator[bytes]:
+        parts = self._parts.get(name)
+        if parts is not None:
+            return splice.joined(parts)
+        items = wheel_items.environment_items(self._locked) if group is None else self._again(group).items
+        return splice.splice(items, self._shop.mtime)
 
     def _again(self, group: Group) -> wheel_items.GroupFiles:
         if group.name not in self._files:
