@@ -122,7 +122,8 @@ def bytecode_items(
     """The compiled sources and the folders they lie in, each folder once, before what is in it."""
     seen: set[str] = set()
     named = ((f"/{path}", data) for path, data in _contents(sources))
-    for path, data in compiled(interpreter, named, pool, ahead=ahead):
+    size = sum(source.entry.size for source in sources)
+    for path, data in compiled(interpreter, named, pool, size=size, ahead=ahead):
         target = interpreter.cached(path).strip("/")
         for folder in folders_of((target,), packages.VENV.strip("/")):
             if folder not in seen:

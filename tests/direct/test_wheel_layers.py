@@ -21,7 +21,7 @@ from builder.direct.layers import MTIME, LayerSource, group_wheels
 from builder.direct.unproven import UnprovenError
 from builder.direct.wheel_layers import packages_layers
 from builder.direct.workshop import Workshop
-from builder.errors import VerificationError
+from builder.errors import LocalFileError, VerificationError
 from builder.plan import LockedVariant, Wheel
 from tests import plans
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
@@ -319,9 +319,37 @@ def test_bytecode_is_what_compileall_writes(tmp_path: Path, interpreter: Interpr
     expected = {path.name: path.read_bytes() for path in (tmp_path / "__pycache__").iterdir()}
     with ThreadPoolExecutor(2) as pool:
         named = ((str(tmp_path / name), data) for name, data in sources.items())
-        made = dict(compiled(interpreter, named, pool, ahead=2))
+        made = dict(compiled(interpreter, named, pool, size=sum(map(len, sources.values())), ahead=2))
     assert {Path(interpreter.cached(path)).name: data for path, data in made.items()} == expected
     assert sys.version_info[:2] == (3, 11)
+
+
+def test_bytecode_of_many_sources_in_several_processes(interpreter: Interpreter) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    sources = {f"/{n}.py": b"# %d\n" % n + b"x = 1\n" * 40_000 for n in range(40)}  # 9.6 MB: four batches
+    sources["/none.py"] = b"("
+    with ThreadPoolExecutor(2) as pool:
+        size = sum(map(len, sources.values()))
+        made = list(compiled(interpreter, iter(sources.items()), pool, size=size, ahead=2))
+    assert [path for path, _ in made] == [path for path in sources if path != "/none.py"]
+    with ThreadPoolExecutor(1) as pool:
+        for path, data in made[::13]:
+            [alone] = compiled(interpreter, [(path, sources[path])], pool, size=1, ahead=0)
+            assert alone == (path, data)
+
+
+@pytest.mark.parametrize("program", ["exit 3", "head -c 100000 >/dev/null; echo no >&2; exit 4", "printf ab"])
+def test_a_compiler_that_breaks_off(tmp_path: Path, interpreter: Interpreter, program: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    path = tmp_path / "python3.11"
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
+    sources = [(f"/{n}.py", b"x = 1\n" * 50_000) for n in range(4)]
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LocalFileError, match="while compiling") as caught:
+        list(compiled(replace(interpreter, path=str(path)), sources, pool, size=1_200_000, ahead=1))
+    assert caught.value.details == (("no",) if "no" in program.split() else ())
 
 
 def test_the_release_that_the_image_has_comes_first(tmp_path: Path) -> None:
