@@ -113,7 +113,7 @@ def _is_source(path: str, environment: Environment) -> bool:
         return False
     folders = path.removeprefix(site).split("/")[:-1]
     old = tuple(int(part) for part in environment.python.split(".")) < (3, 9)
-    return "__pycache__" not in folders and not (old and len(folders) > _DEEPEST)
+    return not {"__pycache__", packages.UNCOMPILED} & set(folders) and not (old and len(folders) > _DEEPEST)
 
 
 def bytecode_items(

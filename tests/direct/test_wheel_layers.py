@@ -48,6 +48,7 @@ class Bench:
         self.fetched: list[str] = []
         self.pip = make_wheel(folder, "pip", PIP_FILES, version="25.0")
         tools = {"tool/__init__.py": b"", "tool/main.py": b"def run(): pass\n" * 300, "tool/broken.py": b"def ("}
+        tools |= {"tool/tests/__init__.py": b"", "tool/test/x.py": b"", "tool/tests.py": b""}
         data = {"tool-1.0.data/scripts/go": b"#!python\nimport tool\n", "tool-1.0.data/data/share/x": b"shared"}
         self.wheels = [
             make_wheel(folder, "tool", tools | data, entry_points="[console_scripts]\ntool = tool.main:run\n"),
@@ -108,6 +109,10 @@ def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compre
     assert found["/opt/venv/share/x"].size == 6
     assert f"{SITE}/tool/__pycache__/main.cpython-311.pyc" in found
     assert f"{SITE}/tool/__pycache__/broken.cpython-311.pyc" not in found
+    assert f"{SITE}/tool/__pycache__/tests.cpython-311.pyc" in found
+    assert f"{SITE}/tool/test/__pycache__/x.cpython-311.pyc" in found
+    assert f"{SITE}/tool/tests/__init__.py" in found
+    assert f"{SITE}/tool/tests/__pycache__" not in found
     assert found[f"{SITE}/blob.bin"].size == 300_000
     assert {node.owner for node in found.values()} == {(0, 0)}
     assert all(path.startswith("/opt/venv") for path in found)

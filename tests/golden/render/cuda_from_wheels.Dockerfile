@@ -13,7 +13,7 @@ RUN set -eu; \
     ln -s python /opt/venv/bin/python3.11; \
     printf 'home = /usr/local/bin\ninclude-system-site-packages = false\nversion = 3.11\n' > /opt/venv/pyvenv.cfg; \
     /opt/venv/bin/python /wheels/installer/pip-24.3.1-py3-none-any.whl/pip --isolated --no-cache-dir --disable-pip-version-check install --quiet --no-index --no-deps --no-compile --no-warn-script-location --root-user-action=ignore --require-hashes --find-links /wheels -r /wheels/requirements.txt; \
-    { /opt/venv/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages >/dev/null || true; }
+    { /opt/venv/bin/python -m compileall -q -f -j 0 -x /tests/ --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages >/dev/null || true; }
 
 FROM system AS packages
 COPY --from=wheels /opt/venv /opt/venv
