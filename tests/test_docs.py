@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from builder.cli.main import command_line
+from builder.cli.app import command_line
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]

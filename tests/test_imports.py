@@ -220,9 +220,9 @@ def test_modules_are_short_enough_to_read() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     program = (
-        "import sys, builder.cli.main\n"
+        "import sys, builder.cli.app\n"
         "sys.argv = ['imgtool', '--help']\n"
-        "import typer.main; command = typer.main.get_command(builder.cli.main.command_line())\n"
+        "import typer.main; command = typer.main.get_command(builder.cli.app.command_line())\n"
         "command.main(args=['--help'], standalone_mode=False)\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
     )

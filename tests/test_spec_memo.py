@@ -204,7 +204,7 @@ def test_what_a_file_cannot_hold_is_not_kept(cache: Path, text: str) -> None:
 
 def test_a_second_run_does_not_load_yaml(cache: Path) -> None:
     program = (
-        "import sys, typer.main; from builder.cli.main import command_line\n"
+        "import sys, typer.main; from builder.cli.app import command_line\n"
         "typer.main.get_command(command_line(('show',))).main(['show', 'images/mnist'], standalone_mode=False)\n"
         "print('yaml' in sys.modules, file=sys.stderr)"
     )

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from builder.cli import making
 from builder.cli import options as opt
-from builder.cli.output import emit, emit_json
-from builder.errors import UsageError
-
-if TYPE_CHECKING:
-    from builder.spec import Role
-    from builder.work import BuildOptions, Built
 
 
 def register(app: typer.Typer) -> None:
@@ -41,81 +35,18 @@ def build(
     as_json: opt.Json = False,
 ) -> None:
     """Build the images of the spec's roles: into the engine, or with --push into the registry."""
-    from builder.work import BuildOptions
-
-    if sum((push, load, output is not None)) > 1:
-        raise UsageError("--push, --load and --output are three places: give one")
-    options = BuildOptions(
-        roles=tuple(roles or ()),
+    making.build(
+        spec=spec,
+        roles=roles,
         push=push,
-        layout=_layout(output),
+        load=load,
+        output=output,
+        registry=registry,
+        tag=tag,
         engine=engine,
-        tags=tuple(tag or ()),
         no_cache=no_cache,
+        locked=locked,
+        dry_run=dry_run,
+        progress=progress,
+        as_json=as_json,
     )
-    if dry_run:
-        foresee(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
-    else:
-        run(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
-
-
-def _layout(output: str | None) -> Path | None:
-    if output is None:
-        return None
-    kind, _, folder = output.partition(":")
-    if kind != "oci" or not folder:
-        raise UsageError(f"--output {output}: expected oci:DIR", hint="for a registry: --push; for an engine: --load")
-    return Path(folder)
-
-
-def run(
-    spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
-) -> None:
-    """Builds and prints one line per role; `push` is the same with `options.push`."""
-    from builder import pipeline
-    from builder.inputs import open_spec, prepare
-    from builder.work import Work
-
-    settings = opt.settings()
-    with opt.progress(progress) as view:
-        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
-        results = pipeline.build(Work(inputs=inputs, options=options, settings=settings, progress=view))
-    if as_json:
-        emit_json({"ok": True, "images": [as_data(result) for result in results]})
-    else:
-        emit("".join(f"{result.role} {result.reference}\n" for result in results))
-
-
-def as_data(result: Built) -> dict[str, Any]:
-    """A result as plain data."""
-    return {
-        "role": str(result.role),
-        "outcome": str(result.outcome),
-        "reference": result.reference,
-        "digest": result.digest.digest if result.digest else None,
-        "tag": str(result.tag) if result.tag else None,
-        "key": result.key,
-        "image_id": result.image_id,
-        "seconds": round(result.seconds, 3),
-    }
-
-
-def foresee(
-    spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
-) -> None:
-    """Says what a build would find and make; asks the registry, changes nothing."""
-    from builder import pipeline
-    from builder.inputs import open_spec, prepare
-    from builder.work import Work
-
-    settings = opt.settings()
-    with opt.progress(progress) as view:
-        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked, write=False)
-        foreseen: dict[Role, str] = pipeline.foresee(
-            Work(inputs=inputs, options=options, settings=settings, progress=view)
-        )
-    tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
-    if as_json:
-        emit_json({"ok": True, "images": [{"role": r, "would": what, "tag": tags[r]} for r, what in foreseen.items()]})
-    else:
-        emit("".join(f"{role} {what} {tags[role]}\n" for role, what in foreseen.items()))

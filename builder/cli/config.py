@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, note
 from builder.errors import UsageError
@@ -54,11 +55,11 @@ def config(
         allow_unknown=allow_unknown,
         output=output,
     )
-    with opt.progress(progress) as view:
+    with machine.progress(progress) as view:
         if source is not None:
-            written = jobfile.converted(source, request, opt.settings(), view)
+            written = jobfile.converted(source, request, machine.settings(), view)
         else:
-            written = jobfile.made(spec, request, opt.settings(), view, registry=registry, locked=locked)
+            written = jobfile.made(spec, request, machine.settings(), view, registry=registry, locked=locked)
     for line in written.notes:
         note(line)
     if command:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, emit_json
 
@@ -17,7 +18,7 @@ def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Js
     """Check the engine, the registry, credentials and the cache, and say what to do about what is missing."""
     from builder import checkup
 
-    findings = checkup.examine(spec, opt.settings(), registry=registry)
+    findings = checkup.examine(spec, machine.settings(), registry=registry)
     code = checkup.exit_code(findings)
     if as_json:
         emit_json({"ok": code == 0, "checks": [finding.as_data() for finding in findings]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, emit_json
 
@@ -23,8 +24,8 @@ def lock(
     from builder.inputs import ensure_lock, open_spec
     from builder.lock import LOCK_FILE
 
-    settings = opt.settings()
-    with opt.progress(progress) as view:
+    settings = machine.settings()
+    with machine.progress(progress) as view:
         spec_file = open_spec(spec, settings)
         made = ensure_lock(spec_file, settings, view, locked=locked, renew=not locked)
     rows = [

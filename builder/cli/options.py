@@ -1,19 +1,13 @@
-"""The options that verbs share, and the settings that they are read with."""
+"""The options that verbs share."""
 
 from __future__ import annotations
 
-import os
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from builder.settings import Settings, from_environment
 from builder.spec import Role
-
-if TYPE_CHECKING:
-    from builder.progress import Progress
 
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="An image.yaml, or the folder it lies in.")]
 Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; may be given again.")]
@@ -27,17 +21,3 @@ ProgressMode = Annotated[
     str, typer.Option("--progress", metavar="MODE", help="auto, tty, plain, json or quiet; on stderr.")
 ]
 EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="auto, docker or direct.")]
-
-
-def settings() -> Settings:
-    """The machine's settings; the only place that reads the environment for them."""
-    return from_environment(os.environ)
-
-
-def progress(mode: str) -> AbstractContextManager[Progress]:
-    """A view of the given mode on stderr."""
-    import sys
-
-    from builder.cli.progress import open_progress
-
-    return open_progress(mode, sys.stderr, os.environ)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from builder.cli import making
 from builder.cli import options as opt
-from builder.cli.build import run
 
 
 def register(app: typer.Typer) -> None:
@@ -31,9 +31,14 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Put what is not there yet into the registry; what is there is only asked for."""
-    from builder.work import BuildOptions
-
-    options = BuildOptions(
-        roles=tuple(roles or ()), push=True, engine=engine, tags=tuple(tag or ()), create_repository=create_repository
+    making.push(
+        spec=spec,
+        roles=roles,
+        registry=registry,
+        tag=tag,
+        engine=engine,
+        create_repository=create_repository,
+        locked=locked,
+        progress=progress,
+        as_json=as_json,
     )
-    run(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)

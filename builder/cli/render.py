@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, note
 
@@ -31,8 +32,8 @@ def render(
     from builder import pipeline
     from builder.inputs import open_spec, prepare
 
-    settings = opt.settings()
-    with opt.progress(progress) as view:
+    settings = machine.settings()
+    with machine.progress(progress) as view:
         inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
         images = inputs.selected(tuple(roles or ()))
         if output is not None:

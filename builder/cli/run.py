@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, emit_json, note, report
 
@@ -113,12 +114,12 @@ def _run(
     from builder.engines.docker import connect
     from builder.inputs import open_spec, prepare
 
-    settings = opt.settings()
+    settings = machine.settings()
     spec_file = open_spec(spec, settings)
     cluster_run.check(spec_file.spec, request)
     engine = connect(settings)
     try:
-        with opt.progress(progress) as view:
+        with machine.progress(progress) as view:
             inputs = prepare(spec_file, settings, view, registry=registry, locked=locked)
             ready = cluster_run.prepare(inputs, request, settings, view, engine)
         with _output(progress, ready, followed) as view:
@@ -156,7 +157,7 @@ def _output(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ..
 
     shown = {replica.name: replica for replica in ready.cluster.replicas if _is_shown(replica, followed)}
     if mode in {"json", "quiet"}:
-        with opt.progress(mode) as view:
+        with machine.progress(mode) as view:
             yield lambda event: None if isinstance(event, LogLine) and event.subject not in shown else view(event)
         return
     yield ReplicaLines(sys.stderr, os.environ, shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, emit_json
 
@@ -24,8 +25,8 @@ def show(
     from builder import overview
     from builder.inputs import open_spec, prepare
 
-    settings = opt.settings()
-    with opt.progress(progress) as view:
+    settings = machine.settings()
+    with machine.progress(progress) as view:
         inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
     data = overview.as_data(inputs)
     if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import complain, emit, emit_json, note
 from builder.errors import VerificationError
@@ -39,8 +40,8 @@ def verify(
     from builder.verify.session import Asked
     from builder.verify.session import verify as look
 
-    settings = opt.settings()
-    with opt.progress(progress) as view:
+    settings = machine.settings()
+    with machine.progress(progress) as view:
         if sbom is not None:
             from builder.files import check_writable
 
