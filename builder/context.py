@@ -6,7 +6,6 @@ bytes (`with_known`, then `with_files`), some are made in memory (`with_bytes`).
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hashlib
 import json
@@ -24,7 +23,7 @@ from builder.context_tar import MTIME, write_tar
 from builder.dockerignore import DockerIgnore, parse_dockerignore
 from builder.entries import Entry, Kind, open_below, unreadable
 from builder.errors import InputError
-from builder.records import dataclass
+from builder.records import dataclass, replace
 
 IGNORE_FILE = ".dockerignore"
 
@@ -68,10 +67,7 @@ class Context:
     def with_files(self, files: Mapping[str, Path]) -> Context:
         """With the places of files known by hash; their bytes are checked against it when they are read."""
         return Context(
-            tuple(
-                dataclasses.replace(entry, origin=files[entry.path]) if entry.path in files else entry
-                for entry in self.entries
-            )
+            tuple(replace(entry, origin=files[entry.path]) if entry.path in files else entry for entry in self.entries)
         )
 
     def _with(self, entry: Entry) -> Context:
@@ -166,15 +162,16 @@ def scan(
         InputError: something missing, unreadable, changing, outside, too much, or secret; it names the path.
     """
     wanted = tuple(posixpath.normpath(path.strip("/")) for path in only)
+    only = () if "." in wanted else wanted
     walk = Walk(
         root=folder,
-        only=() if "." in wanted else wanted,
+        only=only,
         ignore=_ignore_file(folder) if ignore is None else ignore,
         allow_secrets=tuple(allow_secrets),
         memo={} if memo is None else memo,
     )
     context = Context(_sorted(walk.run()))
-    for path in walk.only if strict else ():
+    for path in only if strict else ():
         if path not in context.paths():
             raise InputError(f"{folder / path}: not there, or left out by {IGNORE_FILE}")
     return context

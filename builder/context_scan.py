@@ -9,7 +9,6 @@ import stat
 import time
 import unicodedata
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from builder import secrets
@@ -25,11 +24,10 @@ _RACY_NS = 2_000_000_000  # a file this young may change again within its timest
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-@dataclass(slots=True)
 class Walk:
     """One walk; `entries` is what came out, unsorted.
 
-    Attributes:
+    Args:
         root: the context's folder.
         only: the paths that are wanted with what lies below them; empty for all.
         ignore: the patterns of `.dockerignore`.
@@ -37,22 +35,31 @@ class Walk:
         memo: hashes by path, size, times and inode; read and added to.
     """
 
-    root: Path
-    only: tuple[str, ...]
-    ignore: DockerIgnore
-    allow_secrets: tuple[str, ...]
-    memo: MutableMapping[str, str]
-    entries: list[Entry] = field(default_factory=list)
-    _suspects: list[str] = field(default_factory=list)
-    _bytes: int = 0
-    _now: int = field(default_factory=time.time_ns)
+    def __init__(
+        self,
+        *,
+        root: Path,
+        only: tuple[str, ...],
+        ignore: DockerIgnore,
+        allow_secrets: tuple[str, ...],
+        memo: MutableMapping[str, str],
+    ) -> None:
+        self.entries: list[Entry] = []
+        self._root = root
+        self._only = only
+        self._ignore = ignore
+        self._allow_secrets = allow_secrets
+        self._memo = memo
+        self._suspects: list[str] = []
+        self._bytes = 0
+        self._now = time.time_ns()
 
     def run(self) -> list[Entry]:
         """Walks; raises InputError that names what is wrong."""
         try:
-            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise unreadable(str(self.root), error) from error
+            raise unreadable(str(self._root), error) from error
         try:
             self._folder(descriptor, "", None)
         finally:
@@ -69,7 +76,7 @@ class Walk:
             path = prefix + name
             if not self._wanted(path):
                 continue
-            decided = self.ignore.decide(path, verdict)
+            decided = self._ignore.decide(path, verdict)
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
@@ -92,12 +99,12 @@ class Walk:
             yield name
 
     def _wanted(self, path: str) -> bool:
-        return not self.only or any(
-            path == want or path.startswith(f"{want}/") or want.startswith(f"{path}/") for want in self.only
+        return not self._only or any(
+            path == want or path.startswith(f"{want}/") or want.startswith(f"{path}/") for want in self._only
         )
 
     def _subfolder(self, descriptor: int, name: str, path: str, decided: Verdict) -> None:
-        if decided.ignored and not self.ignore.brings_back:
+        if decided.ignored and not self._ignore.brings_back:
             return
         inner = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=descriptor)
         try:
@@ -109,7 +116,7 @@ class Walk:
             self._count(path, 0)
 
     def _leaf(self, descriptor: int, name: str, path: str, status: os.stat_result) -> None:
-        if not secrets.allowed(path, self.allow_secrets) and secrets.by_name(path):
+        if not secrets.allowed(path, self._allow_secrets) and secrets.by_name(path):
             self._suspects.append(path)
             return
         if stat.S_ISLNK(status.st_mode):
@@ -135,12 +142,12 @@ class Walk:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode):
                 raise changed(path)
-            key = f"{self.root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-            known = self.memo.get(key) or self._hashed(opened, path, status)
+            key = f"{self._root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+            known = self._memo.get(key) or self._hashed(opened, path, status)
             if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
-                self.memo[key] = known
+                self._memo[key] = known
         sha256, blob, suspect = known.split(" ")
-        if suspect == "secret" and not secrets.allowed(path, self.allow_secrets):
+        if suspect == "secret" and not secrets.allowed(path, self._allow_secrets):
             self._suspects.append(path)
         return Entry(
             path=path,
@@ -149,7 +156,7 @@ class Walk:
             size=status.st_size,
             sha256=sha256,
             blob=blob,
-            origin=OnDisk(root=self.root, path=path, inode=status.st_ino, mtime_ns=status.st_mtime_ns),
+            origin=OnDisk(root=self._root, path=path, inode=status.st_ino, mtime_ns=status.st_mtime_ns),
         )
 
     def _hashed(self, opened: int, path: str, before: os.stat_result) -> str:

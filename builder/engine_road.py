@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from builder.errors import VerificationError
 from builder.inputs import RoleImage, WheelContext
 from builder.parallel import run_all
 from builder.progress import Done, Outcome, Step
+from builder.records import replace
 from builder.reference import Digest, Tag
 from builder.settings import Settings
 from builder.spec import Role

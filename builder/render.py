@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ from builder.dockerfile_rules import check_directives, check_rules
 from builder.errors import ImgtoolError, InputError
 from builder.keys import KEY_LABEL
 from builder.plan import REVISION, RolePlan
-from builder.records import dataclass
+from builder.records import dataclass, field
 from builder.render_memo import RenderMemo
 from builder.spec import Role
 from builder.template_values import check_values, template_values

@@ -8,12 +8,11 @@ in its metadata is the text an editor shows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from builder.records import dataclass
+from builder.records import dataclass, field
 
 
 class Role(StrEnum):

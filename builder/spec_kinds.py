@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from builder import records
 from builder.errors import InputError
 from builder.spec_rules import RULES, nearest, shown
 
@@ -36,7 +36,7 @@ def key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
             inner, path = get_args(inner)[1], f"{path}.<name>"
         elif get_origin(inner) is tuple:
             inner, path = get_args(inner)[0], f"{path}[]"
-        if dataclasses.is_dataclass(inner) and isinstance(inner, type):
+        if records.is_record(inner):
             for key, paths in key_paths(inner, f"{path}.").items():
                 found[key] = (*found.get(key, ()), *paths)
     return found
@@ -81,8 +81,8 @@ def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> 
 def described(kind: Any, limits: Mapping[str, Any]) -> str:
     """What a key wants, in words."""
     kind, _ = without_none(kind)
-    if dataclasses.is_dataclass(kind):
-        return f"a mapping with {listed(field.name for field in dataclasses.fields(kind))}"
+    if records.is_record(kind):
+        return f"a mapping with {listed(field.name for field in records.fields(kind))}"
     if get_origin(kind) is tuple:
         return "a list"
     if get_origin(kind) is Mapping:

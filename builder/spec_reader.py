@@ -7,7 +7,6 @@ asked for. A key without a value means the key's default.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
+from builder import records
 from builder.errors import FieldError, InputError
 from builder.secret_text import argument_secrets, named_secret, secret_in, secret_in_line
 from builder.spec_kinds import converted, described, field_kinds, key_paths, listed, without_none
@@ -81,7 +81,7 @@ class Reader:
         """The value of `node` as `annotation`, or a mark when it is wrong."""
         kind, _ = without_none(annotation)
         origin = get_origin(kind)
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if records.is_record(kind):
             return self._dataclass(kind, node, path)
         if origin is tuple:
             return self._tuple(get_args(kind)[0], node, path, limits)
@@ -94,7 +94,7 @@ class Reader:
     def _dataclass(self, kind: type, node: Node, path: str) -> Any:
         if isinstance(node, Scalar) and node.null:
             node = Table(node.at, ())
-        fields = {field.name: field for field in dataclasses.fields(kind)}
+        fields = {field.name: field for field in records.fields(kind)}
         if not isinstance(node, Table):
             return self.fail(path, f"expected a mapping with {listed(fields)}, found {_found(node)}")
         given: dict[str, Node] = {}
@@ -107,26 +107,26 @@ class Reader:
         values = {}
         for name, field in fields.items():
             value = self._field(field, field_kinds(kind)[name], given.get(name), _join(path, name))
-            if value is not dataclasses.MISSING:
+            if value is not records.MISSING:
                 values[name] = value
         return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
 
-    def _field(self, field: dataclasses.Field[Any], annotation: Any, node: Node | None, path: str) -> Any:
+    def _field(self, field: records.Field, annotation: Any, node: Node | None, path: str) -> Any:
         """A field's value; MISSING where its default counts."""
         kind, optional = without_none(annotation)
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        required = field.required
         if node is not None and not (isinstance(node, Scalar) and node.null):
             value = self.read(annotation, node, path, field.metadata)
-            return dataclasses.MISSING if value is _WRONG and not required else value
+            return records.MISSING if value is _WRONG and not required else value
         if required:
             wanted = described(kind, field.metadata)
             message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
             return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
-        if dataclasses.is_dataclass(kind) and not optional:  # its own defaults have rules too
+        if records.is_record(kind) and not optional:  # its own defaults have rules too
             self.read(kind, Table(position_of(self.positions, path), ()), path)
         elif isinstance(field.default, str) and field.metadata.get("rule"):
             self._scalar(str, field.default, path, field.metadata)
-        return dataclasses.MISSING
+        return records.MISSING
 
     def _place(self, path: str, key: Scalar, value: Node) -> None:
         """A value's place is its own; that of a list, a mapping or nothing is its key's."""
@@ -200,7 +200,7 @@ class Reader:
 
     def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         """A value in a list or free mapping: there nothing is no value, and no default stands in."""
-        if isinstance(node, Scalar) and node.null and not dataclasses.is_dataclass(kind):
+        if isinstance(node, Scalar) and node.null and not records.is_record(kind):
             word = f"the word {node.text}" if node.text else "an empty text"
             return self.fail(path, "expected a value, found nothing", hint=f'write "{node.text}" for {word}')
         return self.read(kind, node, path, limits)

@@ -120,3 +120,93 @@ def test_no_dict_and_no_class_it_cannot_make() -> None:
 
 def test_pickles() -> None:
     assert pickle.loads(pickle.dumps(Kept(3))) == Kept(3)
+
+
+def test_the_standard_library_finds_what_the_class_says() -> None:
+    for ours, theirs in zip(OURS, THEIRS, strict=True):
+        assert dataclasses.is_dataclass(ours)
+        assert [(one.name, one.type, one.kw_only, one.metadata) for one in dataclasses.fields(ours)] == [
+            (one.name, one.type, one.kw_only, one.metadata) for one in dataclasses.fields(theirs)
+        ]
+        assert [(one.default, one.default_factory) for one in dataclasses.fields(ours)] == [
+            (one.default, one.default_factory) for one in dataclasses.fields(theirs)
+        ]
+        assert ours.__doc__ == theirs.__doc__
+        assert ours.__qualname__ == theirs.__qualname__
+        assert vars(ours)["__slots__"] == vars(theirs)["__slots__"]
+
+
+def test_a_record_knows_its_fields_without_the_standard_library() -> None:
+    assert records.is_record(OURS[0])
+    assert not records.is_record(THEIRS[0])
+    assert not records.is_record(OURS[0](1))
+    assert [(one.name, one.required) for one in records.fields(OURS[0])] == [
+        ("x", True),
+        ("y", False),
+        ("names", False),
+    ]
+    assert records.replace(OURS[0](1), y=7) == OURS[0](1, 7)
+    with pytest.raises(TypeError):
+        records.replace(OURS[0](1), z=7)
+
+
+def test_a_field_with_more_to_say() -> None:
+    @records.dataclass(frozen=True, slots=True, kw_only=True)
+    class Key:
+        """A key."""
+
+        name: str = records.field(metadata={"doc": "a name"})
+        items: tuple[int, ...] = records.field(default_factory=tuple)
+        size: int = records.field(default=3, metadata={"minimum": 1})
+
+    assert (Key(name="a").items, Key(name="a").size) == ((), 3)
+    assert [dict(one.metadata) for one in records.fields(Key)] == [{"doc": "a name"}, {}, {"minimum": 1}]
+    assert [dict(one.metadata) for one in dataclasses.fields(Key)] == [{"doc": "a name"}, {}, {"minimum": 1}]
+    with pytest.raises(TypeError):
+        Key()  # type: ignore[call-arg]
+
+
+def test_a_record_below_another() -> None:
+    def pair(decorator: Any) -> Any:
+        @decorator(frozen=True, slots=True)
+        class Base:
+            """Below."""
+
+            x: int
+
+        @decorator(frozen=True, slots=True)
+        class Above(Base):
+            """Above."""
+
+            y: int = 0
+
+        return Above
+
+    ours, theirs = pair(records.dataclass), pair(dataclasses.dataclass)
+    assert dataclasses.asdict(ours(1)) == dataclasses.asdict(theirs(1)) == {"x": 1, "y": 0}
+    assert ours.__match_args__ == theirs.__match_args__
+    assert vars(ours)["__slots__"] == vars(theirs)["__slots__"]
+    assert [one.name for one in dataclasses.fields(ours)] == ["x", "y"]
+
+
+def test_what_the_standard_library_refuses() -> None:
+    for decorator in (records.dataclass, dataclasses.dataclass):
+        with pytest.raises(ValueError, match="mutable default"):
+
+            @decorator(frozen=True, slots=True)
+            class Mutable:
+                x: list[int] = []  # noqa: RUF012
+
+        with pytest.raises(TypeError):
+
+            @decorator(frozen=True, slots=True)
+            class Order:
+                x: int = 1
+                y: int
+
+        with pytest.raises(TypeError):
+
+            @decorator(frozen=True, slots=True)
+            class Slots:
+                __slots__ = ("x",)
+                x: int

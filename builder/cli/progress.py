@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -82,15 +81,15 @@ def open_progress(
             yield view
 
 
-@dataclass(slots=True)
 class _Row:
     """What the live line of one subject shows."""
 
-    began: float
-    text: str = ""
-    log: str = ""
-    transfers: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    transfers_began: float = 0.0
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.text = ""
+        self.log = ""
+        self.transfers: dict[str, tuple[int, int | None]] = {}
+        self.transfers_began = 0.0
 
 
 class _Frames:

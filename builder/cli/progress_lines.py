@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from typing import Any, Self, TextIO
 
 from builder.progress import Done, Event, LogLine, Note, Step, Transfer
+from builder.records import fields
 from builder.terminal import LONGEST_LINE, printable
 
 _SUMMARY_SECONDS = 5.0  # between two lines about the same subject's bytes
@@ -63,13 +63,13 @@ class Writer:
         self.flush()
 
 
-@dataclass(slots=True)
 class _Sent:
     """The bytes of one subject since its last step."""
 
-    began: float
-    shown: float
-    parts: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.shown = began
+        self.parts: dict[str, tuple[int, int | None]] = {}
 
 
 class PlainLines:
@@ -117,7 +117,7 @@ class PlainLines:
 
     def _moved(self, event: Transfer) -> None:
         now = self._clock()
-        sent = self._sent.setdefault(event.subject, _Sent(now, now))
+        sent = self._sent.setdefault(event.subject, _Sent(now))
         self._began.setdefault(event.subject, now)
         sent.parts[event.what] = (event.done, event.total)
         if now - sent.shown >= _SUMMARY_SECONDS:
@@ -174,7 +174,7 @@ class JsonLines:
                     return
                 self._shown[name] = now
             record: dict[str, Any] = {"time": round(now - self._began, 3), "event": _NAMES[type(event)]}
-            record |= {key: _cut(value) for key, value in asdict(event).items()}
+            record |= {one.name: _cut(getattr(event, one.name)) for one in fields(type(event))}
             self._writer.line(json.dumps(record))
 
 

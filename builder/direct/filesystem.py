@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from builder.direct.unproven import UnprovenError
-from builder.records import dataclass
+from builder.records import dataclass, replace
 
 _PLAIN = (
     "/boot /dev /etc /home /media /mnt /opt /proc /run /srv /sys /usr /usr/bin /usr/include /usr/lib /usr/local"

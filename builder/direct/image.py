@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from builder.direct.layers import LayerSource
 from builder.direct.unproven import UnprovenError
 from builder.errors import VerificationError
-from builder.records import dataclass
+from builder.records import dataclass, replace
 from builder.registry.manifests import (
     DOCKER_CONFIG,
     DOCKER_LAYER_GZIP,

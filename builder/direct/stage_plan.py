@@ -7,7 +7,6 @@ engine would give. Everything else raises UnprovenError with the line and the re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from builder import packages
@@ -20,7 +19,7 @@ from builder.dockerfile import Dockerfile, Instruction, Stage, parse
 from builder.errors import InputError
 from builder.evaluate import Evaluated, evaluate
 from builder.plan import LockedVariant
-from builder.records import dataclass
+from builder.records import dataclass, field
 from builder.reference import Digest, parse_reference
 
 ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})

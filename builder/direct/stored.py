@@ -10,14 +10,13 @@ import base64
 import binascii
 import contextlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from builder.direct.image import DirectImage
 from builder.direct.stage_names import file_name, stage_file
 from builder.errors import ImgtoolError, LocalFileError, RegistryRefusedError, VerificationError
 from builder.files import write_atomic
-from builder.records import dataclass
+from builder.records import dataclass, replace
 from builder.reference import Digest, Tag
 from builder.registry.connect import Registries
 from builder.registry.manifests import Manifest, parse_manifest, sha256_digest

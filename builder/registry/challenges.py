@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
 
-from builder.records import dataclass
+from builder.records import dataclass, field
 
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAMETER = re.compile(rf'\s*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}[^,\s]*|[^,\s"]+))\s*(?:,|\Z)', re.DOTALL)
