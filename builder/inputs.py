@@ -208,7 +208,7 @@ def ensure_lock(
         write: put a new one beside the spec.
     """
     path = spec_file.folder / LOCK_FILE
-    present = read_lock(path) if path.exists() else None
+    present = read_lock(path, settings.cache) if path.exists() else None
     inputs = lock_inputs(spec_file)
     if present is not None and present.inputs == inputs and not renew:
         return present

@@ -36,8 +36,11 @@ def dump_lock(lock: Lock) -> str:
     return "".join([*parts, *(_variant_text(locked) for locked in lock.variants)])
 
 
-def read_lock(path: Path) -> Lock:
-    """Reads a lock; raises InputError that names the file, the place and what is wrong with it."""
+def read_lock(path: Path, cache: Path | None = None) -> Lock:
+    """Reads a lock; raises InputError that names the file, the place and what is wrong with it.
+
+    With `cache`, the machine's folder for what runs spare each other, an unchanged lock is read faster.
+    """
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
@@ -45,7 +48,7 @@ def read_lock(path: Path) -> Lock:
         raise InputError(f"{path}: {error.strerror}") from error
     if len(data) > _MAX_BYTES:
         raise InputError(f"{path}: larger than {_MAX_BYTES} bytes", hint="imgtool lock writes a new one")
-    return parse_lock(data, str(path))
+    return parse_lock(data, str(path), cache)
 
 
 def lock_inputs(spec_file: SpecFile) -> str:

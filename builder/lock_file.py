@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from builder.errors import InputError
+from builder.lock_memo import LockMemo
 from builder.plan import Lock, LockedVariant, Variant, Wheel
 from builder.reference import InvalidReferenceError, checked_digest, parse_reference
 from builder.spec import Accelerator, Role
@@ -42,16 +43,41 @@ LISTS = {
 }
 
 
-def parse_lock(data: bytes, name: str) -> Lock:
-    """The lock in `data`; `name` goes into messages. Raises InputError."""
+def parse_lock(data: bytes, name: str, cache: Path | None = None) -> Lock:
+    """The lock in `data`; raises InputError.
+
+    Args:
+        data: the file.
+        name: its name, for messages.
+        cache: keeps what TOML was in it, so that the next run need not read TOML.
+    """
+    memo = LockMemo(cache, data) if cache is not None else None
+    kept = memo.table() if memo else None
+    if kept is not None:
+        try:
+            return _lock(kept, name)
+        except InputError:  # only a right one is kept; what is wrong is said of the file itself
+            pass
+    lock = _lock(raw := _toml(data, name), name)
+    if memo:
+        memo.keep(raw)
+    return lock
+
+
+def _toml(data: bytes, name: str) -> dict[str, Any]:
+    import tomllib
+
     try:
-        raw = tomllib.loads(data.decode())
+        return tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(
             f"{name}: not a lock: {error}", hint="imgtool lock writes a new one; a merge conflict leaves such a file"
         ) from None
+
+
+def _lock(raw: Mapping[str, Any], name: str) -> Lock:
     reader = _Reader(name)
-    version = raw.pop("version", None)
+    version = raw.get("version")
     if type(version) is int and version > LOCK_VERSION:
         raise InputError(
             f"{name}: written by a newer imgtool (lock version {version}, this one reads {LOCK_VERSION})",
@@ -59,7 +85,7 @@ def parse_lock(data: bytes, name: str) -> Lock:
         )
     if version != LOCK_VERSION or type(version) is not int:
         raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
-    reader.known(raw, "", ("inputs", "platform", "variant"))
+    reader.known(raw, "", ("version", "inputs", "platform", "variant"))
     variants = raw.get("variant")
     if not isinstance(variants, list) or not variants:
         raise reader.error("variant", "expected at least one [[variant]]")

@@ -42,7 +42,17 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("matrix", ("compat", "compat_data", "base_image", "plan", "packages")),
     (
         "choices",
-        ("lock", "lock_file", "rules", "rules_cuda", "rules_requirements", "install_set", "resolve", "compat_table"),
+        (
+            "lock",
+            "lock_file",
+            "lock_memo",
+            "rules",
+            "rules_cuda",
+            "rules_requirements",
+            "install_set",
+            "resolve",
+            "compat_table",
+        ),
     ),
     (
         "wheels",
