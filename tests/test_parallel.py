@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
+from functools import partial
 
 import pytest
 
@@ -52,3 +56,49 @@ def test_one_error_shared_by_several_tasks_is_told_once() -> None:
     with pytest.raises(BuildFailedError) as caught:
         run_all({"master": fail, "worker": fail})
     assert caught.value.details == ()
+
+
+def test_no_more_at_a_time_than_said() -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def task() -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.01)
+        with lock:
+            now[0] -= 1
+
+    assert run_all(dict.fromkeys(range(9), task), most=3) == dict.fromkeys(range(9))
+    assert most[0] == 3
+    assert run_all({}) == {}
+
+
+def test_an_interrupt_leaves_what_has_not_begun_and_waits_for_nobody() -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def task(number: int) -> None:
+        begun.append(number)
+        if len(begun) == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)  # the kernel gives it to the main thread
+        go_on.wait(10)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            run_all({number: partial(task, number) for number in range(6)}, most=2)
+        assert not go_on.is_set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        go_on.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("imgtool_"):
+                thread.join(10)
+    assert begun == [0, 1]
