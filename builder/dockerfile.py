@@ -152,6 +152,7 @@ def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
     return _staged(tuple(instructions), found, file)
 
 
+@lru_cache(maxsize=512)  # roles share most lines, and a role's text is read with its key too
 def _instruction(joined: str, heredocs: tuple[Heredoc, ...], line: int, raw: str, escape: str) -> Instruction:
     parts = joined.strip().split(maxsplit=1)
     name = parts[0].upper() if parts else ""
