@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterable
 from typing import IO
 
 from builder.entries import Entry, Kind, blocks
 
-_TYPES = {Kind.FILE: tarfile.REGTYPE, Kind.DIRECTORY: tarfile.DIRTYPE, Kind.SYMLINK: tarfile.SYMTYPE}
+_TYPES = {Kind.FILE: b"0", Kind.DIRECTORY: b"5", Kind.SYMLINK: b"2"}
+_BLOCK = 512
 MTIME = 315_619_200  # 1980-01-02T00:00:00Z: a zip file, which trainers make too, cannot hold anything earlier
-_END = bytes(2 * tarfile.BLOCKSIZE)
+_END = bytes(2 * _BLOCK)
 
 
 def write_tar(entries: Iterable[Entry], stream: IO[bytes], mtime: int = MTIME) -> None:
@@ -31,12 +31,14 @@ def write_tar(entries: Iterable[Entry], stream: IO[bytes], mtime: int = MTIME) -
             continue
         for block in blocks(entry):
             stream.write(block)
-        stream.write(bytes(-entry.size % tarfile.BLOCKSIZE))
+        stream.write(bytes(-entry.size % _BLOCK))
     stream.write(_END)
 
 
 def header(entry: Entry, mtime: int) -> bytes:
     """The tar header of one entry."""
+    import tarfile  # most runs write no context
+
     info = tarfile.TarInfo(entry.path + ("/" if entry.kind is Kind.DIRECTORY else ""))
     info.type = _TYPES[entry.kind]
     info.mode = entry.mode

@@ -8,7 +8,6 @@ harmless values in their place, the template must give the same instructions, so
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -130,6 +129,8 @@ def _sources(roots: TemplateRoots) -> list[Path]:
 
 def _in_child(request: dict[str, Any]) -> dict[str, Any]:
     """Runs `render_child` with limits; whatever happens to it comes back as an answer."""
+    import subprocess
+
     child = Path(__file__).with_name("render_child.py")
     limits = {"error": {"kind": "limits", "message": "", "where": ""}}
     try:

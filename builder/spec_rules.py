@@ -6,7 +6,6 @@ message the reader puts behind the key's path and place.
 
 from __future__ import annotations
 
-import difflib
 import os
 import posixpath
 import re
@@ -40,6 +39,8 @@ def shown(text: str) -> str:
 
 def nearest(text: str, options: Iterable[str]) -> str | None:
     """The option that `text` probably means, or None."""
+    import difflib
+
     folded = {option.lower().replace("-", "_"): option for option in options}
     matches = difflib.get_close_matches(text.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[matches[0]] if matches else None
