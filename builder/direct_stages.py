@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from builder.direct.blobs import RemadeError
@@ -21,6 +20,7 @@ from builder.records import dataclass
 from builder.reference import Repository, Tag
 from builder.registry.connect import Registries
 from builder.registry.failures import BlobUnknownError
+from builder.tasks import Pool, Task
 from builder.work import Work
 
 
@@ -47,8 +47,8 @@ class StageImages:
         self._stored = StoredStages(registries, work.settings.cache)
         self._records = None if work.options.no_cache else RegistryRecords(registries, self._repository)
         self._lock = threading.Lock()
-        self._made: dict[str, Future[Below]] = {}
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="records")
+        self._made: dict[str, Task[Below]] = {}
+        self._background = Pool(1, "records")
 
     def below(self, one: Way, lost: Below | None = None) -> Below:
         """What the role's own stage starts from; roles that share it make it once.
@@ -58,17 +58,17 @@ class StageImages:
         """
         key = one.image.keys.get(one.below, one.own.base)
         with self._lock:
-            future = self._made.get(key)
-            mine = future is None or (lost is not None and future.done() and future.result() is lost)
-            if future is None or mine:
-                future = self._made[key] = Future()
+            task = self._made.get(key)
+            mine = task is None or (lost is not None and task.done() and task.result() is lost)
+            if task is None or mine:
+                task = self._made[key] = Task()
         if mine:
             try:
-                future.set_result(self._found(one, anew=lost is not None))
+                task.end(self._found(one, anew=lost is not None))
             except BaseException as error:
-                future.set_exception(error)
+                task.end(error=error)
                 raise
-        return future.result()
+        return task.result()
 
     def finish(self) -> None:
         """Waits until what was learned has been left for other machines."""
@@ -76,7 +76,7 @@ class StageImages:
 
     def give_up(self) -> None:
         """Leaves no more behind."""
-        self._background.shutdown(wait=False, cancel_futures=True)
+        self._background.shutdown(wait=False, cancel=True)
 
     def _found(self, one: Way, *, anew: bool) -> Below:
         if not one.shared:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from builder.inputs import Inputs, RoleImage
 from builder.plan import Wheel
 from builder.progress import Progress
 from builder.records import dataclass
+from builder.tasks import Pool, Task
 from builder.work import Work
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class WheelPaths:
         self._open_store = open_store
         self._progress = progress
         self._lock = threading.Lock()
-        self._coming: dict[str, Future[Path]] = {}
-        self._before_others: Future[Path] | None = None
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="wheel")
+        self._coming: dict[str, Task[Path]] = {}
+        self._before_others: Task[Path] | None = None
+        self._pool = Pool(4, "wheel")
 
     @functools.cached_property
     def _store(self) -> WheelStore:
@@ -104,15 +104,15 @@ class WheelPaths:
 
     def close(self) -> None:
         """Begins no further download."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel=True)
 
-    def _begun(self, wheel: Wheel) -> Future[Path]:
+    def _begun(self, wheel: Wheel) -> Task[Path]:
         with self._lock:
             if wheel.sha256 not in self._coming:
                 self._coming[wheel.sha256] = self._pool.submit(self._fetch, wheel, self._before_others)
             return self._coming[wheel.sha256]
 
-    def _fetch(self, wheel: Wheel, after: Future[Path] | None) -> Path:
+    def _fetch(self, wheel: Wheel, after: Task[Path] | None) -> Path:
         if after is not None:
             after.result()
         self._store.fetch((wheel,), self._progress)

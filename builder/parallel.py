@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from builder.errors import ImgtoolError
+from builder.tasks import Pool
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -21,34 +20,17 @@ def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
     A failure does not stop the others. Raises the gravest failure; the others become lines of its details.
     When the calling thread is interrupted, what has not begun never does, and nobody waits for the rest.
     """
-    left = deque(tasks.items())
-    results: dict[K, T] = {}
-    failures: dict[K, BaseException] = {}
-
-    def work() -> None:
-        while left:
-            try:
-                key, task = left.popleft()
-            except IndexError:  # another thread was quicker
-                return
-            try:
-                results[key] = task()
-            except BaseException as error:  # noqa: BLE001 - it is raised, or named, by the calling thread
-                failures[key] = error
-
-    # Not the standard library's pool: loading it takes 3 ms, most of it for logging.
-    threads = [threading.Thread(target=work, name=f"imgtool_{number}") for number in range(min(most, len(tasks)))]
+    pool = Pool(min(most, max(1, len(tasks))), "imgtool")
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        begun = {key: pool.submit(task) for key, task in tasks.items()}
+        failures = {key: error for key, task in begun.items() if (error := task.error()) is not None}
     except BaseException:
-        left.clear()
+        pool.shutdown(wait=False, cancel=True)
         raise
+    pool.shutdown()
     if failures:
-        raise gravest({key: failures[key] for key in tasks if key in failures})
-    return {key: results[key] for key in tasks}
+        raise gravest(failures)
+    return {key: task.result() for key, task in begun.items()}
 
 
 def gravest(failures: Mapping[K, BaseException]) -> BaseException:

@@ -21,7 +21,18 @@ ROOT = Path(__file__).resolve().parent.parent / "builder"
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "ground",
-        ("", "errors", "records", "resources", "signals", "secret_text", "substitution", "terminal", "yamlerrors"),
+        (
+            "",
+            "errors",
+            "records",
+            "resources",
+            "signals",
+            "tasks",
+            "secret_text",
+            "substitution",
+            "terminal",
+            "yamlerrors",
+        ),
     ),
     ("values", ("http_pool", "parallel", "progress", "reference", "settings", "wheel_tags", "yamltext", "yamltree")),
     ("files", ("entries", "files", "gittree", "gomatch", "kept")),

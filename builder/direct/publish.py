@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from builder.reference import Digest, Repository, Tag
 from builder.registry.connect import Registries
 from builder.registry.failures import BlobUnknownError
 from builder.registry.manifests import Descriptor
+from builder.tasks import Pool, Task
 
 _SMALL = 1 << 20  # bytes: sending costs about as much as asking
 _AT_ONCE = 4  # uploads; what crane and BuildKit allow themselves per registry
@@ -49,13 +49,13 @@ class Publisher:
         self._registry = registries.at(repository)
         self._known = KnownBlobs(cache, repository)
         self._progress = progress
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
+        self._pool = Pool(_AT_ONCE, "upload")
         self._lock = threading.Lock()
-        self._sending: dict[str, Future[None]] = {}
+        self._sending: dict[str, Task[None]] = {}
 
     def close(self, *, wait: bool = False) -> None:
         """Begins nothing more, and lets what was begun end; with `wait` it has when this returns."""
-        self._pool.shutdown(wait=wait, cancel_futures=True)
+        self._pool.shutdown(wait=wait, cancel=True)
 
     def remember(self, digests: Iterable[str]) -> None:
         """Takes note of blobs that a manifest served from this repository names."""
@@ -111,8 +111,8 @@ class Publisher:
         self._submit(config, partial(self._put, config, lambda: iter((image.config,)), subject, before=before))
         with self._lock:
             under_way = [self._sending[digest] for digest in _digests(image) if digest in self._sending]
-        for future in under_way:
-            future.result()
+        for task in under_way:
+            task.result()
         if self.asked:
             self.asked.unless_there(ref)
         self._registry.put_manifest(ref, image.manifest_type, image.manifest)

@@ -6,27 +6,9 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from builder.tasks import Task
+
 T = TypeVar("T")
-
-
-class _Doing(Generic[T]):
-    """Work that one thread does and others wait for. The standard library's takes 3 ms to load, most of it logging."""
-
-    def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-
-    def end(self, *result: T, error: BaseException | None = None) -> None:
-        self._result += result
-        self._error = error
-        self._ended.set()
-
-    def result(self) -> T:
-        self._ended.wait()
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
 
 
 class Once(Generic[T]):
@@ -34,7 +16,7 @@ class Once(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._results: dict[Hashable, _Doing[T]] = {}
+        self._results: dict[Hashable, Task[T]] = {}
 
     def do(self, key: Hashable, work: Callable[[], T]) -> T:
         """The result of `work` for `key`, made now by this thread, or before or meanwhile by another."""
@@ -42,7 +24,7 @@ class Once(Generic[T]):
             doing = self._results.get(key)
             mine = doing is None
             if doing is None:
-                doing = self._results[key] = _Doing()
+                doing = self._results[key] = Task()
         if not mine:
             return doing.result()
         try:
