@@ -55,7 +55,12 @@ def classes(decorator: Any) -> tuple[type, type, type]:
     return Point, Named, Version
 
 
+def quick(**options: Any) -> Any:
+    return lambda cls: records.quick(records.dataclass(**options)(cls))
+
+
 OURS, THEIRS = classes(records.dataclass), classes(dataclasses.dataclass)
+QUICK = classes(quick)
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Kept:
 )
 def test_the_same(call: Any) -> None:
     assert call(*OURS) == call(*THEIRS)
+    assert call(*QUICK) == call(*THEIRS)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +111,11 @@ def test_the_same(call: Any) -> None:
 )
 def test_the_same_error(call: Any) -> None:
     found = []
-    for three in (OURS, THEIRS):
-        with pytest.raises(Exception) as caught:  # noqa: PT011 the two are compared
+    for three in (OURS, THEIRS, QUICK):
+        with pytest.raises(Exception) as caught:  # noqa: PT011 they are compared
             call(*three)
         found.append(caught.type)
-    assert found[0] is found[1]
+    assert found[0] is found[1] is found[2]
 
 
 def test_no_dict_and_no_class_it_cannot_make() -> None:

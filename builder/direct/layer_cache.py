@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -167,6 +166,8 @@ class LayerCache:
 
     def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
         """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
+        import tempfile
+
         folder = path.parent if path else self._blobs
         temporary = None
         try:
