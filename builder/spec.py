@@ -3,9 +3,9 @@
 The reader, the error messages and the editor's JSON schema all come from these dataclasses: a field's
 name is its key, its annotation is its type, its default says whether it may be left out, and `doc`
 in its metadata is the text an editor shows.
-"""
 
-from __future__ import annotations
+Annotations are types here and not texts, as they are elsewhere: working the texts out took 3 ms of every run.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum

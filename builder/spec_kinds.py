@@ -21,7 +21,8 @@ _LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (
 @cache
 def field_kinds(kind: type) -> dict[str, Any]:
     """A dataclass's fields by name, their annotations as types."""
-    return get_type_hints(kind)
+    kinds = {one.name: one.type for one in records.fields(kind)}
+    return get_type_hints(kind) if any(isinstance(one, str) for one in kinds.values()) else kinds
 
 
 @cache
