@@ -9,7 +9,7 @@ from builder.dockerfile_lines import LineError, directives, physical_lines
 from builder.errors import InputError
 from builder.reference import Digest, parse_reference
 
-_FRONTEND = re.compile(r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z")
+_FRONTEND = r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z"
 
 
 def check_directives(text: str, file: str) -> None:
@@ -19,7 +19,7 @@ def check_directives(text: str, file: str) -> None:
     except LineError as error:
         raise DockerfileError(f"{file}:{error.line}: {error}") from error
     syntax = found.get("syntax")
-    if syntax is not None and not _FRONTEND.match(syntax):
+    if syntax is not None and not re.match(_FRONTEND, syntax):
         raise DockerfileError(
             f"{file}:1: syntax={syntax}: a frontend is a program that runs the build",
             hint="only docker/dockerfile is allowed",

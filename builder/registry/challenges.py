@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from builder.records import dataclass, field
 
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_PARAMETER = re.compile(rf'\s*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}[^,\s]*|[^,\s"]+))\s*(?:,|\Z)', re.DOTALL)
-_SCHEME = re.compile(rf"[\s,]*({_WORD})(?:[ \t]+|\s*(?:,|\Z))")
+_PARAMETER = rf'(?s)\s*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}[^,\s]*|[^,\s"]+))\s*(?:,|\Z)'
+_SCHEME = rf"[\s,]*({_WORD})(?:[ \t]+|\s*(?:,|\Z))"
 _LONGEST_HEADER = 8192
 
 
@@ -27,12 +27,13 @@ def parse_challenges(headers: Iterable[str]) -> tuple[Challenge, ...]:
 
 
 def _parse(header: str) -> list[Challenge]:
+    scheme_at, parameter_at = re.compile(_SCHEME).match, re.compile(_PARAMETER).match  # no start needs them
     challenges = []
     position = 0
-    while match := _SCHEME.match(header, position):
+    while match := scheme_at(header, position):
         position = match.end()
         parameters: dict[str, str] = {}
-        while parameter := _PARAMETER.match(header, position):
+        while parameter := parameter_at(header, position):
             name, quoted, plain = parameter.groups()
             parameters[name.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
             position = parameter.end()

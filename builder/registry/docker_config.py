@@ -24,7 +24,7 @@ IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a 
 HUB_SERVER = "https://index.docker.io/v1/"
 _HUB_HOSTS = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io", "registry.docker.io"})
 _LARGEST_CONFIG = 4 * 1024 * 1024
-_HELPER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*\Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def helper_for(config: DockerConfig, host: str) -> str | None:
     found = found or config.document.get("credsStore")
     if not found:
         return None
-    if not isinstance(found, str) or not _HELPER_NAME.match(found):
+    if not isinstance(found, str) or not re.match(_HELPER_NAME, found):
         raise CredentialsError(f"{config.path}: {str(found)[:40]!r} is not the name of a credential helper")
     return found
 

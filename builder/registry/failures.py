@@ -14,8 +14,8 @@ from builder.registry.retry import PASSING_CODES, PASSING_STATUSES, PassingError
 from builder.registry.text import clean, masked
 from builder.registry.transport import Answer
 
-_IMMUTABLE = re.compile(r"immutab", re.IGNORECASE)
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_IMMUTABLE = r"(?i)immutab"
+_DIGEST = r"sha256:[0-9a-f]{64}"
 _HINTS = {
     405: "the registry, or a proxy in front of it, is read-only",
     413: "a proxy in front of the registry limits the size of a request; raise its limit",
@@ -86,7 +86,7 @@ def server_text(answer: Answer) -> str:
 def is_immutable_refusal(answer: Answer) -> bool:
     """Whether a manifest was refused because its tag may not move (Artifact Registry, ECR, Harbor)."""
     return 400 <= answer.status < 500 and (
-        answer.status in {409, 412} or bool(_IMMUTABLE.search(answer.body.decode("utf-8", "replace")))
+        answer.status in {409, 412} or bool(re.search(_IMMUTABLE, answer.body.decode("utf-8", "replace")))
     )
 
 
@@ -121,7 +121,7 @@ def refusal(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
     if said and said != code:
         message += f"; the server says: {said}"
     if "MANIFEST_BLOB_UNKNOWN" in codes or ("BLOB_UNKNOWN" in codes and answer.method == "PUT"):
-        digests = tuple(dict.fromkeys(_DIGEST.findall(" ".join(f"{e.message} {e.detail}" for e in errors))))
+        digests = tuple(dict.fromkeys(re.findall(_DIGEST, " ".join(f"{e.message} {e.detail}" for e in errors))))
         return BlobUnknownError(
             f"{doing}: the registry lacks blobs of it ({where})", digests=digests, hint="run the command again"
         )
