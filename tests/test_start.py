@@ -25,7 +25,18 @@ roles: {master: {}, worker: {count: 2}}
 UNNEEDED = (
     *("typer", "rich", "jinja2", "yaml", "urllib3", "docker", "google", "packaging", "isal", "zstandard"),
     *("ast", "dataclasses", "difflib", "inspect", "linecache", "textwrap", "tokenize", "traceback"),
-    *("asyncio", "concurrent.futures", "logging", "shutil", "subprocess", "tarfile", "tempfile", "tomllib", "zipfile"),
+    *(
+        "asyncio",
+        "concurrent.futures",
+        "encodings.idna",
+        "logging",
+        "shutil",
+        "subprocess",
+        "tarfile",
+        "tempfile",
+        "tomllib",
+        "zipfile",
+    ),
 )
 PROGRAM = f"""\
 import os, sys

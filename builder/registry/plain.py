@@ -14,6 +14,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from builder.errors import LocalFileError
 from builder.registry.addresses import Origin
@@ -166,7 +167,11 @@ class PlainWire:
             else http.client.HTTPConnection(origin.host, origin.port, timeout=seconds)
         )
         try:
-            connection.connect()
+            name = _name(connection.host)
+            connection.sock = socket.create_connection((name, connection.port), seconds)
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                connection.sock = self._tls.wrap_socket(connection.sock, server_hostname=name)
         except BaseException as error:
             connection.close()
             if isinstance(error, OSError | UnicodeError):
@@ -244,3 +249,8 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
         ) from error
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _name(host: str) -> Any:
+    """A host as the system takes it: bytes, since for text Python loads the rules for names of other scripts, 1 ms."""
+    return host.encode() if host.isascii() else host
