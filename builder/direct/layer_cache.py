@@ -179,7 +179,8 @@ class LayerCache:
             os.replace(temporary, name() if name else path or folder)  # noqa: PTH105 - as everywhere: the one atomic step
             temporary = None
         except OSError as error:
-            raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
+            message = f"{folder}: cannot be written: {error.strerror}"
+            raise LocalFileError(message, hint="IMGTOOL_CACHE chooses another folder") from error
         finally:
             if temporary:
                 temporary.unlink(missing_ok=True)

@@ -1,0 +1,17 @@
+"""The cache of layers when it cannot be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.direct.layer_cache import LayerCache
+from builder.errors import LocalFileError
+
+
+def test_a_cache_that_cannot_be_written_says_how_to_choose_another(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("not a folder")
+    with pytest.raises(LocalFileError, match="cannot be written: Not a directory") as caught:
+        LayerCache(tmp_path / "cache").keep_blob([b"x"])
+    assert caught.value.hint == "IMGTOOL_CACHE chooses another folder"
