@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
 
 from builder.direct.codecs import OCI_GZIP, Codec, crc32, deflated, piece_codec
 from builder.direct.deflate import GZIP_HEADER, trailer
@@ -13,6 +13,9 @@ from builder.direct.layer_cache import LayerCache, LayerRecord
 from builder.direct.splice import Sink
 from builder.errors import VerificationError
 from builder.registry.manifests import Descriptor
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 _PIECE = 1 << 20  # bytes of tar in one gzip member
 _BATCH = 1 << 16

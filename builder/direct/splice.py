@@ -10,11 +10,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from builder.direct.deflate import GZIP_HEADER, coded, member, stored, trailer
 from builder.direct.tarhead import END_OF_ARCHIVE, Entry, header, padding
-from builder.direct.wheelfile import Member, WheelFile, content, opened, stream
+from builder.records import dataclass, quick
+
+if TYPE_CHECKING:
+    from builder.direct.wheelfile import Member, WheelFile
 
 VERSION = "splice-1"  # part of every cache key: change it when the bytes change
 _CODED_MOST = 1024  # bytes of content that go through the coder together with their header
@@ -24,6 +27,7 @@ _LEVEL = 6
 Sink = Callable[[bytes], object]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Item:
     """An entry with its content: a wheel's member, bytes of our own, or (in `tar` only) what `blocks` opens."""
@@ -67,6 +71,8 @@ def joined(parts: Iterable[Part], sink: Sink | None = None) -> Iterator[bytes]:
                 yield part
             elif part.wheel is not None and part.member is not None:
                 if part.wheel not in descriptors:
+                    from builder.direct.wheelfile import opened  # loads zipfile, and a trainer's code needs none
+
                     descriptors[part.wheel] = stack.enter_context(opened(part.wheel))
                 yield from _carried(descriptors[part.wheel], part.wheel, part.member, sink)
 
@@ -106,6 +112,8 @@ def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
             elif item.wheel is None or item.member is None:
                 yield item.data
             else:
+                from builder.direct.wheelfile import content, opened, stream  # as above
+
                 if item.wheel not in descriptors:
                     descriptors[item.wheel] = stack.enter_context(opened(item.wheel))
                 yield from content(item.wheel, item.member, stream(descriptors[item.wheel], item.wheel, item.member))
@@ -128,6 +136,8 @@ def _plain(data: bytes, sink: Sink | None) -> bytes:
 
 
 def _carried(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None) -> Iterator[bytes]:
+    from builder.direct.wheelfile import content, stream
+
     blocks = stream(descriptor, wheel, found)
     if not found.deflated:
         blocks = _deflate(blocks, found.compressed)
@@ -145,6 +155,8 @@ def _carried(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None
 
 def _checked(blocks: Iterator[bytes], wheel: WheelFile, found: Member, sink: Sink) -> Iterator[bytes]:
     """Passes the stream on and its content to the sink."""
+    from builder.direct.wheelfile import content
+
     passed: list[bytes] = []
 
     def noted() -> Iterator[bytes]:

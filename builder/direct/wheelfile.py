@@ -12,12 +12,12 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.direct.codecs import crc32, inflate_errors, inflater
 from builder.direct.unproven import UnprovenError
 from builder.errors import LocalFileError, VerificationError
+from builder.records import dataclass, quick
 
 _LOCAL_HEADER = 30  # bytes before the name (APPNOTE 4.3.7)
 _SIGNATURE = b"PK\x03\x04"
@@ -26,6 +26,7 @@ _PATCHED = 0x20
 _BLOCK = 1 << 20
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One file in a wheel.
@@ -46,6 +47,7 @@ class Member:
     executable: bool
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelFile:
     """A wheel on this machine; `sha256` is what the lock says, `members` in the directory's order."""
