@@ -12,6 +12,7 @@ from functools import partial
 
 from builder.direct.asked import ThereError
 from builder.direct.build import build_image
+from builder.direct.context_layers import OnceEach
 from builder.direct.publish import Publisher
 from builder.direct.unproven import UnprovenError
 from builder.direct_stages import Below, StageImages
@@ -21,6 +22,7 @@ from builder.progress import Done, Outcome, Step
 from builder.reference import Digest, Tag
 from builder.registry.connect import Registries
 from builder.registry.failures import BlobUnknownError, TagImmutableError
+from builder.registry.once import Once
 from builder.spec import Role
 from builder.work import Built, Work, tag_of
 
@@ -33,6 +35,7 @@ class DirectRoad:
         self._registry = registries.at(publisher.repository)
         self._publisher = publisher
         self._stages = StageImages(work, registries, publisher)
+        self._contexts: OnceEach = Once()
 
     def make(self, ways: tuple[Way, ...]) -> tuple[dict[Role, Built], dict[Role, UnprovenError]]:
         """Makes the images side by side and pushes them; what turns out to be for an engine is returned as such.
@@ -85,7 +88,7 @@ class DirectRoad:
 
     def _appended(self, one: Way, below: Below) -> Digest:
         stored, role = below.stored, one.image.role
-        with workshop(one, self._work, stored.config, self._publisher.send) as shop:
+        with workshop(one, self._work, stored.config, self._publisher.send, contexts=self._contexts) as shop:
             made = build_image(
                 one.image.dockerfile,
                 (one.own,),

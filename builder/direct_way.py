@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from builder.direct import runtime
 from builder.direct.codecs import Compression
+from builder.direct.context_layers import OnceEach
 from builder.direct.image import read_config
 from builder.direct.layer_cache import LayerCache, SharedRecords
 from builder.direct.layers import MTIME, LayerSource
@@ -21,6 +22,7 @@ from builder.inputs import Inputs, RoleImage
 from builder.plan import Wheel
 from builder.progress import Progress
 from builder.records import dataclass
+from builder.registry.once import Once
 from builder.tasks import Pool, Task
 from builder.work import Work
 
@@ -128,6 +130,7 @@ def workshop(
     *,
     shared: SharedRecords | None = None,
     compression: Compression | None = None,
+    contexts: OnceEach | None = None,
 ) -> Iterator[Workshop]:
     """What the layers of one role are made with; downloads that were begun for it end with the block.
 
@@ -138,6 +141,7 @@ def workshop(
         ready: told of each layer and whose it is.
         shared: records that other machines see too.
         compression: instead of the spec's.
+        contexts: layers of files from the context that roles of this run share.
     """
     settings = work.settings
     release = python_release(base_config, one.image.plan.locked.variant.python)
@@ -162,6 +166,7 @@ def workshop(
             mtime=settings.source_date_epoch or MTIME,
             ready=lambda layer: ready(layer, one.subject),
             expect=paths.expect,
+            contexts=contexts or Once(),
         )
     finally:
         paths.close()

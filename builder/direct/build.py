@@ -94,6 +94,8 @@ def _layers(step: Step, material: Material, shop: Workshop) -> tuple[LayerSource
         return packages_layers(material.locked, material.exclude, shop)
     if step.files is None:
         return ()
-    layer = context_layer(step.files.items, step.files.hashes, step.text, cache=shop.cache, mtime=shop.mtime)
+    layer = context_layer(
+        step.files.items, step.files.hashes, step.text, cache=shop.cache, mtime=shop.mtime, once=shop.contexts
+    )
     shop.ready(layer)
     return (layer,)

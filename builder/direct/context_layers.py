@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from functools import partial
 
 from builder.direct import blobs, splice
-from builder.direct.codecs import zlib_codec
+from builder.direct.codecs import Codec, zlib_codec
 from builder.direct.layer_cache import LayerCache, LayerRecord, Record, layer_key
 from builder.direct.layers import LayerSource
 from builder.direct.splice import Item, Sink
+from builder.registry.once import Once
 
+OnceEach = Once[LayerSource]
+"""The context layers of one run."""
 _KEPT_MOST = 4 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
 
 
 def context_layer(
-    items: tuple[Item, ...], hashes: tuple[str, ...], history: str, *, cache: LayerCache, mtime: int
+    items: tuple[Item, ...], hashes: tuple[str, ...], history: str, *, cache: LayerCache, mtime: int, once: OnceEach
 ) -> LayerSource:
-    """The layer of `items`, in their order.
+    """The layer of `items`, in their order; made once, though several roles begin at the same time and have the same.
 
     Args:
         items: entries whose contents come from the context.
@@ -25,6 +28,7 @@ def context_layer(
         history: the instruction.
         cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
         mtime: of every entry.
+        once: holds what this run made.
 
     Raises:
         InputError: a file changed since the context was scanned.
@@ -41,6 +45,12 @@ def context_layer(
         }
     )
 
+    return once.do((key, history), partial(_made, items, history, key=key, cache=cache, mtime=mtime, codec=codec))
+
+
+def _made(
+    items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec
+) -> LayerSource:
     def blocks(sink: Sink | None = None) -> Iterator[bytes]:
         plain = splice.tar(items, mtime)
         return codec.compress(blobs.noted(plain, sink) if sink else plain)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.direct.codecs import Compression
+from builder.direct.context_layers import OnceEach
 from builder.direct.layer_cache import LayerCache
 from builder.direct.layers import MTIME, LayerSource
 from builder.plan import Wheel
-from builder.records import dataclass
+from builder.records import dataclass, field
+from builder.registry.once import Once
 
 if TYPE_CHECKING:
     from builder.direct.bytecode import Interpreter
@@ -32,6 +34,7 @@ class Workshop:
         ready: told of each layer as soon as its digest is known, from several threads.
         expect: told once which wheels `wheel_path` will be asked for, first the one that every layer needs; others
             only if something was lost.
+        contexts: the layers of files from the context that this run made.
     """
 
     cache: LayerCache
@@ -42,3 +45,4 @@ class Workshop:
     workers: int = 2
     ready: Callable[[LayerSource], None] = _unheard
     expect: Callable[[tuple[Wheel, ...]], None] = _unheard
+    contexts: OnceEach = field(default_factory=Once)
