@@ -40,7 +40,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """
     try:
         target, old = _target(path)
-        temporary, handle = _temporary(target.parent)
+        temporary, handle = temporary_file(target.parent)
         try:
             with open(handle, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
                 stream.write(data)
@@ -65,7 +65,7 @@ def check_writable(path: Path) -> None:
     """
     try:
         target, _ = _target(path)
-        temporary, handle = _temporary(target.parent)
+        temporary, handle = temporary_file(target.parent)
         os.close(handle)
         temporary.unlink()
     except OSError as error:
@@ -160,10 +160,10 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
     return target, old
 
 
-def _temporary(folder: Path) -> tuple[Path, int]:
-    """A new file in `folder`, with the umask's mode, and its descriptor."""
+def temporary_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
+    """A new file in `folder`, its mode less the umask, and its descriptor, open for writing; raises OSError."""
     path = folder / f".imgtool-{os.urandom(8).hex()}.tmp"
-    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from builder.errors import LocalFileError, VerificationError
+from builder.files import temporary_file
 from builder.records import dataclass
 from builder.reference import InvalidReferenceError, checked_digest
 from builder.registry.manifests import Descriptor
@@ -166,16 +167,13 @@ class LayerCache:
 
     def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
         """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
-        import tempfile
-
         folder = path.parent if path else self._blobs
         temporary = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False) as file:
-                temporary = Path(file.name)
-                for block in blocks:
-                    file.write(block)
+            temporary, handle = temporary_file(folder, 0o600)
+            with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.writelines(blocks)
             os.replace(temporary, name() if name else path or folder)  # noqa: PTH105 - as everywhere: the one atomic step
             temporary = None
         except OSError as error:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import BinaryIO
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from builder.errors import ImgtoolError, LocalFileError, VerificationError
 from builder.progress import Progress, Transfer, silent
+from builder.records import dataclass
 from builder.reference import Repository
 from builder.registry.addresses import is_google, next_url
 from builder.registry.challenges import pull, push
@@ -62,32 +62,47 @@ def _head(session: Session, repository: Repository, digest: str, *, writing: boo
     raise session.refused(answer, doing)
 
 
-@dataclass(slots=True)
 class BlobUpload:
     """One blob's way into a repository.
 
-    Attributes:
+    Args:
+        session: with the registry.
+        repository: where the blob is to be.
+        descriptor: of the blob.
         open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
         mount_from: a repository whose blob may be taken over without sending it; with `repository` itself the request
             that opens the upload also asks whether the blob is there.
         expect_missing: leave out the first HEAD, because the blob is new.
+        subject: whose blob it is, for the progress.
+        progress: told how much was sent.
         before: called when the upload is open and before any content is sent; what it raises ends the upload.
-        sent: bytes of content sent so far.
     """
 
-    session: Session
-    repository: Repository
-    descriptor: Descriptor
-    open_body: OpenBody
-    mount_from: Repository | None = None
-    expect_missing: bool = False
-    subject: str = ""
-    progress: Progress = silent
-    before: Callable[[], object] | None = None
-    sent: int = 0
-    began: float = 0.0
-    check: bool = False  # hash what is sent: the registry said that it got something else
-    location: str | None = None  # of the open upload session
+    def __init__(  # noqa: PLR0917 the client hands its own arguments on
+        self,
+        session: Session,
+        repository: Repository,
+        descriptor: Descriptor,
+        open_body: OpenBody,
+        mount_from: Repository | None = None,
+        expect_missing: bool = False,
+        subject: str = "",
+        progress: Progress = silent,
+        before: Callable[[], object] | None = None,
+    ) -> None:
+        self.session = session
+        self.repository = repository
+        self.descriptor = descriptor
+        self.open_body = open_body
+        self.mount_from = mount_from
+        self.expect_missing = expect_missing
+        self.subject = subject
+        self.progress = progress
+        self.before = before
+        self.sent = 0  # bytes of content so far
+        self.began = 0.0
+        self.check = False  # hash what is sent: the registry said that it got something else
+        self.location: str | None = None  # of the open upload session
 
     @property
     def doing(self) -> str:
