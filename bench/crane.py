@@ -2,7 +2,7 @@
 
 The images below (Python, packages, environment, entry point; one per role) are made beforehand, so it does less than
 the others: it cannot tell whether they are still right. Where packages change, `uv pip install` into a folder
-(compiled, from the wheels at hand) and tar make that layer for it.
+(from the wheels at hand), the compiler that imgtool's Dockerfiles call, and tar make that layer for it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _WAIT = "for pid in $pids; do wait $pid; done\n"
 _PACKAGES = (
     """
 rm -rf root && mkdir -p root/opt/venv/lib/python3.11/site-packages
-"$UV" pip install --quiet --offline --no-index --no-deps --link-mode=hardlink --compile-bytecode --python "$PYTHON" \\
+"$UV" pip install --quiet --offline --no-index --no-deps --link-mode=hardlink --python "$PYTHON" \\
     --target root/opt/venv/lib/python3.11/site-packages --find-links "$WHEELS" -r "$WHEELS/requirements.txt"
+"$PYTHON" -m compileall -q -j 0 -x /tests/ --invalidation-mode unchecked-hash root/opt/venv >/dev/null || true
 (cd root && """
     + _TAR
     + """-cf ../packages.tar opt)
