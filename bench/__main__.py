@@ -36,7 +36,7 @@ from bench.start import starts
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
-NEEDED = 50 << 30  # bytes of disk: each of the others keeps an image of 1.6 GB per round, twice
+NEEDED = 80 << 30  # bytes of disk: each of the others keeps an image of 1.6 GB per round, twice
 IMAGE = "library/python:3.11-slim-bookworm"
 
 
