@@ -180,7 +180,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
     command = [interpreter.path, "-s", "-S", "-B", "-W", "ignore", "-c", _COMPILE, interpreter.magic]
     found: list[tuple[str, bytes]] = []
     left = (batch.popleft() for _ in range(len(batch)))
-    with tempfile.TemporaryFile() as errors:
+    with _errors() as errors:
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd="/",
@@ -204,6 +204,16 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
                 details=tuple(errors.read().decode(errors="replace").splitlines()[-5:]),
             )
     return found
+
+
+def _errors() -> IO[bytes]:
+    """Where a process's last words go, so that they cannot keep it from going on."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise LocalFileError(
+            f"compiling bytecode needs a temporary file: {error.strerror}", hint="TMPDIR chooses another folder"
+        ) from error
 
 
 def _compile_portion(give: IO[bytes], take: IO[bytes], portion: deque[Source]) -> list[tuple[str, bytes]]:

@@ -357,6 +357,17 @@ def test_a_compiler_that_breaks_off(tmp_path: Path, interpreter: Interpreter, pr
     assert caught.value.details == (("no",) if "no" in program.split() else ())
 
 
+def test_no_room_for_what_a_compiler_says(
+    tmp_path: Path, interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LocalFileError, match="temporary file") as caught:
+        list(compiled(interpreter, [("/a.py", b"x = 1\n")], pool, size=6, ahead=1))
+    assert caught.value.hint == "TMPDIR chooses another folder"
+
+
 def test_the_release_that_the_image_has_comes_first(tmp_path: Path) -> None:
     program = tmp_path / "python3.11"
     program.write_text("#!/bin/sh\necho cpython 3.11 a70d0d0a cpython-311 3.11.99\n")
