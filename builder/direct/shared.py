@@ -20,6 +20,7 @@ from builder.parallel import run_all
 from builder.reference import Repository, Tag
 from builder.registry.connect import Registries
 from builder.registry.manifests import OCI_EMPTY, OCI_MANIFEST, Descriptor, sha256_digest
+from builder.registry.once import Once
 
 STORE = "imgtool-layers"
 RECORD = "dev.imgtool.layers"
@@ -42,6 +43,7 @@ class RegistryRecords:
         self._registry = registries.at(repository)
         self._lock = threading.Lock()
         self._waiting: dict[str, bytes] = {}
+        self._mounts: Once[bool] = Once()  # docker-registry refuses a manifest while a layer of it is mounted again
         self._read = True
         self._unwell = False
 
@@ -84,7 +86,9 @@ class RegistryRecords:
     def _mounted(self, blob: Descriptor) -> bool:
         from builder.registry.upload import mount_blob
 
-        return mount_blob(self._registry.session, self.store, blob, self._repository)
+        return self._mounts.do(
+            blob.digest, partial(mount_blob, self._registry.session, self.store, blob, self._repository)
+        )
 
     def _put(self, place: Repository, key: str, record: bytes, layers: tuple[Descriptor, ...]) -> bool:
         empty = Descriptor(OCI_EMPTY, sha256_digest(_EMPTY), len(_EMPTY))

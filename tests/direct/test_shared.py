@@ -108,6 +108,20 @@ def test_the_store_itself_needs_no_mounts(pushing: Bench) -> None:
     assert RegistryRecords(pushing.registries, store).get(KEY) == record
 
 
+def test_records_of_the_same_layer_mount_it_once(pushing: Bench) -> None:
+    """docker-registry empties a mounted layer's link for a moment: a manifest that names the layer is refused then."""
+    records = RegistryRecords(pushing.registries, pushing.repository)
+    layer = LayerRecord(name="one", blob=pushing.put(pushing.repository, b"a layer"), diff_id=KEY_DIGEST)
+    keys = [f"{number:064d}" for number in range(9)]
+    for key in keys:
+        records.put(key, dump_record(key, Record((layer,))))
+    records.leave()
+    mounts = [exchange for exchange in pushing.proxy.log if exchange.query.get("mount") == [layer.blob.digest]]
+    assert len(mounts) == 1
+    assert all(records.get(key) for key in keys)
+    assert not [line for line in pushing.proxy.log if f"{pushing.repository.path}/manifests" in line.path]
+
+
 def test_a_record_that_was_wrong_is_not_read_again_and_put_right(pushing: Bench) -> None:
     _left(pushing)
     records = RegistryRecords(pushing.registries, pushing.repository)
