@@ -13,8 +13,8 @@ from builder.progress import Progress, silent
 from builder.records import dataclass
 from builder.reference import Digest, InvalidReferenceError, Repository, Tag, checked_digest
 from builder.registry.addresses import is_google
-from builder.registry.challenges import pull, push
-from builder.registry.failures import BlobUnknownError, TagImmutableError, is_immutable_refusal
+from builder.registry.challenges import pull
+from builder.registry.failures import BlobUnknownError
 from builder.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
@@ -27,8 +27,8 @@ from builder.registry.manifests import (
 )
 from builder.registry.once import Once
 from builder.registry.retry import PassingError
-from builder.registry.session import Session
-from builder.registry.transport import Answer, bytes_body
+from builder.registry.session import Session, manifest_url
+from builder.registry.transport import Answer
 
 if TYPE_CHECKING:  # most processes only ask, so what moves bytes is loaded when bytes move
     from builder.registry.upload import OpenBody, Uploaded
@@ -193,10 +193,13 @@ class Registry:
         manifest = parse_manifest(body, media_type, str(ref))
         if manifest.media_type != media_type:
             raise VerificationError(f"{ref}: the manifest calls itself {manifest.media_type}, not {media_type}")
+        from builder.registry.manifest_put import ManifestPut
+
+        put = ManifestPut(self.session, ref, manifest, body, head=self._head)
         try:
-            self._run(lambda number: self._put(ref, media_type, body, digest, number))
+            self._run(put.attempt)
         except BlobUnknownError:
-            for blob in () if manifest.is_index else (manifest.config, *manifest.layers):
+            for blob in put.blobs:
                 self.uploads.forget((ref.repository, blob.digest))  # what was believed to be there may be sent again
             raise
         if confirm and self.head(ref.repository.digest(digest)) != digest:
@@ -206,14 +209,10 @@ class Registry:
     def _run(self, attempt: Callable[[int], T]) -> T:
         return self.session.retry.run(attempt, who=self.host, notice=self.session.notice)
 
-    def _manifest_url(self, ref: Tag | Digest) -> str:
-        name = ref.name if isinstance(ref, Tag) else ref.digest
-        return self.session.url(ref.repository, f"manifests/{name}")
-
     def _head(self, ref: Tag | Digest) -> str | None:
         doing = f"looking for {ref}"
         scopes = pull(ref.repository.path)
-        answer = self.session.send("HEAD", self._manifest_url(ref), scopes=scopes, doing=doing, headers=_ACCEPT)
+        answer = self.session.send("HEAD", manifest_url(self.session, ref), scopes=scopes, doing=doing, headers=_ACCEPT)
         if answer.status == 404:
             return None
         if answer.status == 200:
@@ -235,7 +234,7 @@ class Registry:
 
     def _get(self, ref: Tag | Digest, doing: str) -> Answer:
         scopes = pull(ref.repository.path)
-        url = self._manifest_url(ref)
+        url = manifest_url(self.session, ref)
         answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
         if answer.status not in {200, 404}:
             raise self.session.refused(answer, doing)
@@ -250,46 +249,6 @@ class Registry:
             wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {found}")
             raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
         return parse_manifest(answer.body, answer.headers.get("content-type", ""), str(ref))
-
-    def _put(self, ref: Tag | Digest, media_type: str, body: bytes, digest: str, number: int) -> None:
-        if number and self._head(ref) == digest:
-            return  # the try before arrived, its answer did not
-        doing = f"putting {ref}"
-        answer = self.session.send(
-            "PUT",
-            self._manifest_url(ref),
-            scopes=push(ref.repository.path),
-            doing=doing,
-            headers={"Content-Type": media_type},
-            body=bytes_body(body),
-        )
-        if answer.status == 201:
-            self._stored(ref, answer, digest, doing)
-            return
-        if isinstance(ref, Tag) and is_immutable_refusal(answer):
-            self._immutable(ref, digest)
-            return
-        raise self.session.refused(answer, doing)
-
-    def _stored(self, ref: Tag | Digest, answer: Answer, digest: str, doing: str) -> None:
-        """Takes a 201 as evidence when it names our digest; one that names none is asked about."""
-        stored = answer.headers.get("docker-content-digest") or self._head(ref.repository.digest(digest))
-        if stored is None:
-            lost = VerificationError(f"{ref}: the registry accepted {digest} but does not have it")
-            raise PassingError("does not have the manifest that it accepted", final=lost, tries=2)
-        if stored != digest:
-            wrong = VerificationError(f"{doing}: expected {digest}, the registry stored {stored[:80]!r}")
-            raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
-
-    def _immutable(self, ref: Tag, digest: str) -> None:
-        """Takes the refusal to move a tag: nothing is wrong when it names this manifest already."""
-        held = self._head(ref)
-        if held == digest:
-            return
-        raise TagImmutableError(
-            f"{ref}: the registry does not let tags be moved; it names {held or 'nothing'}, this is {digest}",
-            hint="choose another tag; the image itself can still be named by its digest",
-        )
 
 
 def _header_digest(answer: Answer) -> str | None:

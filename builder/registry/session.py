@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError
 from builder.progress import Note, Progress
-from builder.reference import Repository
+from builder.reference import Digest, Repository, Tag
 from builder.registry.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
 from builder.registry.auth import Authorizer
 from builder.registry.challenges import Scopes
@@ -192,6 +192,12 @@ class Session:
         self.origin = Origin("https", self.origin.host, self.origin.port)
         self._authorizer = self._make_authorizer(self.origin)
         return True
+
+
+def manifest_url(session: Session, ref: Tag | Digest) -> str:
+    """The URL of a manifest."""
+    name = ref.name if isinstance(ref, Tag) else ref.digest
+    return session.url(ref.repository, f"manifests/{name}")
 
 
 def _small(download: Download) -> Answer:

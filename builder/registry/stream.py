@@ -20,10 +20,10 @@ from builder.registry.transport import Body
 from builder.registry.upload import (
     How,
     Uploaded,
-    _head,
     blocks_of,
     cancel_upload,
     check_stored,
+    is_there,
     start_upload,
     upload_location,
     with_query,
@@ -69,7 +69,7 @@ class StreamUpload:
     def _try(self, number: int) -> Descriptor:
         if number and self.length is not None and self.size == self.length:
             held = Descriptor(self.media_type, self.digest_after(), self.size)
-            if _head(self.session, self.repository, held.digest, writing=True):
+            if is_there(self.session, self.repository, held.digest, writing=True):
                 return held
         try:
             self.location = start_upload(self.session, self.repository, self.doing)

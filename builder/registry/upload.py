@@ -48,10 +48,11 @@ class Uploaded:
 
 def has_blob(session: Session, repository: Repository, digest: str) -> bool:
     """Whether a repository has a blob; one request."""
-    return session.retry.run(lambda _: _head(session, repository, digest), who=session.host, notice=session.notice)
+    return session.retry.run(lambda _: is_there(session, repository, digest), who=session.host, notice=session.notice)
 
 
-def _head(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
+def is_there(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
+    """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises."""
     scopes = push(repository.path) if writing else pull(repository.path)
     doing = f"looking for blob {digest[7:19]} in {repository}"
     answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
@@ -126,7 +127,7 @@ class BlobUpload:
 
     def _try(self, number: int) -> How:
         session, digest = self.session, self.descriptor.digest
-        if (number or not self.expect_missing) and _head(session, self.repository, digest, writing=True):
+        if (number or not self.expect_missing) and is_there(session, self.repository, digest, writing=True):
             return How.UPLOADED if self.sent else How.PRESENT
         self.cancel()
         if number == 0 and self.mount_from is not None and self.mounted(self.mount_from):

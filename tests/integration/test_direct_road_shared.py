@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from builder.direct.layers import group_wheels
 from tests.direct.wheels import as_wheel
 from tests.integration.direct_world import (
+    ROLES,
     Machine,
     Project,
     Wheels,
@@ -165,3 +167,22 @@ def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
     mounted = [e for e in world.proxy.log if e.query.get("mount") == [layer] and e.upstream_status == 201]
     assert mounted
     assert not [e for e in world.proxy.log if e.method == "GET" and e.path.endswith(layer)]
+
+
+def test_several_machines_push_one_spec_at_once(world: World) -> None:
+    """As jobs of a CI matrix do. docker-registry refuses manifests now and then meanwhile, for blobs that it has."""
+    project = world.project("one")
+    machines = [world.machine(f"m{number}", wheels=True) for number in range(6)]
+
+    def push(number: int) -> dict[str, str]:
+        return machines[number].push(project, "--role", ROLES[number % len(ROLES)])
+
+    for number in range(3):  # each with new keys
+        world.wheels.add("extra", version=f"1.{number}")
+        project.lock()
+        for machine in machines:
+            machine.give(world.wheels)
+        with ThreadPoolExecutor(len(machines)) as pool:
+            pushed = list(pool.map(push, range(len(machines))))
+        assert pushed[:3] == pushed[3:]
+        check_whole(world.proxy.upstream, [image for images in pushed for image in images.values()])

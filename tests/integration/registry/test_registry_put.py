@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from builder.errors import RegistryRefusedError, VerificationError
+from builder.errors import RegistryRefusedError, TemporaryError, VerificationError
 from builder.registry.failures import BlobUnknownError, TagImmutableError
 from builder.registry.manifests import LARGEST_MANIFEST, OCI_MANIFEST, sha256_digest
 from builder.registry.upload import How
@@ -127,3 +127,35 @@ def test_r27_a_manifest_over_4_mib_is_refused_here(bench: Bench) -> None:
     with pytest.raises(RegistryRefusedError, match="bytes; registries take 4194304"):
         bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
     assert bench.proxy.log == []
+
+
+LACKS = (
+    b'{"errors":[{"code":"DIGEST_INVALID","message":"x"},{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown"%b}]}'
+)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
+def test_blobs_that_are_there_after_all(bench: Bench, named: bool) -> None:
+    """docker-registry says so while another machine mounts or uploads the same blob."""
+    digest, body = _one_more(bench)
+    detail = f',"detail":{{"digest":"{layer(b"layer").digest}"}}'.encode() if named else b""
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=LACKS % detail, times=2))
+    assert bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body) == digest
+    heads = ["HEAD"] * (1 if named else 2)
+    assert bench.proxy.methods() == ["PUT", *heads, "HEAD", "PUT", *heads, "HEAD", "PUT"]
+
+
+def test_a_registry_that_never_finds_what_it_has(bench: Bench) -> None:
+    _, body = _one_more(bench)
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=LACKS % b"", times=-1))
+    with pytest.raises(TemporaryError, match="said that it lacks blobs, and has them five times") as caught:
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
+    assert caught.value.exit_code == 8
+
+
+def test_what_is_missing_is_found_out_where_the_registry_does_not_say(bench: Bench) -> None:
+    bench.push_image(b"layer")
+    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=LACKS % b"", times=-1))
+    with pytest.raises(BlobUnknownError) as caught:
+        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(b"layer"), layer(b"lost")))
+    assert caught.value.digests == (layer(b"lost").digest,)
