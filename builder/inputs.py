@@ -19,6 +19,7 @@ from builder.gomatch import has_wildcards
 from builder.hash_memo import remembered_hashes
 from builder.keys import context_sources, stage_keys
 from builder.lock import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
+from builder.lock_file import DamagedLockError
 from builder.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from builder.progress import Note, Progress
 from builder.records import dataclass
@@ -31,6 +32,7 @@ from builder.spec_file import SpecFile, find, load
 from builder.spec_rules import checked_registry
 
 if TYPE_CHECKING:
+    from builder.lock_kept import Renewal
     from builder.registry.connect import Registries
     from builder.wheels import WheelStore
 
@@ -193,10 +195,12 @@ def ensure_lock(
     *,
     locked: bool = False,
     registries: Registries | None = None,
-    renew: bool = False,
+    renewal: Renewal | None = None,
     write: bool = True,
 ) -> Lock:
     """The spec's lock when it is current, else a new one, written beside the spec.
+
+    A new one keeps the versions and the bases of the one before, where they still fit.
 
     Args:
         spec_file: the spec.
@@ -204,18 +208,20 @@ def ensure_lock(
         progress: is told what changed.
         locked: raise InputError instead of making one.
         registries: where base digests are read; made from the settings when needed and not given.
-        renew: make a new one even if the present one is current (newer wheels, a base that moved).
+        renewal: what to look for anew even if the present lock is current; with any, a damaged one is replaced.
         write: put a new one beside the spec.
     """
     path = spec_file.folder / LOCK_FILE
-    present = read_lock(path, settings.cache) if path.exists() else None
+    present = _present(path, settings, progress, replace=renewal is not None)
     inputs = lock_inputs(spec_file)
-    if present is not None and present.inputs == inputs and not renew:
+    if present is not None and present.inputs == inputs and not renewal:
+        if renewal is not None:
+            progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
         return present
     if locked:
         what = "is missing" if present is None else "is not of this spec"
         raise InputError(f"{path} {what}, and --locked forbids making it", hint="imgtool lock, then commit image.lock")
-    lock = _made_lock(spec_file, settings, progress, registries)
+    lock = _made_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
     if not write:
         return lock
     from builder.files import write_atomic
@@ -226,19 +232,43 @@ def ensure_lock(
     return lock
 
 
-def _made_lock(spec_file: SpecFile, settings: Settings, progress: Progress, registries: Registries | None) -> Lock:
+def _present(path: Path, settings: Settings, progress: Progress, *, replace: bool) -> Lock | None:
+    """The lock that is there; of one that is damaged, None where it is to be replaced."""
+    if not path.exists():
+        return None
+    try:
+        return read_lock(path, settings.cache)
+    except DamagedLockError as error:
+        if not replace:
+            raise
+        progress(Note(f"{error}; a new one is made"))
+        return None
+
+
+def _made_lock(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    registries: Registries | None,
+    *,
+    present: Lock | None,
+    renewal: Renewal | None,
+) -> Lock:
     from builder.compat import load_matrix
+    from builder.lock_kept import NOTHING_KEPT, Renewal
     from builder.locker import make_lock
     from builder.registry.connect import connect
 
+    platform = spec_file.spec.platform
+    kept = (renewal or Renewal()).kept(present, platform) if present else NOTHING_KEPT
     clients = registries or connect(settings, progress)
 
     def base_digest(reference: str) -> str:
         from builder.bases import digest_of
 
-        return digest_of(reference, spec_file.spec.platform, clients)
+        return digest_of(reference, platform, clients)
 
-    return make_lock(spec_file, load_matrix(), base_digest, settings, progress)
+    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, kept=kept)
 
 
 class WheelContext:

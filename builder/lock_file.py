@@ -43,6 +43,10 @@ LISTS = {
 }
 
 
+class DamagedLockError(InputError):
+    """The file is no lock; making one anew helps."""
+
+
 def parse_lock(data: bytes, name: str, cache: Path | None = None) -> Lock:
     """The lock in `data`; raises InputError.
 
@@ -70,7 +74,7 @@ def _toml(data: bytes, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(
+        raise DamagedLockError(
             f"{name}: not a lock: {error}", hint="imgtool lock writes a new one; a merge conflict leaves such a file"
         ) from None
 
@@ -108,7 +112,7 @@ class _Reader:
         self._name = name
 
     def error(self, where: str, message: str) -> InputError:
-        return InputError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
+        return DamagedLockError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
 
     def known(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
         unknown = sorted(set(row) - set(keys))

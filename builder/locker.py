@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -15,11 +14,12 @@ from builder.compat import Matrix
 from builder.errors import FieldError, FieldListError, InputError, LocalFileError
 from builder.files import write_atomic
 from builder.lock import inputs_hash
+from builder.lock_kept import NOTHING_KEPT, Kept
 from builder.parallel import run_all
 from builder.pip_settings import uv_environ
 from builder.plan import Lock, LockedVariant, Variant, Wheel
 from builder.progress import Note, Progress, Step
-from builder.requirements import Named, named_requirements, requirement_files, wanted_hashes
+from builder.requirements import Named, named_requirements, normalised, requirement_files, wanted_hashes
 from builder.resolve import resolve
 from builder.resolver_uv import Found, Target, compile_requirements
 from builder.rules import Finding, check_libtpu, raise_errors
@@ -39,8 +39,10 @@ def make_lock(
     base_digest: Callable[[str], str],
     settings: Settings,
     progress: Progress,
+    *,
+    kept: Kept = NOTHING_KEPT,
 ) -> Lock:
-    """Resolves versions, bases and wheels anew.
+    """Resolves versions, bases and wheels.
 
     Args:
         spec_file: the spec; its requirements files are read.
@@ -48,6 +50,7 @@ def make_lock(
         base_digest: the manifest digest of a base by its name, for the spec's platform.
         settings: the machine's.
         progress: is told of each step, and of warnings.
+        kept: what is taken over from the lock before.
 
     Raises:
         FieldError, FieldListError: something in the spec or its requirements does not fit, with its place.
@@ -58,7 +61,7 @@ def make_lock(
     try:
         texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
         resolution = resolve(spec, matrix)
-        maker = _Maker(spec_file, matrix, settings, progress, texts)
+        maker = _Maker(spec_file, matrix, settings, progress, texts, kept=kept)
         findings = check_lines(texts)
         findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
         warnings = (*resolution.warnings, *raise_errors(findings))
@@ -85,10 +88,13 @@ class _Maker:
         settings: Settings,
         progress: Progress,
         texts: tuple[tuple[str, str], ...],
+        *,
+        kept: Kept,
     ) -> None:
         self._spec, self._folder = spec_file.spec, spec_file.folder
         self._matrix, self._progress = matrix, progress
         self._texts = texts
+        self._kept = kept
         self._named: tuple[Named, ...] = named_requirements(texts)
         self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder)
@@ -122,10 +128,11 @@ class _Maker:
     def lock(self, variant: Variant, base_digest: Callable[[str], str]) -> LockedVariant:
         """One variant: its base's digest and its wheels."""
         self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
-        digest = base_digest(variant.base)
+        digest = self._kept.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
-        found = self._resolve(variant, target)
-        installer = self._compile(f"pip{self._pip(variant.python)}", target)
+        preferred = self._kept.versions(variant.name)
+        found = self._resolve(variant, target, preferred)
+        installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
         sized = self._with_sizes((*found, *installer))
         self._progress(Step(f"lock {variant.name}", f"{len(found)} wheels"))
         return LockedVariant(variant=variant, base_digest=digest, installer=sized[-1], wheels=sized[: len(found)])
@@ -135,7 +142,7 @@ class _Maker:
         glibc = system.glibc if system else _UNKNOWN_GLIBC
         return Target(python=variant.python, platform=self._spec.platform, glibc=glibc)
 
-    def _resolve(self, variant: Variant, target: Target) -> tuple[Found, ...]:
+    def _resolve(self, variant: Variant, target: Target, preferred: Mapping[str, str]) -> tuple[Found, ...]:
         lines = list(variant.requirements)
         if self._spec.requirements:
             lines.append(f"-r {self._folder.resolve() / self._spec.requirements}")
@@ -143,14 +150,16 @@ class _Maker:
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
         same = tuple(f"{name}=={variant.tensorflow}" for name in others)
         try:
-            found = self._compile("\n".join(lines) + "\n", target, (*variant.constraints, *same))
+            found = self._compile("\n".join(lines) + "\n", target, preferred, (*variant.constraints, *same))
         except InputError as error:
             error.message = f"{variant.name} ({', '.join(variant.roles)}): {error.message}"
             error.args = (error.message,)
             raise
         return tuple(one for one in found if one.name not in others)
 
-    def _compile(self, text: str, target: Target, constraints: tuple[str, ...] = ()) -> tuple[Found, ...]:
+    def _compile(
+        self, text: str, target: Target, preferred: Mapping[str, str], constraints: tuple[str, ...] = ()
+    ) -> tuple[Found, ...]:
         folders = (path.parent for wheel in self._made.values() if (path := self._store.path(wheel)))
         return compile_requirements(
             text,
@@ -160,6 +169,7 @@ class _Maker:
             constraints=constraints,
             find_links=tuple(sorted(folders)),
             hashes=wanted_hashes(self._texts),
+            preferred=preferred,
         )
 
     def _pip(self, python: str) -> str:
@@ -181,7 +191,7 @@ class _Maker:
             self._store.remember(one.sha256, one.url)
         return tuple(
             Wheel(
-                name=_normalised(one.name),
+                name=normalised(one.name),
                 version=one.version,
                 file=one.file,
                 sha256=one.sha256,
@@ -189,10 +199,6 @@ class _Maker:
             )
             for one in found
         )
-
-
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _read_sizes(path: Path) -> dict[str, int]:

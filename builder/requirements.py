@@ -95,6 +95,11 @@ def unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str
     return tuple(found)
 
 
+def normalised(name: str) -> str:
+    """A package's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def wanted_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
     """The sha256 values that `--hash` options allow, by normalised name."""
     found: dict[str, frozenset[str]] = {}
@@ -103,7 +108,7 @@ def wanted_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str
             hashes = frozenset(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
             match = re.match(r"[A-Za-z0-9._-]+", line)
             if hashes and match and not line.startswith("-"):
-                name = re.sub(r"[-_.]+", "-", match[0]).lower()
+                name = normalised(match[0])
                 found[name] = found.get(name, frozenset()) | hashes
     return found
 

@@ -7,6 +7,7 @@ no credential of theirs goes into what is returned for a lock.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -66,7 +67,8 @@ class Indexes:
 
 def indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
     """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default."""
-    text = _run(("--emit-index-url", "--emit-find-links"), "", environ=environ, folder=folder)
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        text = _run(("--emit-index-url", "--emit-find-links"), "", Path(temporary), environ=environ, folder=folder)
     found: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
     for line in text.splitlines():
         option, _, value = line.partition(" ")
@@ -84,6 +86,7 @@ def compile_requirements(
     constraints: tuple[str, ...] = (),
     find_links: tuple[Path, ...] = (),
     hashes: Mapping[str, frozenset[str]] | None = None,
+    preferred: Mapping[str, str] | None = None,
 ) -> tuple[Found, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
@@ -95,34 +98,46 @@ def compile_requirements(
         constraints: lines of a constraints file.
         find_links: folders with wheels that no index has.
         hashes: per package the sha256 values that may be chosen, where the user's file names some.
+        preferred: per package the version to take where it fits.
 
     Raises:
         InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
         CredentialsError: an index refuses.
         TemporaryError: an index does not answer.
     """
-    options = [
-        "--format=pylock.toml",
-        f"--python-version={target.python}",
-        f"--python-platform={uv_platform(target.platform, target.glibc)}",
-        "--only-binary=:all:",
-        *(f"--find-links={path}" for path in find_links),
-    ]
-    text = _run(
-        tuple(options),
-        requirements,
-        environ=environ,
-        folder=folder,
-        constraints="".join(f"{line}\n" for line in constraints),
-    )
-    packages = tomllib.loads(text).get("packages", [])
-    found = (_choose(package, target, hashes or {}) for package in packages)
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        work = Path(temporary)
+        (work / "constraints.txt").write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
+        output = work / "pylock.toml"
+        if preferred:
+            output.write_text(_pylock(preferred), encoding="utf-8")
+        options = (
+            f"--output-file={output}",  # uv prefers the versions that are in it
+            "--format=pylock.toml",
+            f"--constraints={work}/constraints.txt",
+            f"--python-version={target.python}",
+            f"--python-platform={uv_platform(target.platform, target.glibc)}",
+            "--only-binary=:all:",
+            *(f"--find-links={path}" for path in find_links),
+        )
+        _run(options, requirements, work, environ=environ, folder=folder)
+        packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
+        found = [_choose(package, target, hashes or {}, work) for package in packages]
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]]) -> Found:
+def _pylock(versions: Mapping[str, str]) -> str:
+    """A pylock.toml (PEP 751) of just these versions."""
+    rows = (
+        f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
+        for name, version in versions.items()
+    )
+    return 'lock-version = "1.0"\ncreated-by = "imgtool"\n' + "".join(rows)
+
+
+def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]], work: Path) -> Found:
     name, version = str(package["name"]), str(package.get("version", ""))
-    candidates = _candidates(package)
+    candidates = _candidates(package, work)
     wanted = hashes.get(name)
     if wanted:
         candidates = {file: row for file, row in candidates.items() if row[0] in wanted}
@@ -137,11 +152,12 @@ def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, 
     return Found(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
 
 
-def _candidates(package: Mapping[str, object]) -> dict[str, tuple[str, int | None, str]]:
+def _candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
+    """Hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
     rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
     found = {}
     for row in rows if isinstance(rows, list) else []:
-        url = str(row.get("url") or Path(str(row.get("path"))).absolute().as_uri())
+        url = str(row.get("url") or (work / str(row.get("path"))).resolve().as_uri())
         file = str(row.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]))
         sha256 = row.get("hashes", {}).get("sha256")
         if sha256:
@@ -149,34 +165,24 @@ def _candidates(package: Mapping[str, object]) -> dict[str, tuple[str, int | Non
     return found
 
 
-def _run(
-    options: tuple[str, ...],
-    requirements: str,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
-    constraints: str = "",
-) -> str:
-    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
-        work = Path(temporary)
-        for name, text in (("spec", requirements), ("constraints", constraints)):
-            (work / f"{name}.txt").write_text(text, encoding="utf-8")
-        command = [
-            _program(),
-            *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
-            *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
-            f"--constraints={work}/constraints.txt",
-            *options,
-        ]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
-        if done.returncode:
-            raise _failure(done.stderr, f"{work}/")
-        return done.stdout
+def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str], folder: Path) -> str:
+    """What `uv pip compile` of these requirements prints; `work` is a folder for its files."""
+    (work / "spec.txt").write_text(requirements, encoding="utf-8")
+    command = [
+        _program(),
+        *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
+        *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
+        *options,
+    ]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
+    if done.returncode:
+        raise _failure(done.stderr, f"{work}/")
+    return done.stdout
 
 
 def _program() -> str:

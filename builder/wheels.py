@@ -164,7 +164,7 @@ class WheelStore:
                 raise VerificationError(
                     f"{wheel.file}: got {have} bytes with sha256 {digest.hexdigest()}, "
                     f"the lock says {wheel.size} bytes with {wheel.sha256}",
-                    hint="the index serves another file; imgtool lock writes a new lock",
+                    hint=f"the index serves another file; imgtool lock --upgrade-package {wheel.name} takes it",
                 )
             growing.replace(target)
 
@@ -186,7 +186,7 @@ class WheelStore:
         if made is None:
             raise VerificationError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
-                hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock anew",
+                hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
             )
         yield made[offset:]
 

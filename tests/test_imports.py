@@ -56,6 +56,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "lock",
             "lock_file",
+            "lock_kept",
             "lock_memo",
             "rules",
             "rules_cuda",

@@ -12,8 +12,9 @@ import pytest
 
 from builder.compat import Matrix, SourceArchive, load_matrix
 from builder.errors import FieldError, FieldListError, InputError, TemporaryError
-from builder.lock import dump_lock, lock_inputs
+from builder.lock import differences, dump_lock, lock_inputs
 from builder.lock_file import parse_lock
+from builder.lock_kept import Renewal
 from builder.locker import make_lock
 from builder.plan import Lock
 from builder.progress import Event, Note
@@ -23,6 +24,7 @@ from builder.wheels import WheelStore
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from tests.test_sdist_wheel import archive_of
 
+SCIPY = "scipy 1.11.4 -> 1.11.5"
 DIGEST = "sha256:" + "a" * 64
 SPEC = """\
 name: mnist
@@ -191,6 +193,27 @@ def test_warnings_are_told(place: Place) -> None:
     notes = [event.text for event in events if isinstance(event, Note)]
     assert len(notes) == 1
     assert "tensorflow==2.15.1 is not installed for ps" in notes[0]
+
+
+def test_what_still_fits_is_kept(place: Place) -> None:
+    """A package is added after others had newer releases, and after the base's tag moved."""
+    before = place.lock(place.spec(SPEC, "scipy\n"))
+    for name, version in (("scipy", "1.11.5"), ("numpy", "1.26.5"), ("setuptools", "80.2"), ("pip", "26.1")):
+        add(place.index, name, version)
+    environ = {**place.settings.environ, "UV_NO_CACHE": "1"}
+    place.settings = replace(place.settings, environ=environ)
+    spec_file = place.spec(SPEC, "scipy\nhub\n")
+
+    def lock(renewal: Renewal) -> Lock:
+        kept = renewal.kept(before, before.platform)
+        return make_lock(spec_file, place.matrix, lambda _: f"sha256:{'b' * 64}", place.settings, Events(), kept=kept)
+
+    assert set(differences(before, lock(Renewal()))) == {"gpu: + hub 1.0", "cpu: + hub 1.0"}
+    renewed = differences(before, lock(Renewal(packages=frozenset({"scipy"}))))
+    assert set(renewed) == {f"{name}: {line}" for name in ("gpu", "cpu") for line in ("+ hub 1.0", SCIPY)}
+    everything = differences(before, lock(Renewal(everything=True)))
+    assert {"cpu: numpy 1.26.4 -> 1.26.5", "cpu: installer pip 26.0 -> 26.1", f"cpu: {SCIPY}"} < set(everything)
+    assert "gpu: base digest sha256:aaaaaaaaaaaa -> sha256:bbbbbbbbbbbb" in everything
 
 
 def test_index_down(place: Place) -> None:

@@ -100,6 +100,24 @@ def test_folder_with_own_wheels(tmp_path: Path, environ: dict[str, str]) -> None
     assert one.url == (folder / one.file).as_uri()
 
 
+def test_versions_that_are_preferred_where_they_fit(
+    tmp_path: Path, environ: dict[str, str], index: SimpleIndex
+) -> None:
+    """Not a version that is gone, nor one that another requirement rules out, nor one without a fitting wheel."""
+    for name, version in (("free", "1.0"), ("free", "2.0"), ("gone", "2.0")):
+        index.add(name, f"{name}-{version}-py3-none-any.whl", tiny_wheel(name, version))
+    index.add("tagged", "tagged-1.0-cp37-cp37m-manylinux1_x86_64.whl", tiny_wheel("tagged", "1.0"))
+    index.add("tagged", "tagged-2.0-py3-none-any.whl", tiny_wheel("tagged", "2.0"))
+    preferred = {"free": "1.0", "gone": "1.0", "lib": "2.0", "tagged": "1.0", "never-heard-of": "1"}
+    found = compile_requirements(
+        "app\nfree\ngone\ntagged\n", TARGET, environ=environ, folder=tmp_path, preferred=preferred
+    )
+    versions = {one.name: one.version for one in found}
+    assert versions == {"app": "1.0", "lib": "1.5", "free": "1.0", "gone": "2.0", "tagged": "2.0"}
+    found = compile_requirements("free\n", TARGET, environ=environ, folder=tmp_path)
+    assert [one.version for one in found] == ["2.0"]
+
+
 def test_hashes_of_the_user_choose(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
     import hashlib
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from builder.cli import machine
 from builder.cli import options as opt
 from builder.cli.output import emit, emit_json
+from builder.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -16,18 +19,31 @@ def register(app: typer.Typer) -> None:
 
 def lock(
     spec: opt.Spec = None,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", "-U", help="Take the newest versions and bases that fit."),
+    ] = False,
+    upgrade_package: Annotated[
+        list[str] | None,
+        typer.Option("--upgrade-package", "-P", metavar="NAME", help="Only this package; may be given again."),
+    ] = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Resolve TensorFlow, the requirements and the bases anew, and write image.lock beside the spec."""
+    """Bring image.lock up to date with the spec and its requirements; what still fits keeps its version."""
     from builder.inputs import ensure_lock, open_spec
     from builder.lock import LOCK_FILE
+    from builder.lock_kept import Renewal
+    from builder.requirements import normalised
 
+    renewal = Renewal(upgrade, frozenset(map(normalised, upgrade_package or ())))
+    if locked and renewal:
+        raise UsageError("--locked forbids writing image.lock, and --upgrade asks for it", hint="give one of them")
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec, settings)
-        made = ensure_lock(spec_file, settings, view, locked=locked, renew=not locked)
+        made = ensure_lock(spec_file, settings, view, locked=locked, renewal=None if locked else renewal)
     rows = [
         {
             "variant": locked_variant.variant.name,

@@ -70,7 +70,8 @@ class StoredStages:
                 raise
             raise RegistryRefusedError(
                 f"base image {base}: the registry has no such image (any more); image.lock pins it",
-                hint="`imgtool lock` takes what the base's tag names now; IMGTOOL_MIRRORS names one that has it",
+                hint="`imgtool lock --upgrade` takes what the base's tag names now; "
+                "IMGTOOL_MIRRORS names a registry that has it",
             ) from error
         stored = Stored(manifest, registry.read(base.repository, manifest.config))
         _write(path, stored)

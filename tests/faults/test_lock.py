@@ -117,3 +117,50 @@ def test_p09_the_lock_is_a_folder(locking: Project) -> None:
     (locking.folder / "image.lock").unlink()
     (locking.folder / "image.lock").mkdir()
     locking.refused("lock", "--json", code=3, says=["image.lock: Is a directory"])
+
+
+def test_a_spec_that_changes_keeps_the_versions_that_fit(locking: Project, index: SimpleIndex) -> None:
+    """By whichever verb; newer ones come when they are asked for."""
+    locking.env["UV_NO_CACHE"] = "1"
+    assert locking.run("lock").code == 0
+    index.add("alpha", "alpha-1.1-py3-none-any.whl", tiny_wheel("alpha", "1.1"))
+    before = lock_text(locking)
+    ended = locking.run("lock")
+    assert (ended.code, lock_text(locking)) == (0, before)
+    assert "is current" in ended.err
+    locking.write("requirements.txt", "alpha\nbeta\n")
+    ended = locking.run("show")
+    assert ended.code == 0
+    assert '"alpha", version = "1.0"' in lock_text(locking)
+    ended = locking.run("lock", "-P", "Alpha")
+    assert "alpha 1.0 -> 1.1" in ended.err
+    assert "beta" not in ended.err
+    ended = locking.run("lock", "--upgrade")
+    assert "beta 1.0 -> 2.0" in ended.err
+
+
+def test_upgrades_that_cannot_be(locking: Project) -> None:
+    assert locking.run("lock").code == 0
+    locking.refused("lock", "-P", "alhpa", code=2, says=["image.lock has no package alhpa"], hint="requirements")
+    locking.refused("lock", "--locked", "--upgrade", code=2, says=["--locked forbids writing image.lock"])
+
+
+@pytest.mark.parametrize(
+    "damage", ["<<<<<<< HEAD\n", "version = 1\nversion = 2\n", ""], ids=["merge", "twice", "empty"]
+)
+def test_a_damaged_lock_is_made_anew(locking: Project, damage: str) -> None:
+    """As the hint says: by `lock` alone; every other verb refuses it, and so does a lock of a newer imgtool."""
+    assert locking.run("lock").code == 0
+    good = lock_text(locking)
+    (locking.folder / "image.lock").write_text(damage + good if damage else "")
+    locking.refused("show", code=3, says=["image.lock: "], hint="imgtool lock writes a new one")
+    ended = locking.run("lock")
+    assert ended.code == 0, ended.err
+    assert "a new one is made" in ended.err
+    assert lock_text(locking) == good
+
+
+def test_a_lock_of_a_newer_imgtool_stays(locking: Project) -> None:
+    locking.write("image.lock", "version = 99\n")
+    locking.refused("lock", "--upgrade", code=3, says=["written by a newer imgtool"], hint="update imgtool")
+    assert lock_text(locking) == "version = 99\n"
