@@ -63,11 +63,13 @@ def _uv() -> str:
 
 
 def _cache(settings: Settings) -> str:
+    from builder.cleanup import prune_cache
     from builder.files import check_writable
 
     there = next(folder for folder in (settings.cache, *settings.cache.absolute().parents) if folder.exists())
     check_writable(there / "probe")
-    return f"{settings.cache} can be written"
+    size = sum(one.size for one in prune_cache(settings.cache, 0, dry_run=True))
+    return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB (imgtool prune)"
 
 
 def _engine(settings: Settings) -> str:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _HINTS = {
     errno.ENOENT: "make the folder first",
     errno.EBUSY: "it is a mount of its own: mount its folder instead",  # rename(2)
 }
+_DAY_NS = 86_400 * 10**9
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # network file systems
 
 
@@ -55,6 +57,19 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         _sync_folder(target.parent)
     except OSError as error:
         raise _failed(path, error) from error
+
+
+def used(path: Path, state: os.stat_result) -> None:
+    """Notes that a file of the cache is in use, for `prune`, once a day: many systems do not note it by themselves.
+
+    Args:
+        path: the file.
+        state: what `stat` says of it.
+    """
+    now = time.time_ns()
+    if now - state.st_atime_ns > _DAY_NS:
+        with contextlib.suppress(OSError):  # a cache that is only read
+            os.utime(path, ns=(now, state.st_mtime_ns))
 
 
 def check_writable(path: Path) -> None:

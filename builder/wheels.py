@@ -19,6 +19,7 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, BinaryIO
 
 from builder.errors import LocalFileError, VerificationError
+from builder.files import used
 from builder.index_login import without_login
 from builder.plan import Wheel
 from builder.progress import Note, Progress, Transfer, silent
@@ -55,9 +56,13 @@ class WheelStore:
         """The wheel's file when it is here with the right size, else None."""
         path = self._place(wheel)
         try:
-            return path if path.stat().st_size == wheel.size else None
+            state = path.stat()
         except OSError:
             return None
+        if state.st_size != wheel.size:
+            return None
+        used(path, state)
+        return path
 
     def require(self, wheel: Wheel) -> Path:
         """The wheel's file; raises LocalFileError when it was not fetched."""
@@ -224,7 +229,8 @@ class WheelStore:
                 yield part, growing, target
         except OSError as error:
             raise LocalFileError(
-                f"{error.filename or target}: {error.strerror or error}", hint="IMGTOOL_CACHE chooses another folder"
+                f"{error.filename or target}: {error.strerror or error}",
+                hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
             ) from error
 
 

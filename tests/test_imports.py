@@ -77,7 +77,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("jobs", ("jobs", "jobs.*")),
     ("registry", ("registry", "registry.*")),
     ("makers", ("bases", "engines.*", "direct", "direct.*")),
-    ("composition", ("stages", "inputs", "work", "direct_way", "overview", "checkup", "verify", "verify.*")),
+    ("composition", ("stages", "inputs", "work", "direct_way", "overview", "checkup", "cleanup", "verify", "verify.*")),
     ("roads", ("engine_road", "direct_road", "direct_stages", "local_road")),
     ("verbs", ("pipeline", "jobfile", "cluster", "cluster.*", "verify.session")),
     ("command line", ("cli", "cli.*")),

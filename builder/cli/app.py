@@ -23,6 +23,7 @@ VERBS = (
     "lint",
     "init",
     "doctor",
+    "prune",
     "compat",
     "schema",
 )  # in the order of the help; each is a module of this package

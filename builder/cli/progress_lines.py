@@ -194,11 +194,12 @@ def _moved_text(sent: _Sent, now: float) -> str:
 
 def bytes_text(done: int, total: int | None, rate: float | None) -> str:
     """Such as `12.3 MB of 40.0 MB, 3.1 MB/s`; decimal units, as registries and disks count."""
-    text = _size(done) if total is None else f"{_size(done)} of {_size(total)}"
-    return f"{text}, {_size(rate)}/s" if rate is not None else text
+    text = size_text(done) if total is None else f"{size_text(done)} of {size_text(total)}"
+    return f"{text}, {size_text(rate)}/s" if rate is not None else text
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """Such as `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.95 or unit == "GB":
             break

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from builder.errors import LocalFileError, VerificationError
-from builder.files import temporary_file
+from builder.files import temporary_file, used
 from builder.records import dataclass
 from builder.reference import InvalidReferenceError, checked_digest
 from builder.registry.manifests import Descriptor
@@ -100,6 +100,7 @@ class LayerCache:
         """What was made under `key`, here or shared, or None; a damaged record counts as none."""
         path = self._records / key[:2] / f"{key}.json"
         try:
+            used(path, path.stat())
             return read_record(path.read_bytes(), key)
         except OSError:
             pass
@@ -128,10 +129,13 @@ class LayerCache:
 
     def has_blob(self, blob: Descriptor) -> bool:
         """Whether the blob is here, by its size; reading it checks the hash."""
+        path = self._blob(blob.digest)
         try:
-            return self._blob(blob.digest).stat().st_size == blob.size
+            state = path.stat()
         except OSError:
             return False
+        used(path, state)
+        return state.st_size == blob.size
 
     def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
         """Keeps a blob and returns its digest and size; raises LocalFileError."""
@@ -178,7 +182,9 @@ class LayerCache:
             temporary = None
         except OSError as error:
             message = f"{folder}: cannot be written: {error.strerror}"
-            raise LocalFileError(message, hint="IMGTOOL_CACHE chooses another folder") from error
+            raise LocalFileError(
+                message, hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
+            ) from error
         finally:
             if temporary:
                 temporary.unlink(missing_ok=True)

@@ -14,4 +14,4 @@ def test_a_cache_that_cannot_be_written_says_how_to_choose_another(tmp_path: Pat
     (tmp_path / "cache").write_text("not a folder")
     with pytest.raises(LocalFileError, match="cannot be written: Not a directory") as caught:
         LayerCache(tmp_path / "cache").keep_blob([b"x"])
-    assert caught.value.hint == "IMGTOOL_CACHE chooses another folder"
+    assert caught.value.hint == "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"

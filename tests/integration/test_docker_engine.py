@@ -22,6 +22,7 @@ import pytest
 
 from builder.engines import Login
 from builder.engines.docker_engine import DOCKERFILE, STAGES, DockerEngine
+from builder.engines.docker_stages import remove_stage, stages
 from builder.errors import (
     BuildFailedError,
     CredentialsError,
@@ -403,3 +404,25 @@ def test_a_signal_stops_what_the_engine_does(
         assert time.monotonic() - began < 5
     assert "Traceback" not in shown
     assert "[1] 2/2 RUN sleep 4" in shown
+
+
+def test_stages_are_listed_and_taken_away(engine: DockerEngine, base: str) -> None:
+    """But for those that a container runs on."""
+    began = time.time() - 60
+    idle, busy = (stage(f"FROM {base}\nRUN echo {name}\n") for name in ("idle", "busy"))
+    for one in (idle, busy):
+        engine.build(one, Events())
+    names = [f"{STAGES}:{one.key}" for one in (idle, busy)]
+    found = stages(engine.api)
+    assert all(found[name] >= began for name in names)
+    with engine.api.ask("making a container") as client:
+        container = client.create_container(names[1], ["true"])["Id"]
+    try:
+        assert [remove_stage(engine.api, name) for name in names] == [True, False]
+        assert [engine.image_id(one.key) is None for one in (idle, busy)] == [True, False]
+    finally:
+        with engine.api.ask("removing the container") as client:
+            client.remove_container(container)
+    assert remove_stage(engine.api, names[1])
+    assert not set(names) & set(stages(engine.api))
+    assert remove_stage(engine.api, names[1])  # another run was faster
