@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.errors import RegistryRefusedError
+from builder.errors import RegistryRefusedError, TemporaryError
 from builder.reference import Digest, Tag, parse_reference
 
 if TYPE_CHECKING:
@@ -20,7 +20,12 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     name = parse_reference(reference)
     source = registries.source(name.repository)
     there: Tag | Digest = source.tag(name.name) if isinstance(name, Tag) else source.digest(name.digest)
-    if registries.at(source).head(there) is None:
+    try:
+        there_now = registries.at(source).head(there)
+    except TemporaryError as error:
+        hint = "; ".join(filter(None, (error.hint, "IMGTOOL_MIRRORS names a registry that has it")))
+        raise TemporaryError(f"base image {there}: {error.message}", hint=hint, details=error.details) from error
+    if there_now is None:
         raise RegistryRefusedError(
             f"base image {there}: the registry has no such image",
             hint="see `imgtool compat` for bases, give another `base:`, or a mirror that has it with IMGTOOL_MIRRORS",

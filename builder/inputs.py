@@ -228,7 +228,9 @@ def ensure_lock(
 
     write_atomic(path, dump_lock(lock).encode())
     changes = differences(present, lock) if present is not None else ()
-    progress(Note(f"{'renewed' if present else 'wrote'} {path}" + "".join(f"\n  {line}" for line in changes)))
+    progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
+    for change in changes:
+        progress(Note(f"  {change}"))
     return lock
 
 

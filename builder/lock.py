@@ -127,7 +127,7 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
     if old.base_digest != new.base_digest:
         lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
     if old.installer != new.installer:
-        lines.append(f"installer pip {old.installer.version} -> {new.installer.version}")
+        lines.append(f"installer {_moved(old.installer, new.installer)}")
     before = {wheel.name: wheel for wheel in old.wheels}
     after = {wheel.name: wheel for wheel in new.wheels}
     for name in sorted(before.keys() | after.keys()):
@@ -137,9 +137,13 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
         elif wheel is None and was_wheel is not None:
             lines.append(f"- {name} {was_wheel.version}")
         elif was_wheel is not None and wheel is not None and was_wheel != wheel:
-            same = was_wheel.version == wheel.version
-            lines.append(f"{name} {was_wheel.version} -> {f'another file, {wheel.file}' if same else wheel.version}")
+            lines.append(_moved(was_wheel, wheel))
     return lines
+
+
+def _moved(was: Wheel, now: Wheel) -> str:
+    """One package's change: of version, or of the file for the same version."""
+    return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
 
 
 def _shown(value: object) -> str:

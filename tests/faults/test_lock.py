@@ -133,7 +133,7 @@ def test_a_spec_that_changes_keeps_the_versions_that_fit(locking: Project, index
     assert ended.code == 0
     assert '"alpha", version = "1.0"' in lock_text(locking)
     ended = locking.run("lock", "-P", "Alpha")
-    assert "alpha 1.0 -> 1.1" in ended.err
+    assert "\nnote:   cpu: alpha 1.0 -> 1.1\n" in ended.err
     assert "beta" not in ended.err
     ended = locking.run("lock", "--upgrade")
     assert "beta 1.0 -> 2.0" in ended.err
@@ -164,3 +164,12 @@ def test_a_lock_of_a_newer_imgtool_stays(locking: Project) -> None:
     locking.write("image.lock", "version = 99\n")
     locking.refused("lock", "--upgrade", code=3, says=["written by a newer imgtool"], hint="update imgtool")
     assert lock_text(locking) == "version = 99\n"
+
+
+def test_a_registry_of_bases_that_is_not_there(locking: Project) -> None:
+    """What is wanted from it is said: the spec does not name it."""
+    locking.env["IMGTOOL_MIRRORS"] = "docker.io=mirror.nowhere.invalid"
+    says = [
+        f"base image mirror.nowhere.invalid/library/python:{BASE_TAG}: the host mirror.nowhere.invalid cannot be found"
+    ]
+    locking.refused("lock", "--upgrade", code=8, says=says, hint="IMGTOOL_MIRRORS names a registry that has it")
