@@ -47,11 +47,12 @@ env: {{TF_CPP_MIN_LOG_LEVEL: "1"}}
 roles:  # master, worker, ps, evaluator: one image each
 {roles}
 job:
-  target: ai-platform  # or vertex, tfjob, jobset, pods, eci, compose, tf-config
+  target: {target}  # or {others}
   region: us-central1
   # job_dir: gs://my-bucket/{name}  # where checkpoints and the model go
   scheduling: {{max_running: 7200s}}
 """
+_TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config")
 _REQUIREMENTS = """\
 # What the trainer imports besides TensorFlow, one requirement per line, such as:
 # pandas>=2,<3
@@ -88,7 +89,12 @@ def starter_files(name: str, tensorflow: str, accelerator: Accelerator) -> dict[
         raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {shown(tensorflow)}")
     if (int(release[1]), int(release[2])) < _OLDEST:
         raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {tensorflow}")
-    spec = _SPEC.format(name=name, tensorflow=tensorflow, accelerator=accelerator, roles=_ROLES[accelerator])
+    target = "ai-platform" if accelerator is Accelerator.TPU else "vertex"
+    others = ", ".join(other for other in _TARGETS if other != target)
+    roles = _ROLES[accelerator]
+    spec = _SPEC.format(
+        name=name, tensorflow=tensorflow, accelerator=accelerator, roles=roles, target=target, others=others
+    )
     task = (files("builder") / "data" / "starter_task.py.txt").read_text(encoding="utf-8")
     return {
         "image.yaml": spec,

@@ -9,7 +9,7 @@ import yaml
 
 from builder.errors import InputError, LocalFileError
 from builder.schema import json_schema
-from builder.spec import Accelerator, Role
+from builder.spec import Accelerator, Role, Target
 from builder.spec_file import load
 from builder.starter import starter_files, write_starter
 
@@ -25,6 +25,7 @@ def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator:
     assert (spec.name, spec.tensorflow, spec.accelerator) == ("my-project", "2.15.1", accelerator)
     assert list(spec.roles) == [Role.MASTER, Role.WORKER]
     assert spec.accelerator_of(Role.WORKER) is accelerator
+    assert spec.job.target is (Target.AI_PLATFORM if accelerator is Accelerator.TPU else Target.VERTEX)
     assert spec.accelerator_of(Role.MASTER) is (Accelerator.CPU if accelerator is Accelerator.TPU else accelerator)
     jsonschema.Draft7Validator(json_schema()).validate(yaml.safe_load((folder / "image.yaml").read_text()))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from builder.cli.output import emit
+from builder.cli.output import emit, note
 from builder.spec import Accelerator
 
 
@@ -27,3 +28,5 @@ def init(
 
     written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     emit("".join(f"{path}\n" for path in written))
+    where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
+    note(f"next: imgtool build{where}    # then imgtool run{where} trains here; build --push is for a registry")
