@@ -111,7 +111,7 @@ def _zstd_library() -> Any:
         import zstandard
     except ImportError as error:
         raise UsageError(
-            "compression zstd: the package zstandard is not installed", hint="pip install 'training-imgtool[fast]'"
+            "compression zstd: the package zstandard is not installed", hint="pip install 'training-imgtool[zstd]'"
         ) from error
     return zstandard
 
