@@ -18,7 +18,7 @@ from pathlib import Path
 from builder.errors import LocalFileError
 
 _HEX = r"[0-9a-f]"
-_NOTES = ("bases", "locks", "rendered", "specs", "stages", "tokens")
+_NOTES = ("bases", "hashes", "locks", "rendered", "specs", "stages", "tokens")
 _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`builder.files.temporary_file`)
 
 

@@ -21,7 +21,7 @@ from builder import gittree, gomatch
 from builder.context_scan import Walk
 from builder.context_tar import MTIME, write_tar
 from builder.dockerignore import DockerIgnore, parse_dockerignore
-from builder.entries import Entry, Kind, open_below, unreadable
+from builder.entries import Entry, Kind, OnDisk, open_below, unreadable
 from builder.errors import InputError
 from builder.records import dataclass, replace
 
@@ -37,6 +37,10 @@ class Context:
     def paths(self) -> tuple[str, ...]:
         """The path of every entry."""
         return tuple(entry.path for entry in self.entries)
+
+    def on_disk(self) -> tuple[Entry, ...]:
+        """The files that come from the spec's folder."""
+        return tuple(entry for entry in self.entries if isinstance(entry.origin, OnDisk))
 
     def entry(self, path: str) -> Entry:
         """The entry at `path`; raises KeyError when there is none."""

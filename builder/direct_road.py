@@ -88,7 +88,8 @@ class DirectRoad:
 
     def _appended(self, one: Way, below: Below) -> Digest:
         stored, role = below.stored, one.image.role
-        with workshop(one, self._work, stored.config, self._publisher.send, contexts=self._contexts) as shop:
+        ready, contexts = self._publisher.send, self._contexts
+        with workshop(one, self._work, stored.config, ready, contexts=contexts, subject=role) as shop:
             made = build_image(
                 one.image.dockerfile,
                 (one.own,),

@@ -131,6 +131,7 @@ def workshop(
     shared: SharedRecords | None = None,
     compression: Compression | None = None,
     contexts: OnceEach | None = None,
+    subject: str | None = None,
 ) -> Iterator[Workshop]:
     """What the layers of one role are made with; downloads that were begun for it end with the block.
 
@@ -142,6 +143,7 @@ def workshop(
         shared: records that other machines see too.
         compression: instead of the spec's.
         contexts: layers of files from the context that roles of this run share.
+        subject: what progress calls the layers; by default what the shared stages are called.
     """
     settings = work.settings
     release = python_release(base_config, one.image.plan.locked.variant.python)
@@ -164,7 +166,7 @@ def workshop(
             find_interpreter=interpreter,
             compression=compression or Compression(work.inputs.spec_file.spec.compression),
             mtime=settings.source_date_epoch or MTIME,
-            ready=lambda layer: ready(layer, one.subject),
+            ready=lambda layer: ready(layer, subject or one.subject),
             expect=paths.expect,
             contexts=contexts or Once(),
         )

@@ -117,7 +117,7 @@ def prepare(
     """
     lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
     spec = spec_file.spec
-    with remembered_hashes(settings.cache) as memo:
+    with remembered_hashes(settings.cache, spec_file.folder) as memo:
         read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, memo=memo)
         context = read(only=(spec.trainer.source,))
         plan = make_plan(

@@ -18,6 +18,8 @@ from builder.settings import Settings
 from builder.spec import Role
 from builder.work import Built, Work, tag_of
 
+_MUCH_CODE = 100_000_000  # bytes
+
 if TYPE_CHECKING:
     from builder.direct.asked import Asked
     from builder.direct_way import Way
@@ -37,6 +39,8 @@ def build(work: Work) -> tuple[Built, ...]:
         known = KnownBlobs(work.settings.cache, work.inputs.repository)
         made, found = _ahead(work, registries) if _likely_new(work, known) else ({}, _present(work, registries))
         missing = tuple(image for image in work.wanted if image.role not in made and found[image.role] is None)
+        if missing and not made:
+            _note_size(work)
         made |= _make(work, missing, registries) if missing else {}
         results = tuple(made.get(image.role) or _found(image, found[image.role]) for image in work.wanted)
         for image in work.wanted:
@@ -44,6 +48,20 @@ def build(work: Work) -> tuple[Built, ...]:
         for name in work.options.tags:
             run_all({result.role: partial(_name, result, name, work, registries) for result in results})
     return results
+
+
+def _note_size(work: Work) -> None:
+    """Says when the code is so large that it must have data in it, which every change of a line would send again."""
+    files = work.inputs.context.on_disk()
+    size = sum(entry.size for entry in files)
+    if size > _MUCH_CODE:
+        largest = max(files, key=lambda entry: entry.size)
+        work.progress(
+            Note(
+                f"{size / 1e6:.0f} MB of files go into the images with the code, {largest.size / 1e6:.0f} MB of it "
+                f"{largest.path}; what is data belongs in a bucket and in .dockerignore"
+            )
+        )
 
 
 def _likely_new(work: Work, known: KnownBlobs) -> bool:
@@ -61,6 +79,7 @@ def _ahead(work: Work, registries: Registries) -> tuple[dict[Role, Built], dict[
     """
     from builder.direct.asked import Asked
 
+    _note_size(work)
     repository = work.inputs.repository
 
     def ask(tag: Tag) -> Digest | None:
@@ -113,6 +132,7 @@ def _built_here(work: Work) -> tuple[Built, ...]:
     from builder import engine_road, local_road
     from builder.registry.connect import connect
 
+    _note_size(work)
     if work.options.layout is not None:
         with connect(work.settings, work.progress) as registries:
             return local_road.write_images(work, work.options.layout, registries)

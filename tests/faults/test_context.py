@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -160,3 +161,21 @@ def test_c12_no_requirements(project: Project) -> None:
 def test_trainer(project: Project, old: str, new: str, says: str, hint: str | None) -> None:
     project.spec(SPEC.replace(old, new), lock=False)
     project.refused("show", "--json", code=3, says=["image.yaml:4:", says], hint=hint)
+
+
+@pytest.mark.registry
+def test_data_beside_the_code_is_pointed_out(pushing: Project) -> None:
+    """Once there is something to make; and the bytes that go up are shown as the role's, not the packages'."""
+    (pushing.folder / "trainer/weights.bin").write_bytes(bytes(101_000_000))
+    note = "101 MB of files go into the images with the code, 101 MB of it trainer/weights.bin; what is data belongs in"
+    dry = pushing.run("push", "--dry-run")
+    assert "weights.bin" not in dry.err
+    ended = pushing.run("push", "--progress", "json")
+    assert ended.code == 0, ended.err
+    assert note in ended.err
+    events = [json.loads(line) for line in ended.err.splitlines() if line.startswith("{")]
+    large = [event for event in events if event["event"] == "transfer" and event["done"] > 50_000]
+    assert {event["subject"] for event in large} <= {"master", "worker"}
+    assert large
+    again = pushing.run("push")
+    assert "weights.bin" not in again.err
