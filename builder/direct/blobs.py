@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -55,6 +56,23 @@ def packed(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *
     plain = hashlib.sha256()
     digest, size = cache.keep_blob(_members(noted(tar, plain.update), pool, ahead))
     return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
+
+
+class Members:
+    """A codec for large layers: gzip members of 1 MiB each, made side by side."""
+
+    media_type = OCI_GZIP
+
+    def __init__(self) -> None:
+        self.name = packed_codec()
+
+    def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The compressed blocks of `blocks`."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        workers = os.cpu_count() or 1
+        with ThreadPoolExecutor(workers, thread_name_prefix="compress") as pool:
+            yield from _members(blocks, pool, workers)
 
 
 def _members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
