@@ -3,6 +3,10 @@
 Python's own SIGTERM and SIGHUP run no `finally`, and its SIGINT raises nothing in threads. Here the first signal
 raises `Cancelled` in the main thread, so that every `with` on its stack cleans up; a process that has not ended
 within the grace time is ended.
+
+Python runs a handler when its main thread next runs Python code. A signal that comes in the moment before that thread
+begins to wait for a lock does not end the wait, and is forgotten until it is over; so a thread that the system tells of
+each signal (`signal.set_wakeup_fd`) disturbs the main thread until it has taken it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 5.0
+_DISTURBING = signal.SIGURG  # by default nothing comes of it
+_DISTURB_SECONDS = 0.05
 
 
 class Cancelled(BaseException):
@@ -47,26 +53,30 @@ def handling(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     """
     cancelled = threading.Event()
     told, tell = os.pipe()
-    threading.Thread(target=_end_after, args=(told, grace_seconds), name="imgtool-deadline", daemon=True).start()
+    os.set_blocking(tell, False)
+    arguments = (told, cancelled, grace_seconds)
+    threading.Thread(target=_see_to_it, args=arguments, name="imgtool-deadline", daemon=True).start()
 
     def handle(signum: int, frame: FrameType | None) -> None:
         del frame
         if cancelled.is_set():
             os._exit(128 + signum)
-        os.write(tell, bytes([signum]))
         cancelled.set()
         raise Cancelled(signum)
 
-    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
-    taken = [signum for signum, handler in before.items() if handler is not signal.SIG_IGN]
+    before = {signum: signal.getsignal(signum) for signum in (*SIGNALS, _DISTURBING)}
+    taken = [signum for signum in SIGNALS if before[signum] is not signal.SIG_IGN]
+    told_before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    signal.signal(_DISTURBING, lambda *_: None)
     for signum in taken:
         signal.signal(signum, handle)
     try:
         yield cancelled
     finally:
         if not cancelled.is_set():
-            for signum in taken:
+            for signum in (*taken, _DISTURBING):
                 signal.signal(signum, before[signum])
+            signal.set_wakeup_fd(told_before)
             os.close(tell)
 
 
@@ -103,14 +113,24 @@ def _children() -> list[int]:
     return found
 
 
-def _end_after(told: int, grace_seconds: float) -> None:
-    """Ends the process `grace_seconds` after a signal's number came through the pipe; the other end's close ends this.
+def _see_to_it(told: int, cancelled: threading.Event, grace_seconds: float) -> None:
+    """Has the main thread take a signal whose number came through the pipe, and ends the process after the grace time.
 
-    A pipe and not a lock: a handler may run while the main thread holds any lock.
+    The close of the pipe's other end ends this. A pipe and not a lock: a handler may run while the main thread holds
+    any lock.
     """
-    signum = os.read(told, 1)
-    os.close(told)
-    if signum:
-        time.sleep(grace_seconds)
-        _signal_children(signal.SIGKILL)
-        os._exit(128 + signum[0])
+    while signum := os.read(told, 1):
+        if signum[0] in SIGNALS:
+            break
+    if not signum:
+        os.close(told)
+        return
+    deadline = time.monotonic() + grace_seconds
+    main = threading.main_thread().ident
+    while not cancelled.is_set() and time.monotonic() < deadline:
+        time.sleep(_DISTURB_SECONDS)
+        if not cancelled.is_set() and main is not None:
+            signal.pthread_kill(main, _DISTURBING)
+    time.sleep(max(0.0, deadline - time.monotonic()))
+    _signal_children(signal.SIGKILL)
+    os._exit(128 + signum[0])

@@ -36,7 +36,9 @@ def program(
     body: str = "time.sleep(60)", cleaning: str = "pass", grace: float = 5.0, prefix: str = ""
 ) -> Iterator[subprocess.Popen[str]]:
     script = prefix + PROGRAM.format(body=body, cleaning=cleaning, grace=grace)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -67,6 +69,47 @@ def test_a_wait_for_a_thread_is_interrupted() -> None:
         began = time.monotonic()
         assert ended(process)[0] == 143
         assert time.monotonic() - began < 3
+
+
+def test_a_signal_that_does_not_end_the_wait_it_meets() -> None:
+    """As one that comes just before the main thread begins to wait; here another thread gets it, and nobody wakes."""
+    body = (
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]);"
+        "threading.Thread(target=unblocked, daemon=True).start();"
+        "lock = threading.Lock(); lock.acquire(); lock.acquire()"
+    )
+    prefix = """
+import signal, time
+
+def unblocked():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    time.sleep(60)
+"""
+    with program(body, prefix=prefix) as process:
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (143, ["cleaned True", "stopped by SIGTERM"])
+        assert time.monotonic() - began < 3
+
+
+def test_afterwards_everything_is_as_before() -> None:
+    """A signal after the block does what it did before it, and the thread is gone."""
+    program = """
+import os, signal, sys, threading, time
+from builder.signals import SIGNALS, handling
+before = [signal.getsignal(signum) for signum in (*SIGNALS, signal.SIGURG)]
+with handling():
+    assert threading.active_count() == 2
+    signal.raise_signal(signal.SIGURG)
+deadline = time.monotonic() + 5
+while threading.active_count() > 1 and time.monotonic() < deadline:
+    time.sleep(0.01)
+assert threading.active_count() == 1
+assert [signal.getsignal(signum) for signum in (*SIGNALS, signal.SIGURG)] == before
+assert signal.set_wakeup_fd(-1) == -1
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
 
 
 def test_the_second_signal_ends_at_once() -> None:
