@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 
 from builder.cli.app import command_line
 
@@ -35,6 +36,8 @@ def commands_in(text: str) -> list[list[str]]:
     blocks = re.findall(r"```(?:console|sh|shell|bash)\n(.*?)```", text, re.DOTALL)
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
     lines += re.findall(r"`(imgtool [^`]+)`", text)
+    for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
+        lines += re.findall(r"^\s*(?:- )?(?:run: )?(imgtool [a-z].*)$", block, re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines if line.startswith("imgtool ")]
 
 
@@ -69,6 +72,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert target[1:] in headings, target
         elif "://" not in target:
             assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_every_block_of_yaml_is_yaml(page: Path) -> None:
+    for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
+        yaml.safe_load(block)
+
+
+def test_the_pipelines_say_the_same() -> None:
+    """Two lines in each, and they are those of the page's beginning."""
+    page = CHECKOUT / "docs/ci.md"
+    said = [shlex.join(words) for words in commands_in(page.read_text())]
+    for line in ("imgtool push --locked", "imgtool config --locked -o config.yaml"):
+        assert said.count(line) == 4, line
 
 
 def test_every_verb_is_in_the_readme() -> None:
