@@ -5,10 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Mapping
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+_ONE_AT_A_TIME = threading.Lock()  # starting one reads the exit codes of all others, and who reads one second finds 255
 _LOADED = [
     *("builder.cli.main", "builder.pipeline", "builder.direct_road", "builder.registry.upload", "builder.wheels"),
     *("builder.registry.transport", "builder.render", "builder.jobfile", "urllib3", "yaml", "jinja2"),
@@ -21,8 +24,17 @@ def start(arguments: list[str], env: Mapping[str, str], cwd: Path, output: Path)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_LOADED)
     process = context.Process(target=_run, args=(arguments, dict(env), str(cwd), str(output)), daemon=True)
-    process.start()
+    with _ONE_AT_A_TIME:
+        process.start()
     return process
+
+
+def ended(process: ForkServerProcess, seconds: float) -> int | None:
+    """Waits for a process; its exit code, or None when it did not end in that time."""
+    connection.wait([process.sentinel], seconds)
+    with _ONE_AT_A_TIME:
+        process.join(0)
+        return process.exitcode
 
 
 def _run(arguments: list[str], env: dict[str, str], cwd: str, output: str) -> None:

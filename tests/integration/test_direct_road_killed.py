@@ -100,10 +100,10 @@ class Bench:
         process = direct_fork.start(command, machine.env, self.project.folder, output)
         if killed:
             killed(process.pid or 0)
-        process.join(60)
+        code = direct_fork.ended(process, 60)
         error = output.with_suffix(".err").read_text() if output.with_suffix(".err").exists() else ""
-        assert process.exitcode in ({0} if killed is None else {0, -signal.SIGKILL}), f"{process.exitcode} {error}"
-        if process.exitcode:
+        assert code in ({0} if killed is None else {0, -signal.SIGKILL}), f"{code} {error}"
+        if code:
             return None
         return digests(dict(line.split(" ", 1) for line in output.with_suffix(".out").read_text().splitlines()))
 
