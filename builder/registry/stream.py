@@ -93,7 +93,7 @@ class StreamUpload:
         self.location = location
         digest = self.digest_after()
         url = with_query(location, {"digest": digest})
-        answer = self.session.send("PUT", url, scopes=scopes, doing=self.doing, headers={"Content-Length": "0"})
+        answer = self.session.send("PUT", url, scopes=scopes, doing=self.doing)
         check_stored(self.session, answer, digest, self.doing)
         return Descriptor(self.media_type, digest, self.size)
 

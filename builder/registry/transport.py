@@ -22,6 +22,7 @@ USER_AGENT = f"imgtool/{__version__}"
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that is not content
 _READ = 256 * 1024
+_CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 411 where the length is not said
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,8 @@ class Transport:
     ) -> Download:
         sent = dict(headers)
         chunked = body is not None and body.length is None
-        if body is not None and body.length is not None:
-            sent["Content-Length"] = str(body.length)
+        if not chunked and (body is not None or method in _CARRYING):
+            sent["Content-Length"] = str(body.length if body is not None else 0)
         response = self._wire(origin_of(url), reading=reading).request(
             method,
             _target(url),

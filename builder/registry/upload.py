@@ -161,15 +161,12 @@ class BlobUpload:
 
     def _put(self, location: str) -> None:
         size = self.descriptor.size
-        headers = {"Content-Type": "application/octet-stream"}
-        if size == 0:
-            headers["Content-Length"] = "0"
         answer = self.session.send(
             "PUT",
             with_query(location, {"digest": self.descriptor.digest}),
             scopes=push(self.repository.path),
             doing=self.doing,
-            headers=headers,
+            headers={"Content-Type": "application/octet-stream"},
             body=Body(self._content, size) if size else None,
         )
         check_stored(self.session, answer, self.descriptor.digest, self.doing, self)

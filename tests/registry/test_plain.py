@@ -222,6 +222,24 @@ def test_a_url_is_encoded_once() -> None:
         assert server.heads[0].startswith(b"PUT /a%20b/%C3%BC?_state=x%2By==&z HTTP/1.1\r\n")
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_the_length_of_nothing_is_said(method: str) -> None:
+    """Google's front end answers 411 to a POST that does not."""
+    with Bytes(OK) as server:
+        transport = Transport(proxies={}, ca_file=None)
+        transport.send(method, f"{server.origin.url}/x", headers={})
+        transport.close()
+        assert server.heads[0].lower().count(b"content-length: 0\r\n") == 1
+
+
+def test_what_asks_has_no_length() -> None:
+    with Bytes(OK) as server:
+        transport = Transport(proxies={}, ca_file=None)
+        transport.send("GET", f"{server.origin.url}/x", headers={})
+        transport.close()
+        assert b"content-length" not in server.heads[0].lower()
+
+
 def test_connections_end_with_the_transport() -> None:
     with Bytes(OK, OK) as server:
         wire = server.wire()

@@ -244,6 +244,11 @@ class _Handler(BaseHTTPRequestHandler):
         action = fault.action if fault else None
         if action is Action.CUT_BEFORE:
             raise _CutError
+        if self.command in {"POST", "PUT", "PATCH"} and not {"content-length", "transfer-encoding"} & set(
+            exchange.headers
+        ):
+            self._answer(exchange, 411, {}, b"POST requests require a Content-length header")  # as Google's front end
+            return
         if fault and action is Action.ANSWER:
             self._drain(exchange)
             self._answer(exchange, fault.status, dict(fault.headers), fault.body)
