@@ -88,6 +88,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 DOORS: dict[str, tuple[str, ...]] = {
     "docker": ("engines.docker",),
     "google": ("registry.google",),
+    "httptools": ("registry.http1",),
     "isal": ("direct.codecs",),
     "jinja2": ("render_child",),
     "rich": ("cli.progress",),
@@ -251,3 +252,29 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
     assert "Usage: " in done.stdout
     assert done.stderr.strip() == "[]"
+
+
+def test_a_push_loads_nothing_heavy() -> None:
+    """What one line of changed code needs, to a registry without TLS."""
+    needed = (
+        "cli.main, cli.making, pipeline, inputs, registry.connect, registry.plain, direct_road, registry.manifest_put"
+    )
+    unwanted = (
+        *HEAVY,
+        "typer",
+        "rich",
+        "ssl",
+        "email",
+        "http",
+        "logging",
+        "dataclasses",
+        "inspect",
+        "random",
+        "datetime",
+    )
+    program = (
+        f"import sys, {', '.join(f'builder.{name}' for name in needed.split(', '))}\n"
+        f"print([name for name in {unwanted!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.strip() == "[]"

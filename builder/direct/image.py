@@ -8,8 +8,8 @@ changes its type; a zstd layer exists in OCI only and makes the manifest an OCI 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from builder.direct.layers import LayerSource
@@ -101,7 +101,7 @@ def assemble(
     layers = tuple(line.layer for line in history if line.layer)
     if len(base.layers) + len(layers) > MOST_LAYERS:
         raise UnprovenError(f"{len(base.layers)} layers of the base and {len(layers)} more: {MOST_LAYERS} is the limit")
-    when = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
     config["created"] = when
     config["config"] = dict(settings)
     config["rootfs"] = {**config["rootfs"], "diff_ids": [*diff_ids, *(layer.diff_id for layer in layers)]}

@@ -18,7 +18,7 @@ from builder.reference import DOCKER_HUB
 
 REDIRECTS = 5
 _SHOWN_QUERY_KEYS = frozenset({"digest", "mount", "from", "origin", "scope", "service", "n", "last", "account"})
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Origin:
 def origin_of(url: str) -> Origin:
     """The origin of an absolute http or https URL; raises ValueError for anything else."""
     parts = urlsplit(url)
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError("not an http or https URL")
-    return Origin(parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
+    return Origin(parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme])
 
 
 def split_host(host: str) -> tuple[str, str]:

@@ -1,62 +1,52 @@
-"""HTTP to one origin without a proxy, over connections that stay open: `http.client` of the standard library.
+"""HTTP to one origin without a proxy, over connections that stay open.
 
-A start has to be quick: urllib3 takes 13 ms to load, an eighth of a run with nothing to do. What is behind a proxy goes
-through `builder.registry.proxied`. Both answer alike and raise alike.
+A start has to be quick: urllib3 takes 20 ms to load, and TLS alone 3 ms. What is behind a proxy goes through
+`builder.registry.proxied`. Both answer alike and raise alike.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import select
 import socket
-import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builder.errors import LocalFileError
-from builder.registry.addresses import Origin
+from builder.registry.addresses import DEFAULT_PORTS, Origin
+from builder.registry.http1 import BrokenError, Incoming, send_request
 from builder.registry.retry import PassingError
-from builder.registry.transport_errors import cause, no_host, nothing_answers, tls_error
+from builder.registry.transport_errors import cause, no_host, nothing_answers
+
+if TYPE_CHECKING:
+    from builder.registry.tls import Tls
 
 
 class PlainResponse:
     """An answer whose content is read block by block. Close it when done; content that is left costs the connection."""
 
-    def __init__(
-        self, wire: PlainWire, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse
-    ) -> None:
+    def __init__(self, wire: PlainWire, connection: socket.socket, answer: Incoming) -> None:
         self._wire: PlainWire | None = wire
         self._connection = connection
         self._answer = answer
-        self._whole = answer.length == 0 and not answer.chunked
         self.status = answer.status
-        self.headers: Mapping[str, str] = {
-            name.lower(): ", ".join(answer.headers.get_all(name, ())) for name in answer.headers
-        }
-        self.challenges: tuple[str, ...] = tuple(answer.headers.get_all("WWW-Authenticate", ()))
+        joined: dict[str, str] = {}
+        for name, value in answer.fields:
+            joined[name] = f"{joined[name]}, {value}" if name in joined else value
+        self.headers: Mapping[str, str] = joined
+        self.challenges = tuple(value for name, value in answer.fields if name == "www-authenticate")
 
     def read(self, most: int) -> bytes:
         """At most that many bytes as soon as there are any; none at the end. Raises PassingError when it breaks."""
-        if self._whole:
-            return b""
         with broken_connection():
-            block = self._answer.read1(most)
-        if not block:
-            if self._answer.length:
-                raise PassingError("broke the connection (it ended early)")
-            self._whole = True
-        return block
+            return self._answer.read(most)
 
     def close(self) -> None:
         """Gives the connection back; once."""
         wire, self._wire = self._wire, None
         if wire is not None:
-            reusable = self._whole and not self._answer.will_close
-            self._answer.close()
-            wire.give(self._connection, reusable=reusable)
+            wire.give(self._connection, reusable=self._answer.whole and self._answer.lasting)
 
 
 class PlainWire:
@@ -74,11 +64,11 @@ class PlainWire:
         self, origin: Origin, *, ca_file: Path | None, connections: int, user_agent: str, answered: set[Origin]
     ) -> None:
         self._origin = origin
-        self._tls = _context(ca_file) if origin.scheme == "https" else None
+        self._tls = _tls(origin, ca_file) if origin.scheme == "https" else None
         self._slots = threading.BoundedSemaphore(connections)
-        self._idle: list[http.client.HTTPConnection] = []
+        self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._user_agent = user_agent
+        self._headers = {"Host": _host(origin), "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._answered = answered
         self._over = False
 
@@ -110,12 +100,13 @@ class PlainWire:
             TemporaryError: the host's name is unknown, or nothing listens there.
         """
         self._slots.acquire()
-        connection: http.client.HTTPConnection | None = None
+        connection: socket.socket | None = None
         try:
             connection = self._taken() or self._opened(connect_seconds)
-            connection.sock.settimeout(idle_seconds)
+            connection.settimeout(idle_seconds)
             with broken_connection():
-                answer = self._sent(connection, method, target, headers, blocks, chunked=chunked)
+                sent = {**self._headers, **headers}
+                answer = _exchanged(connection, method, target, sent, blocks or iter(()), chunked=chunked)
             self._answered.add(self._origin)
             return PlainResponse(self, connection, answer)
         except BaseException:
@@ -124,7 +115,7 @@ class PlainWire:
             self._slots.release()
             raise
 
-    def give(self, connection: http.client.HTTPConnection, *, reusable: bool) -> None:
+    def give(self, connection: socket.socket, *, reusable: bool) -> None:
         """Takes a connection back from an answer."""
         with self._lock:
             kept = reusable and not self._over
@@ -146,7 +137,7 @@ class PlainWire:
         with contextlib.suppress(AttributeError):  # it was never finished
             self.clear()
 
-    def _taken(self) -> http.client.HTTPConnection | None:
+    def _taken(self) -> socket.socket | None:
         """A connection that is open and silent; the others were closed by the server."""
         while True:
             with self._lock:
@@ -154,30 +145,26 @@ class PlainWire:
                     return None
                 connection = self._idle.pop()
             poll = select.poll()
-            poll.register(connection.sock, select.POLLIN)
+            poll.register(connection, select.POLLIN)
             if not poll.poll(0):
                 return connection
             connection.close()
 
-    def _opened(self, seconds: float) -> http.client.HTTPConnection:
-        origin = self._origin
-        connection = (
-            http.client.HTTPSConnection(origin.host, origin.port, timeout=seconds, context=self._tls)
-            if self._tls is not None
-            else http.client.HTTPConnection(origin.host, origin.port, timeout=seconds)
-        )
+    def _opened(self, seconds: float) -> socket.socket:
         try:
-            name = _name(connection.host)
-            connection.sock = socket.create_connection((name, connection.port), seconds)
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                connection.sock = self._tls.wrap_socket(connection.sock, server_hostname=name)
-        except BaseException as error:
+            name = _name(self._origin.host)
+            connection = socket.create_connection((name, self._origin.port), seconds)
+        except (OSError, UnicodeError) as error:
+            raise self._unopened(error) from error
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._tls.wrap(connection, name) if self._tls is not None else connection
+        except OSError as error:
             connection.close()
-            if isinstance(error, OSError | UnicodeError):
-                raise self._unopened(error) from error
+            raise self._unopened(error) from error
+        except BaseException:
+            connection.close()
             raise
-        return connection
 
     def _unopened(self, error: OSError | UnicodeError) -> Exception:
         """What it means that a connection did not open."""
@@ -185,45 +172,32 @@ class PlainWire:
             return no_host(self._origin)
         if isinstance(error, TimeoutError):
             return PassingError("does not answer: connecting took too long")
-        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return tls_error(self._origin, str(error))
-        if isinstance(error, ssl.SSLError | ConnectionResetError):
+        if isinstance(error, ConnectionResetError):
             return PassingError(f"broke the connection ({cause(error)})")
         return nothing_answers(self._origin, error, known=self._origin in self._answered)
 
-    def _sent(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        blocks: Iterator[bytes] | None,
-        *,
-        chunked: bool,
-    ) -> http.client.HTTPResponse:
-        connection.putrequest(method, target, skip_accept_encoding=True)
-        for name, value in {"Accept-Encoding": "identity", "User-Agent": self._user_agent, **headers}.items():
-            connection.putheader(name, value)
-        if chunked:
-            connection.putheader("Transfer-Encoding", "chunked")
-        try:
-            connection.endheaders()
-            for block in blocks or ():
-                connection.send(b"%x\r\n%b\r\n" % (len(block), block) if chunked else block)
-            if chunked:
-                connection.send(b"0\r\n\r\n")
-        except (BrokenPipeError, ConnectionResetError) as error:
-            return _early(connection, error)
-        return connection.getresponse()
 
-
-def _early(connection: http.client.HTTPConnection, error: OSError) -> http.client.HTTPResponse:
-    """What a server said before it hung up in the middle of a body: a refusal, often."""
+def _exchanged(
+    connection: socket.socket,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    blocks: Iterator[bytes],
+    *,
+    chunked: bool,
+) -> Incoming:
+    """The answer to a request, its head read; what a server says before it hangs up in a body is a refusal, often."""
+    answer = Incoming(connection, method)
     try:
-        answer = connection.getresponse()
-    except (http.client.HTTPException, OSError):
-        raise error from None
-    answer.will_close = True
+        send_request(connection, method, target, headers, blocks, chunked=chunked)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        try:
+            answer.read_head()
+        except (BrokenError, OSError):
+            raise error from None
+        answer.lasting = False
+        return answer
+    answer.read_head()
     return answer
 
 
@@ -234,21 +208,22 @@ def broken_connection() -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise PassingError("sent nothing for too long") from error
-    except (http.client.HTTPException, OSError) as error:
+    except BrokenError as error:
+        raise PassingError(f"broke the connection ({error})") from error
+    except OSError as error:
         raise PassingError(f"broke the connection ({cause(error)})") from error
 
 
-def _context(ca_file: Path | None) -> ssl.SSLContext:
-    """One context for all connections, since reading a bundle of authorities takes 20 ms."""
-    try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    except (OSError, ssl.SSLError) as error:
-        raise LocalFileError(
-            f"{ca_file}: not a PEM file of certificates ({error.strerror or error})",
-            hint="check IMGTOOL_CA_FILE, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
-        ) from error
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+def _tls(origin: Origin, ca_file: Path | None) -> Tls:
+    from builder.registry.tls import Tls
+
+    return Tls(origin, ca_file)
+
+
+def _host(origin: Origin) -> str:
+    """The Host header: without the port that the scheme means anyway."""
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    return host if origin.port == DEFAULT_PORTS[origin.scheme] else f"{host}:{origin.port}"
 
 
 def _name(host: str) -> Any:

@@ -2,91 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Self
 
 import pytest
 
 from builder.errors import TemporaryError
 from builder.registry.addresses import Origin
-from builder.registry.plain import PlainResponse, PlainWire
+from builder.registry.plain import PlainWire
 from builder.registry.retry import PassingError
 from builder.registry.transport import Body, Transport
+from tests.registry.bytes_server import HANG_UP, OK, Bytes, ask, content
 
-HANG_UP = None
-
-
-class Bytes:
-    """Answers the requests of each connection with the next of `answers`; HANG_UP closes the connection instead.
-
-    `early` bytes of a body are read before the answer; None waits for the end of the headers alone.
-    """
-
-    def __init__(self, *answers: bytes | None, hang_up_after: bool = False) -> None:
-        self._answers = list(answers)
-        self._hang_up_after = hang_up_after
-        self.connections = 0
-        self.heads: list[bytes] = []
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.origin = Origin("http", "127.0.0.1", self._socket.getsockname()[1])
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                self.connections += 1
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            while True:
-                head = b""
-                while b"\r\n\r\n" not in head:
-                    block = connection.recv(65536)
-                    if not block:
-                        return
-                    head += block
-                self.heads.append(head)
-                answer = self._answers.pop(0) if self._answers else HANG_UP
-                if answer is HANG_UP:
-                    return
-                connection.sendall(answer)
-                if self._hang_up_after:
-                    connection.shutdown(socket.SHUT_WR)
-                    return
-
-    def wire(self, connections: int = 2) -> PlainWire:
-        return PlainWire(self.origin, ca_file=None, connections=connections, user_agent="test/1", answered=set())
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(5)
-
-
-def ask(wire: PlainWire, method: str = "GET", blocks: Iterator[bytes] | None = None, **headers: str) -> PlainResponse:
-    chunked = blocks is not None and "Content_Length" not in headers
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return wire.request(method, "/x", named, blocks, chunked=chunked, connect_seconds=5, idle_seconds=5)
-
-
-def content(response: PlainResponse) -> bytes:
-    data = b""
-    while block := response.read(5):
-        data += block
-    response.close()
-    return data
-
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n8\r\ndefghijk\r\n0\r\n\r\n"
 NONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 
@@ -117,7 +45,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_not_used() -> None:
 
 
 def test_content_that_is_left_costs_the_connection() -> None:
-    with Bytes(OK, OK) as server:
+    with Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nsome", OK) as server:
         wire = server.wire()
         ask(wire).close()
         assert content(ask(wire)) == b"ok"
@@ -264,3 +192,17 @@ def test_a_registry_that_answered_before_is_coming_back() -> None:
         ask(wires[1])
     with pytest.raises(TemporaryError, match="nothing answers"):
         ask(PlainWire(server.origin, ca_file=None, connections=1, user_agent="test/1", answered=set()))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "named"),
+    [("registry.test", 80, "registry.test"), ("registry.test", 5000, "registry.test:5000"), ("::1", 80, "[::1]")],
+)
+def test_the_host_that_is_asked(host: str, port: int, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Bytes(OK) as server:
+        connection = socket.create_connection((server.origin.host, server.origin.port))
+        monkeypatch.setattr("builder.registry.plain.socket.create_connection", lambda *_: connection)
+        wire = PlainWire(Origin("http", host, port), ca_file=None, connections=1, user_agent="test/1", answered=set())
+        assert content(ask(wire)) == b"ok"
+        wire.clear()
+        assert f"\r\nHost: {named}\r\n".encode() in server.heads[0]
