@@ -76,7 +76,8 @@ class BlobUpload:
         expect_missing: leave out the first HEAD, because the blob is new.
         subject: whose blob it is, for the progress.
         progress: told how much was sent.
-        before: called when the upload is open and before any content is sent; what it raises ends the upload.
+        before: called before content is sent, and before an upload is opened that takes nothing over; what it raises
+            ends the upload.
     """
 
     def __init__(  # noqa: PLR0917 the client hands its own arguments on
@@ -133,12 +134,16 @@ class BlobUpload:
         if number == 0 and self.mount_from is not None and self.mounted(self.mount_from):
             return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
         if self.location is None:
+            self._may_send()  # a refusal is no news to who has nothing to send
             self.location = start_upload(session, self.repository, self.doing)
-        if self.before:
-            self.before()
+        self._may_send()
         self._put(self.location)
         self.location = None
         return How.UPLOADED
+
+    def _may_send(self) -> None:
+        if self.before:
+            self.before()
 
     def mounted(self, source: Repository) -> bool:
         """Whether the registry took the blob over; a session it opened instead is kept. Refusals are no errors."""

@@ -77,6 +77,16 @@ def test_what_somebody_made_meanwhile_is_found(
     assert proxy.methods() == ["HEAD"] * 3
 
 
+def test_who_may_only_read_finds_what_somebody_made(
+    two: tuple[Machine, Machine], project: Project, proxy: FaultProxy
+) -> None:
+    one, other = two
+    other.push(project)
+    proxy.clear()
+    proxy.add(Fault(action=Action.ANSWER, method="POST", path="/blobs/uploads/", status=403, times=-1))
+    assert outcomes(one, project) == dict.fromkeys(ROLES, "found")
+
+
 def test_an_upload_that_was_begun_for_nothing_is_ended(
     two: tuple[Machine, Machine], project: Project, proxy: FaultProxy
 ) -> None:
