@@ -23,9 +23,14 @@ def describe(peers: Peers, world: World, python: str) -> str:
         "registry": version_of(["docker-registry", "--version"]),
         "buildx": version_of([str(peers.buildx), "version"]) if peers.buildx else "none here: its columns are missing",
         "engines": ", ".join(one.version for one in world.engines.values()) or "none here: their columns are missing",
-        "crane": version_of([str(peers.crane), "version"]) if peers.crane else "none here: its columns are missing",
+        "crane": _crane(peers.crane) if peers.crane else "none here: its columns are missing",
     }
     return "".join(f"- {name}: {value}\n" for name, value in rows.items())
+
+
+def _crane(crane: Path) -> str:
+    said = version_of([str(crane), "version"])
+    return "does not say its version, as Debian builds it" if "could not determine" in said else said
 
 
 def _field(path: str, name: str) -> str:

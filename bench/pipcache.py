@@ -8,7 +8,7 @@ Engine allows, is as for `Bake`; bytecode is made on all cores too, though pip o
 Warm: the base image, the context that was sent (code, requirements), pip itself, and pip's cache in the mount: a
 download just before, untimed, sees to that, and a build that fetched a byte of a wheel nonetheless fails. The index's
 pages are asked for again, and have not changed. Cold: the RUN that installs, the layer that is made of it, the
-registry. Between rounds nothing is pruned; a mark makes them unknown.
+registry. What an Engine keeps is pruned before, the mount too, and what is warm is brought back, untimed.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ def _patch(contender: Contender, _: int) -> None:
 
 
 def _cold(contender: Contender, number: int) -> None:
+    contender.new_machine()  # each round's image has 1.6 GB, twice where the Engine unpacks it
     contender.new_repository()
     contender.take(BASE)
     contender.new_packages(f"{number} {time.monotonic_ns()}")
@@ -147,7 +148,7 @@ def measure(
             ready(contender, first=name not in warm)
             warm.add(name)
         except FailedError as error:
-            _leave_out(scenario, contender, error, contenders)
+            _leave_out(scenario, contender, error, contenders, world)
     for roles in (ROLES,) if scenario.heavy or scenario.elsewhere else (ROLES, ROLES[1:2]):
         for number in range(rounds):
             for contender in tuple(contenders.values()):
@@ -155,11 +156,15 @@ def measure(
                     scenario.prepare(contender, number)
                     yield _run(scenario, contender, world, roles=roles, number=number, watch=watch)
                 except FailedError as error:
-                    _leave_out(scenario, contender, error, contenders)
+                    _leave_out(scenario, contender, error, contenders, world)
 
 
-def _leave_out(scenario: Scenario, contender: Contender, error: FailedError, racing: dict[str, Contender]) -> None:
+def _leave_out(
+    scenario: Scenario, contender: Contender, error: FailedError, racing: dict[str, Contender], world: World
+) -> None:
     print(f"{scenario.name}: {contender.name} failed and is left out: {error}", flush=True)
+    said = " ".join(str(error).split())
+    world.left_out.append(f"*{contender.name}* failed, {scenario.title}: “…{said[-200:]}”")
     racing.pop(next(name for name, one in racing.items() if one is contender))
 
 

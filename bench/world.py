@@ -60,6 +60,7 @@ class World:
     proxy: FaultProxy
     base: str  # REPOSITORY:TAG@DIGEST without a host
     engines: Mapping[str, Engine] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)  # who failed, where and how
 
     def host(self, *, counted: bool) -> str:
         """HOST:PORT of the registry, directly or through the proxy."""
