@@ -132,7 +132,7 @@ SCENARIOS = (
              packages=True, warm=False, counted=False),
 )  # fmt: skip
 START = Scenario(
-    name="start", title="`import tensorflow` in a container of the pushed image", prepare=_nothing, rounds=4
+    name="start", title="`import tensorflow` in a container of the pushed image", prepare=_nothing, rounds=12
 )
 
 

@@ -16,7 +16,14 @@ _BLOCK = 64 * 1024  # bytes
 
 
 class BrokenError(Exception):
-    """The server's answer is not HTTP, or ends too early."""
+    """The server's answer ends too early; the message goes on after the server's name."""
+
+
+class NotHttpError(BrokenError):
+    """The server's answer is not HTTP."""
+
+
+_EARLY = "broke the connection (it ended early)"
 
 
 class Incoming:
@@ -46,13 +53,15 @@ class Incoming:
         self._parser = HttpResponseParser(self)
 
     def read_head(self) -> None:
-        """Waits for status and headers; raises BrokenError, and OSError of the connection."""
+        """Waits for status and headers; raises BrokenError, NotHttpError, and OSError of the connection."""
         size = 0
         while not self._begun:
             block = self._connection.recv(_BLOCK)
             size += len(block)
-            if not block or size > _LARGEST_HEAD:
-                raise BrokenError("it ended early" if not block else "its headers do not end")
+            if not block:
+                raise BrokenError(_EARLY)
+            if size > _LARGEST_HEAD:
+                raise NotHttpError(f"answered headers of more than {_LARGEST_HEAD} bytes")
             self._feed(block)
 
     def read(self, most: int) -> bytes:
@@ -63,7 +72,7 @@ class Incoming:
                 self._feed(block)
                 continue
             if not self._until_end:
-                raise BrokenError("it ended early")
+                raise BrokenError(_EARLY)
             self.whole, self.lasting = True, False
         if not self._blocks:
             return b""
@@ -78,7 +87,7 @@ class Incoming:
         except (HttpParserError, HttpParserUpgrade) as error:
             self.lasting = False
             if not self.whole:  # what comes after the answer is nobody's
-                raise BrokenError("it is not HTTP") from error
+                raise NotHttpError(f"answered something that is not HTTP/1 ({error})") from error
 
     # What the parser calls; what these raise it would hide.
 
@@ -105,7 +114,7 @@ class Incoming:
         closing = "close" in named.get("connection", "").lower()
         self.lasting = self._parser.get_http_version() == "1.1" and not closing
         self.whole = self._method == "HEAD" or status in {204, 304}
-        self._until_end = "content-length" not in named and "chunked" not in named.get("transfer-encoding", "")
+        self._until_end = "content-length" not in named and "chunked" not in named.get("transfer-encoding", "").lower()
 
     def on_body(self, data: bytes) -> None:
         """Content; after HEAD, or after the end, it is a mistake, and who knows how much more of it there is."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.registry.addresses import DEFAULT_PORTS, Origin
-from builder.registry.http1 import BrokenError, Incoming, send_request
+from builder.registry.http1 import BrokenError, Incoming, NotHttpError, send_request
 from builder.registry.retry import PassingError
-from builder.registry.transport_errors import cause, no_host, nothing_answers
+from builder.registry.transport_errors import cause, no_host, not_http, nothing_answers
 
 if TYPE_CHECKING:
     from builder.registry.tls import Tls
@@ -104,7 +104,7 @@ class PlainWire:
         try:
             connection = self._taken() or self._opened(connect_seconds)
             connection.settimeout(idle_seconds)
-            with broken_connection():
+            with broken_connection(asked=self._origin):
                 sent = {**self._headers, **headers}
                 answer = _exchanged(connection, method, target, sent, blocks or iter(()), chunked=chunked)
             self._answered.add(self._origin)
@@ -202,14 +202,16 @@ def _exchanged(
 
 
 @contextlib.contextmanager
-def broken_connection() -> Iterator[None]:
-    """Turns what an open connection raises into PassingError."""
+def broken_connection(asked: Origin | None = None) -> Iterator[None]:
+    """Turns what an open connection raises into PassingError; with `asked`, whoever is there has not answered yet."""
     try:
         yield
     except TimeoutError as error:
         raise PassingError("sent nothing for too long") from error
     except BrokenError as error:
-        raise PassingError(f"broke the connection ({error})") from error
+        if asked is not None and isinstance(error, NotHttpError):
+            raise not_http(asked, str(error)) from error
+        raise PassingError(str(error)) from error
     except OSError as error:
         raise PassingError(f"broke the connection ({cause(error)})") from error
 

@@ -27,6 +27,14 @@ def nothing_answers(origin: Origin, error: BaseException, *, known: bool) -> Exc
     )
 
 
+def not_http(origin: Origin, found: str) -> PassingError:
+    """Something else answers there, or once something went wrong on the way; `found` goes on after the host's name."""
+    final = RegistryRefusedError(
+        f"{redacted(origin.url)} is no registry: it {found}", hint="check the registry's name and port"
+    )
+    return PassingError(found, final=final, tries=2)
+
+
 def cause(error: BaseException) -> str:
     """The operating system's words for what lies behind an error."""
     seen: BaseException | None = error

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from builder.errors import RegistryRefusedError
 from builder.registry.retry import PassingError
 from tests.registry.bytes_server import OK, Bytes, ask, content
+from tests.registry.support import quick_retry
 
 
 @pytest.mark.parametrize(
@@ -66,14 +68,37 @@ def test_a_connection_that_cannot_be_used_again(answer: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!",
         b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nok",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x0a",
         b"HTTP/1.1 200 OK\r\nX: " + 300_000 * b"x",
         100_000 * b"HTTP/1.1 100 Continue\r\n\r\n",
     ],
-    ids=["two lengths", "two other lengths", "no number", "another protocol", "endless header", "endless continue"],
+    ids=[
+        "two lengths",
+        "two other lengths",
+        "no number",
+        "another protocol",
+        "SSH",
+        "a TLS alert",
+        "endless header",
+        "endless continue",
+    ],
 )
 def test_what_is_no_answer(answer: bytes) -> None:
-    with Bytes(answer) as server, pytest.raises(PassingError, match="broke the connection"):
+    with (
+        Bytes(answer) as server,
+        pytest.raises(PassingError, match=r"answered (something that is not HTTP|headers of more)"),
+    ):
         content(ask(server.wire()))
+
+
+def test_a_port_of_something_else_is_asked_twice_and_named() -> None:
+    with Bytes(*[b"SSH-2.0-OpenSSH_9.2\r\n"] * 3) as server:
+        wire = server.wire()
+        with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is no registry") as caught:
+            quick_retry().run(lambda _: ask(wire), who="x", notice=lambda _: None)
+        assert "name and port" in (caught.value.hint or "")
+    assert server.connections == 2
 
 
 def test_what_follows_chunks_is_no_header() -> None:
@@ -101,3 +126,20 @@ def test_a_small_body_goes_with_its_head() -> None:
         response = ask(server.wire(), "PUT", iter((b"body",)), Content_Length="4")
         assert content(response) == b"ok"
         assert server.heads[0].endswith(b"\r\n\r\nbody")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nX: \xe4\r\nContent-Length:  2 \r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nX:\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2;a=b\r\nok\r\n0\r\n\r\n",
+        b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    ],
+    ids=["no reason", "other letters, spaces", "empty header", "chunk extension", "empty line first"],
+)
+def test_what_is_odd_and_allowed(answer: bytes) -> None:
+    with Bytes(answer) as server:
+        response = ask(server.wire())
+        assert (response.status, content(response)) == (200, b"ok")

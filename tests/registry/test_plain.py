@@ -58,7 +58,7 @@ def test_content_that_is_left_costs_the_connection() -> None:
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nshort",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nshort",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nshort\r\n",
     ],
     ids=["length", "in a chunk", "between chunks"],
 )
@@ -70,7 +70,7 @@ def test_content_that_is_cut_is_not_whole(answer: bytes) -> None:
         response.close()
 
 
-@pytest.mark.parametrize("answer", [HANG_UP, b"nonsense\r\n\r\n", b"HTTP/1."], ids=["nothing", "nonsense", "cut"])
+@pytest.mark.parametrize("answer", [HANG_UP, b"HTTP/1."], ids=["nothing", "cut"])
 def test_no_answer(answer: bytes | None) -> None:
     with Bytes(answer, hang_up_after=True) as server, pytest.raises(PassingError, match="broke the connection"):
         ask(server.wire())
