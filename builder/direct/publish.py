@@ -132,6 +132,7 @@ class Publisher:
         mount_from: Repository | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
+        mount_from = None if mount_from == self.repository else mount_from
         one_question = mount_from is None and descriptor.size <= _SMALL
         self._registry.upload(
             self.repository,

@@ -3,9 +3,10 @@
 A record is a small artifact (OCI image specification 1.1, "Guidance for an artifact") that names the layers as its
 own, so that they are kept as long as it is, and carries the record's text as an annotation: reading one is one GET.
 Records lie beside the images in `imgtool-layers`, where every spec of the registry finds them and mounts the layers
-from; where that cannot be written, in the images' own repository. A record is a claim, not a proof: the layers that it
-names must be there, or are made here and must come out as it says. Who may write records may decide what is in
-images, so they lie under the path that images are pushed to, and nowhere else.
+from; where that cannot be written, in the images' own repository. On Docker Hub always there: a push to a new
+repository makes it, for the whole world to read unless the account says otherwise. A record is a claim, not a proof:
+the layers that it names must be there, or are made here and must come out as it says. Who may write records may decide
+what is in images, so they lie under the path that images are pushed to, and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from builder.direct.layer_cache import RECORD_TYPE, read_record
 from builder.errors import ImgtoolError, TemporaryError
 from builder.parallel import run_all
-from builder.reference import Repository, Tag
+from builder.reference import DOCKER_HUB, Repository, Tag
 from builder.registry.connect import Registries
 from builder.registry.manifests import OCI_EMPTY, OCI_MANIFEST, Descriptor, sha256_digest
 from builder.registry.once import Once
@@ -29,7 +30,9 @@ _AT_ONCE = 4
 
 
 def store_of(repository: Repository) -> Repository:
-    """Where the records of a repository's layers lie: its sibling `imgtool-layers`."""
+    """Where the records of a repository's layers lie: its sibling `imgtool-layers`; on Docker Hub, there."""
+    if repository.registry == DOCKER_HUB:
+        return repository
     folder = repository.path.rpartition("/")[0]
     return Repository(repository.registry, f"{folder}/{STORE}" if folder else STORE)
 

@@ -98,6 +98,14 @@ def test_a_layer_is_mounted_from_where_it_may_be(pushing: Bench, publisher: Publ
     assert [store.path] in [exchange.query.get("from") for exchange in pushing.proxy.log]
 
 
+def test_where_layers_may_be_is_the_repository_itself(pushing: Bench, publisher: Publisher) -> None:
+    image = pushing.image(SMALL, LARGE)
+    for layer in image.layers:
+        publisher.send(layer, "early", mount_from=pushing.repository)
+    publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
+    assert Counter(pushing.proxy.methods()) == {"HEAD": 1, "POST": 3, "PUT": 4}
+
+
 def test_a_base_elsewhere_is_copied_and_one_here_is_not_asked_for(pushing: Bench, publisher: Publisher) -> None:
     elsewhere = pushing.at("base")
     base = pushing.put(elsewhere, b"base layer")

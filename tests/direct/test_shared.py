@@ -43,6 +43,7 @@ def _left(bench: Bench, *faults: Fault) -> bytes:
         ("127.0.0.1:5000/mnist", "127.0.0.1:5000/imgtool-layers"),
         ("ghcr.io/org/a/b", "ghcr.io/org/a/imgtool-layers"),
         ("ghcr.io/org/imgtool-layers", "ghcr.io/org/imgtool-layers"),
+        ("docker.io/somebody/mnist", "docker.io/somebody/mnist"),
     ],
 )
 def test_records_lie_beside_the_images(repository: str, store: str) -> None:
