@@ -50,6 +50,7 @@ class Publisher:
         self._known = KnownBlobs(cache, repository)
         self._progress = progress
         self._pool = Pool(_AT_ONCE, "upload")
+        self._mounts = True  # the registry is believed when it says that a blob is there instead of opening an upload
         self._lock = threading.Lock()
         self._sending: dict[str, Task[None]] = {}
 
@@ -96,7 +97,8 @@ class Publisher:
         """
         try:
             self._put_image(image, ref, subject, base)
-        except BlobUnknownError:  # what is remembered of this repository is wrong
+        except BlobUnknownError:  # what is remembered of this repository is wrong, or what it said of a mount
+            self._mounts = False
             self.forget(_digests(image))
             self._put_image(image, ref, subject, base)
         return self.repository.digest(image.digest)
@@ -132,8 +134,8 @@ class Publisher:
         mount_from: Repository | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
-        mount_from = None if mount_from == self.repository else mount_from
-        one_question = mount_from is None and descriptor.size <= _SMALL
+        mount_from = mount_from if self._mounts and mount_from != self.repository else None
+        one_question = self._mounts and mount_from is None and descriptor.size <= _SMALL
         self._registry.upload(
             self.repository,
             descriptor,
@@ -147,7 +149,9 @@ class Publisher:
         self._known.arrived((descriptor.digest,))
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
-        self._registries.copy_blob(base, descriptor, self.repository, subject=subject, progress=self._progress)
+        self._registries.copy_blob(
+            base, descriptor, self.repository, mount=self._mounts, subject=subject, progress=self._progress
+        )
         self._known.arrived((descriptor.digest,))
 
 

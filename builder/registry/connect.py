@@ -100,10 +100,11 @@ class Registries:
         target: Repository,
         *,
         expect_missing: bool = False,
+        mount: bool = True,
         subject: str = "",
         progress: Progress = silent,
     ) -> Uploaded:
-        """Makes sure that `target` has a blob that `source` has: HEAD, mount where it can be, else streamed across.
+        """Makes sure that `target` has a blob that `source` has: HEAD, `mount` where it can be, else streamed across.
 
         Nothing is written to disk, and the bytes are verified on their way; raises as `Registry.upload` and `blob`.
         """
@@ -116,7 +117,7 @@ class Registries:
             target,
             descriptor,
             content,
-            mount_from=source,
+            mount_from=source if mount else None,
             expect_missing=expect_missing,
             subject=subject,
             progress=progress,

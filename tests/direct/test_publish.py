@@ -13,6 +13,7 @@ from builder.errors import LocalFileError
 from builder.progress import silent
 from builder.registry.failures import BlobUnknownError
 from tests.direct.registry import Bench
+from tests.servers.fault_proxy import Action, Fault
 
 pytestmark = pytest.mark.registry
 SMALL, LARGE = b"small", b"large" * 300_000
@@ -104,6 +105,18 @@ def test_where_layers_may_be_is_the_repository_itself(pushing: Bench, publisher:
         publisher.send(layer, "early", mount_from=pushing.repository)
     publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
     assert Counter(pushing.proxy.methods()) == {"HEAD": 1, "POST": 3, "PUT": 4}
+
+
+def test_a_registry_that_promises_blobs_that_it_lacks(pushing: Bench, publisher: Publisher) -> None:
+    def promised(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 201, {**headers, "content-length": "0"}, b""
+
+    elsewhere = pushing.at("base")
+    base = pushing.put(elsewhere, b"base layer")
+    pushing.proxy.add(Fault(action=Action.CHANGE, method="POST", path="mount=", times=-1, change=promised))
+    image = pushing.image(SMALL, LARGE, base=(base,))
+    pushed = publisher.publish(image, pushing.repository.tag("one"), "worker", elsewhere)
+    assert pushing.registries.at(pushing.repository).head(pushed) == image.digest
 
 
 def test_a_base_elsewhere_is_copied_and_one_here_is_not_asked_for(pushing: Bench, publisher: Publisher) -> None:
