@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from builder.errors import VerificationError
 from builder.inputs import RoleImage, WheelContext
 from builder.parallel import run_all
-from builder.progress import Done, Outcome, Step
+from builder.progress import Done, Outcome, Progress, Step
 from builder.records import replace
 from builder.reference import Digest, Tag
 from builder.settings import Settings
@@ -120,10 +120,7 @@ def push(work: Work, engine: Engine, image_id: str, image: RoleImage, registries
     tag = tag_of(image)
     engine.tag(image_id, tag)
     work.progress(Step(image.role, f"pushing {tag}"))
-    login = registries.login(tag.repository.registry).login
-    pushed = tag.repository.digest(engine.push(tag, login, work.progress, subject=image.role))
-    if registries.at(tag.repository).head(pushed) != pushed.digest:
-        raise lost(pushed)
+    pushed = push_tag(engine, image_id, tag, registries, work.progress, subject=image.role)
     work.progress(Done(image.role, Outcome.PUSHED, str(pushed), time.monotonic() - started))
     return pushed
 
@@ -136,11 +133,34 @@ def push_stage(work: Work, engine: Engine, image: RoleImage, *, label: str, tag:
     started = time.monotonic()
     engine.tag(made, tag)
     work.progress(Step(one.subject, f"pushing {tag}"))
-    login = registries.login(tag.repository.registry).login
-    pushed = tag.repository.digest(engine.push(tag, login, work.progress, subject=one.subject))
-    if registries.at(tag.repository).head(pushed) != pushed.digest:
-        raise lost(pushed)
+    pushed = push_tag(engine, made, tag, registries, work.progress, subject=one.subject)
     work.progress(Done(one.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+
+
+def push_tag(
+    engine: Engine, image_id: str, tag: Tag, registries: Registries, progress: Progress, *, subject: str
+) -> Digest:
+    """Pushes an image that has the tag already; its digest, once the registry has answered for it.
+
+    Where the engine does not say what it pushed, the registry is asked what the tag names now: it must be that image.
+    Raises what pushing and asking raise, and VerificationError when something else is there.
+    """
+    login = registries.login(tag.repository.registry).login
+    named = engine.push(tag, login, progress, subject=subject)
+    registry = registries.at(tag.repository)
+    if named is not None:
+        pushed = tag.repository.digest(named)
+        if registry.head(pushed) != pushed.digest:
+            raise lost(pushed)
+        return pushed
+    manifest = registry.manifest(tag)
+    if manifest.is_index or manifest.config.digest != image_id:
+        raise VerificationError(
+            f"{tag}: the engine ended the push without naming a digest, and what is there is not the image "
+            f"{image_id[:19]} that was pushed",
+            hint="run the same command again",
+        )
+    return tag.repository.digest(manifest.digest)
 
 
 def lost(pushed: Digest | Tag) -> VerificationError:

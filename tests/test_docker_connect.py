@@ -159,13 +159,13 @@ def test_a_build_whose_answer_is_nonsense(tmp_path: Path) -> None:
             engine.build(stage("FROM base\nRUN true\n"), silent)
 
 
-def test_a_push_without_a_digest_is_no_push(tmp_path: Path) -> None:
+def test_a_push_without_a_digest_names_none(tmp_path: Path) -> None:
+    """Podman's engine says no more than that."""
     with (
         answering(tmp_path, PING, chunked({"status": "Pushed", "id": "a"})) as (host, _),
         closing(connect(settings(tmp_path, DOCKER_HOST=host))) as engine,
-        pytest.raises(EngineUnavailableError, match="without naming a digest"),
     ):
-        engine.push(parse_repository("here.example/x").tag("1"), None, silent)
+        assert engine.push(parse_repository("here.example/x").tag("1"), None, silent) is None
 
 
 def test_a_full_disk_is_the_engines_fault(tmp_path: Path) -> None:
@@ -201,8 +201,7 @@ def test_no_login_of_the_user_is_read_or_sent(tmp_path: Path, monkeypatch: pytes
         closing(connect(settings(tmp_path, DOCKER_HOST=host))) as engine,
     ):
         engine.build(stage("FROM base\nRUN true\n"), silent)
-        with pytest.raises(EngineUnavailableError):
-            engine.push(parse_repository("b.example/x").tag("1"), None, silent)
+        engine.push(parse_repository("b.example/x").tag("1"), None, silent)
     assert len(requests) == 5
     assert not [request for request in requests if b"x-registry-config" in request.lower()]
     assert not [request for request in requests if b"\r\nauthorization:" in request.lower()]

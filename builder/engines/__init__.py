@@ -63,8 +63,8 @@ class Engine(Protocol):
     def tag(self, image_id: str, tag: Tag) -> None:
         """Names an image."""
 
-    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str:
-        """Pushes a tag and returns the manifest digest the registry was given (`sha256:…`).
+    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
+        """Pushes a tag; the manifest digest the registry was given (`sha256:…`), None where the engine does not say.
 
         `subject` is what progress calls it; without it, the tag's name.
         Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.

@@ -118,8 +118,8 @@ class DockerEngine:
         """Takes a name away, and the image with it when nothing else needs it; a name that is not there is fine."""
         self.api.remove(str(tag))
 
-    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str:
-        """Pushes a tag and returns the manifest digest the registry was given.
+    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
+        """Pushes a tag; the manifest digest the registry was given, or None: Podman's engine (4.3) does not say it.
 
         Raises RegistryRefusedError, CredentialsError, TemporaryError (after five tries), EngineUnavailableError.
         """
@@ -127,7 +127,7 @@ class DockerEngine:
         host = tag.repository.registry
         progress(Step(subject, f"pushing {tag}"))
 
-        def push() -> str:
+        def push() -> str | None:
             log = PushLog(subject, host, login, progress)
 
             def send(client: Any) -> Any:
@@ -137,10 +137,8 @@ class DockerEngine:
             with self.api.stream(send, where=lambda: f"{subject}: push", refused=log.failure) as events:
                 for event in events:
                     log.take(event)
-            if log.digest is None:
-                raise EngineUnavailableError(f"{subject}: the Docker Engine ended the push without naming a digest")
             progress(LogLine(subject, log.summary()))
-            return checked_digest(log.digest)
+            return None if log.digest is None else checked_digest(log.digest)
 
         return self._retried(push, subject, progress)
 

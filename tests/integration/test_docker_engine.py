@@ -236,7 +236,7 @@ def test_a_cancelled_build_leaves_no_container(tmp_path: Path, base: str, interr
         assert isinstance(caught[0], StopError if interrupt == "exception" else EngineUnavailableError)
 
 
-def push(engine: DockerEngine, base: str, name: str, login: Login | None = None) -> tuple[str, Events]:
+def push(engine: DockerEngine, base: str, name: str, login: Login | None = None) -> tuple[str | None, Events]:
     tag = parse_repository(name).tag("worker-1")
     events = Events()
     engine.tag(base, tag)
@@ -274,7 +274,7 @@ def test_pulls_a_base_by_digest_once(engine: DockerEngine, base: str, registry: 
     with engine.api.ask("removing") as client:
         for reference in client.inspect_image(own)["RepoTags"] + client.inspect_image(own)["RepoDigests"]:
             client.remove_image(reference, noprune=True)
-    found = parse_repository(f"{registry}/library/base").digest(text)
+    found = parse_repository(f"{registry}/library/base").digest(text or "none")
     assert isinstance(found, Digest)
     events = Events()
     engine.pull_base(found, PLATFORM, None, events)
