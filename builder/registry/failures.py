@@ -101,6 +101,7 @@ def passing(answer: Answer, now: float) -> PassingError | None:
     return PassingError(
         f"answered {answer.status}{f' (the server says: {said})' if said else ''}",
         retry_after=retry_after(answer.headers.get("retry-after"), now),
+        status=answer.status,
     )
 
 

@@ -28,6 +28,7 @@ class PassingError(Exception):
         retry_after: seconds that the server asks to wait, or None.
         final: the error to raise when tries are used up, or None for a TemporaryError.
         tries: a lower limit on tries than the policy's, or None.
+        status: what the server answered, or 0.
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class PassingError(Exception):
         retry_after: float | None = None,
         final: ImgtoolError | None = None,
         tries: int | None = None,
+        status: int = 0,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.retry_after = retry_after
         self.final = final
         self.tries = tries
+        self.status = status
 
 
 def _dice() -> float:

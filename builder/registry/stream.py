@@ -17,17 +17,8 @@ from builder.registry.manifests import Descriptor
 from builder.registry.retry import PassingError
 from builder.registry.session import Session
 from builder.registry.transport import Body
-from builder.registry.upload import (
-    How,
-    Uploaded,
-    blocks_of,
-    cancel_upload,
-    check_stored,
-    is_there,
-    start_upload,
-    upload_location,
-    with_query,
-)
+from builder.registry.upload import How, Uploaded, blocks_of, check_stored, is_there
+from builder.registry.upload_session import cancel_upload, start_upload, upload_location, with_query
 
 
 @dataclass(slots=True)

@@ -6,26 +6,24 @@ resume one: a session that broke stays locked. A PUT whose answer was lost is fo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import BinaryIO
-from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from builder.errors import ImgtoolError, LocalFileError, VerificationError
 from builder.progress import Progress, Transfer, silent
 from builder.records import dataclass
 from builder.reference import Repository
-from builder.registry.addresses import is_google, next_url
+from builder.registry.addresses import is_google
 from builder.registry.challenges import pull, push
 from builder.registry.failures import server_errors
 from builder.registry.manifests import Descriptor
 from builder.registry.retry import PassingError
 from builder.registry.session import Session
 from builder.registry.transport import BLOCK, Answer, Body
+from builder.registry.upload_session import cancel_upload, start_upload, upload_location, with_query
 
-_CANCEL_SECONDS = 2.0
 OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
 
 
@@ -127,8 +125,8 @@ class BlobUpload:
         return Uploaded(self.descriptor, how, self.sent)
 
     def _try(self, number: int) -> How:
-        session, digest = self.session, self.descriptor.digest
-        if (number or not self.expect_missing) and is_there(session, self.repository, digest, writing=True):
+        session = self.session
+        if (number or not self.expect_missing) and self._is_there():
             return How.UPLOADED if self.sent else How.PRESENT
         self.cancel()
         if number == 0 and self.mount_from is not None and self.mounted(self.mount_from):
@@ -140,6 +138,14 @@ class BlobUpload:
         self._put(self.location)
         self.location = None
         return How.UPLOADED
+
+    def _is_there(self) -> bool:
+        try:
+            return is_there(self.session, self.repository, self.descriptor.digest, writing=True)
+        except PassingError as error:
+            if error.status != 500:
+                raise
+            return False  # docker-registry 2.8 for a blob that it was killed while storing; sending it again mends that
 
     def _may_send(self) -> None:
         if self.before:
@@ -214,28 +220,6 @@ def mount_blob(session: Session, repository: Repository, descriptor: Descriptor,
         upload.cancel()
 
 
-def start_upload(session: Session, repository: Repository, doing: str) -> str:
-    """Opens an upload session and returns its address; raises as `Session.send`."""
-    answer = session.send("POST", session.url(repository, "blobs/uploads/"), scopes=push(repository.path), doing=doing)
-    if answer.status != 202:
-        raise session.refused(answer, doing)
-    return upload_location(session, answer, doing)
-
-
-def upload_location(session: Session, answer: Answer, doing: str) -> str:
-    """Where to send content: the Location header, absolute or relative, its query kept."""
-    location = answer.headers.get("location")
-    if not location:
-        raise PassingError("opened an upload without saying where (no Location)")
-    return next_url(answer.url, location, session.origin, doing)
-
-
-def cancel_upload(session: Session, repository: Repository, location: str, doing: str) -> None:
-    """Best effort: an abandoned session is the registry's to clean up."""
-    with contextlib.suppress(PassingError, ImgtoolError):
-        session.send("DELETE", location, scopes=push(repository.path), doing=doing, seconds=_CANCEL_SECONDS)
-
-
 def check_stored(session: Session, answer: Answer, digest: str, doing: str, upload: BlobUpload | None = None) -> None:
     """Takes the answer to a blob's last PUT: 201, and for the digest that was meant."""
     codes = {error.code for error in server_errors(answer)}
@@ -286,10 +270,3 @@ def _next(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
         return next(filter(None, body), b"")
     except OSError as error:
         raise LocalFileError(f"{doing}: reading the content failed: {error.strerror or error}") from error
-
-
-def with_query(url: str, added: dict[str, str]) -> str:
-    """A URL with more query parameters; what it has stays byte for byte."""
-    parts = urlsplit(url)
-    query = "&".join(filter(None, (parts.query, urlencode(added, safe=":"))))
-    return urlunsplit(parts._replace(query=query))

@@ -12,7 +12,8 @@ from builder.registry.addresses import origin_of
 from builder.registry.challenges import Scopes, scope_texts
 from builder.registry.session import Session
 from builder.registry.transport import Answer
-from builder.registry.upload import BlobUpload, How, with_query
+from builder.registry.upload import BlobUpload, How
+from builder.registry.upload_session import with_query
 from tests.registry.support import layer, quick_retry
 
 

@@ -14,10 +14,12 @@ from builder.errors import CredentialsError, RegistryRefusedError, TemporaryErro
 from builder.reference import parse_repository
 from builder.registry.manifests import OCI_LAYER_GZIP, sha256_digest
 from builder.registry.transport import Body, Transport
-from builder.registry.upload import How, blocks_of, with_query
+from builder.registry.upload import How, blocks_of
+from builder.registry.upload_session import with_query
 from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, layer, machine
 from tests.servers.fault_proxy import Action, Fault
+from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB: more than one block, more than the kernel's buffers
@@ -399,3 +401,23 @@ def test_r13_the_total_limit_ends_a_slow_download(bench: Bench) -> None:
     bench.clock.now += 3601
     with pytest.raises(TemporaryError, match="not done within 3600 s"):
         next(blocks)
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["asked for first", "believed to be new"])
+def test_a_blob_that_the_registry_was_killed_while_storing_is_sent_again(tmp_path: Path, new: bool) -> None:
+    """docker-registry 2.8 makes a blob's link and then writes it: an empty one answers 500 from then on."""
+    data = tmp_path / "data"
+    with run_registry(tmp_path / "one", data=data) as running:
+        repository = parse_repository(f"{running.host}/team/x")
+        client = clients(machine(tmp_path)).at(repository)
+        blob, content = layer(b"content"), b"content"
+        client.upload(repository, blob, lambda: iter((content,)))
+        (link,) = data.glob(f"**/_layers/sha256/{blob.digest[7:]}/link")
+        link.write_bytes(b"")
+    with run_registry(tmp_path / "two", data=data) as again:
+        repository = parse_repository(f"{again.host}/team/x")
+        client = clients(machine(tmp_path)).at(repository)
+        mount = repository if new else None
+        sent = client.upload(repository, blob, lambda: iter((content,)), mount_from=mount, expect_missing=new)
+        assert sent.how is How.UPLOADED
+        assert client.read(repository, blob) == content
