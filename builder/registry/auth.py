@@ -2,6 +2,8 @@
 
 A registry that takes Basic or a Google access token costs no extra request. One with a token server costs two on first
 contact; the tokens are then kept until shortly before they end (`expires_in` of distribution's token specification).
+Some of those refuse Basic for good, without a word of their token server (GitHub's with 403, Amazon's public one with
+400): the ones that are known get nothing before they ask, of others that is found out.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from builder.engines import Login
 from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
+from builder.reference import DOCKER_HUB
 from builder.registry.addresses import Origin, next_url, origin_of, redacted
 from builder.registry.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
 from builder.registry.credentials import HostLogin, is_refresh_token
@@ -26,6 +29,8 @@ from builder.registry.tokens import Token, TokenStore
 from builder.registry.transport import SMALL, Answer, Body, bytes_body
 
 _CLIENT = "imgtool"
+_ASKING = frozenset({DOCKER_HUB, "ghcr.io", "public.ecr.aws", "quay.io", "registry.gitlab.com"})
+_ASKING_BELOW = (".azurecr.io",)
 _SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expires_in` is missing
 
 
@@ -84,10 +89,20 @@ class Authorizer:
             return f"Bearer {token.text}"
         if self._bearer:
             return f"Bearer {self._exchange(self._bearer, scopes, refused=None).text}"
+        if self._host in _ASKING or self._host.endswith(_ASKING_BELOW):
+            return None
         login = self._login.login()
         if login is None or is_refresh_token(login):
             return None
         return _basic(login)
+
+    def learn(self, answer: Answer) -> bool:
+        """Takes note of the token server that the answer to an anonymous question names; whether one is known now."""
+        offers = parse_challenges(answer.challenges) if answer.status == 401 else ()
+        bearer = next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
+        with self._lock:
+            self._bearer = self._bearer or bearer
+        return self._bearer is not None
 
     def challenged(self, answer: Answer, sent: str | None, scopes: Scopes) -> str:
         """The header to send again after a 401.

@@ -5,6 +5,7 @@ The retry layer is above this: `Session.retry.run`. Nothing here waits.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
@@ -67,6 +68,8 @@ class Session:
         self._now = now
         self.origin = origin_for(host, insecure)
         self._authorizer = authorizer(self.origin)
+        self._asking = threading.Lock()
+        self._takes_token: bool | None = None
 
     def url(self, repository: Repository, rest: str, query: Mapping[str, str] | None = None) -> str:
         """The URL of something in a repository; raises ValueError when the repository is another registry's."""
@@ -161,6 +164,9 @@ class Session:
             url = self._upgraded(url)
             sent = self._authorizer.header(scopes)
             answer = go(url, {"Authorization": sent} if sent else {})
+        if sent and sent.startswith("Basic ") and self._wants_token(answer):
+            sent = self._authorizer.header(scopes)
+            answer = go(url, {"Authorization": sent} if sent else {})
         if answer.status != 401:
             return answer
         sent = self._authorizer.challenged(answer, sent, scopes)
@@ -176,6 +182,19 @@ class Session:
             if (plain.host, plain.port) == (self.origin.host, self.origin.port):
                 return f"https://{url.removeprefix('http://')}"
         return url
+
+    def _wants_token(self, answer: Answer) -> bool:
+        """Whether a registry that refused a login turns out to have a token server, of which it only tells strangers.
+
+        It is asked once, with the question that the specification has for that (`/v2/`).
+        """
+        if answer.status not in {400, 401, 403} or any(text.lower().startswith("bearer") for text in answer.challenges):
+            return False
+        with self._asking:
+            if self._takes_token is None:
+                stranger = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
+                self._takes_token = self._authorizer.learn(stranger)
+            return self._takes_token
 
     def _wants_tls(self, answer: Answer) -> bool:
         """Whether a registry on this machine turned out to want TLS; it is spoken to that way from then on.

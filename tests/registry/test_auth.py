@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from builder.engines import Login
 from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
+from builder.parallel import run_all
 from builder.reference import parse_repository
 from builder.registry.addresses import Origin
 from builder.registry.auth import Authorizer, SendToken
@@ -38,11 +40,15 @@ def _registry(*challenges: str) -> ScriptedServer:
     return ScriptedServer(reply)
 
 
+def _log_in(folder: Path, host: str) -> None:
+    (folder / ".docker").mkdir(exist_ok=True)
+    auth = {"auth": base64.b64encode(b"ann:pw").decode()}
+    (folder / ".docker/config.json").write_text(json.dumps({"auths": {host: auth}}))
+
+
 def _ask(server: ScriptedServer, folder: Path, *, login: bool = True) -> str | None:
     if login:
-        (folder / ".docker").mkdir(exist_ok=True)
-        auth = {"auth": base64.b64encode(b"ann:pw").decode()}
-        (folder / ".docker/config.json").write_text(json.dumps({"auths": {server.host: auth}}))
+        _log_in(folder, server.host)
     repository = parse_repository(f"{server.host}/a/b")
     with clients(machine(folder)) as registries:
         return registries.at(repository).head(repository.tag("c"))
@@ -151,18 +157,23 @@ class _Sent:
         return Answer(method, url, 200, {}, (), b'{"token":"good"}')
 
 
-def _challenged(host: str, realm: str) -> tuple[str, _Sent]:
-    """What an https registry's challenge leads to."""
+def _authorizer(host: str, sent: _Sent) -> Authorizer:
+    """With a login."""
     login = Login(username="ann", password="pw")
     found = FoundLogin(lambda: login, "a file", ("a file",))
-    sent = _Sent()
-    authorizer = Authorizer(
+    return Authorizer(
         host,
         Origin("https", host, 443),
         login=HostLogin(host, lambda: found, Events()),
         tokens=TokenStore(host, None, identity="", now=lambda: 0.0),
         send=SendToken(sent),
     )
+
+
+def _challenged(host: str, realm: str) -> tuple[str, _Sent]:
+    """What an https registry's challenge leads to."""
+    sent = _Sent()
+    authorizer = _authorizer(host, sent)
     answer = Answer("HEAD", f"https://{host}/v2/a", 401, {}, (f'Bearer realm="{realm}",service="s"',), b"")
     return authorizer.challenged(answer, None, pull("a")), sent
 
@@ -216,3 +227,75 @@ def test_a_token_server_that_is_gone_is_named(tmp_path: Path) -> None:
     with _registry(f'Bearer realm="{realm}"') as server, pytest.raises(TemporaryError, match=realm) as caught:
         _ask(server, tmp_path)
     assert isinstance(caught.value, ImgtoolError)
+
+
+def _strict(realm: str, refusal: Reply) -> ScriptedServer:
+    """A registry that takes tokens alone, refuses a login so and tells strangers of its token server."""
+
+    def reply(asked: Asked) -> Reply:
+        sent = asked.headers.get("authorization", "")
+        if sent == "Bearer good":
+            return FOUND
+        scope = "repository:user/image:pull"  # what GitHub's names where nothing is asked for
+        return refusal if sent else Reply(401, b"", {"WWW-Authenticate": f'Bearer realm="{realm}",scope="{scope}"'})
+
+    return ScriptedServer(reply)
+
+
+DENIED = b'{"errors":[{"code":"DENIED","message":"invalid token"}]}'
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Reply(403, DENIED), Reply(400, DENIED), Reply(401, b"", {"WWW-Authenticate": 'Basic realm="x"'})],
+    ids=["GitHub", "Amazon's public", "Azure"],
+)
+def test_a_registry_that_refuses_a_login_and_wants_it_exchanged(tmp_path: Path, refusal: Reply) -> None:
+    with (
+        ScriptedServer([_json({"token": "good"})]) as tokens,
+        _strict(f"http://{tokens.host}/token", refusal) as server,
+    ):
+        assert _ask(server, tmp_path) == DIGEST
+        asked = [(one.method, one.target, one.headers.get("authorization", "")[:6]) for one in server.asked]
+        manifest = "/v2/a/b/manifests/c"
+        # After 400 a registry without TLS is asked first whether it wants that.
+        assert list(dict.fromkeys(asked)) == [
+            ("HEAD", manifest, "Basic "),
+            ("GET", "/v2/", ""),
+            ("HEAD", manifest, "Bearer"),
+        ]
+        (exchanged,) = tokens.asked
+        assert "user%2Fimage" not in exchanged.target
+        assert exchanged.headers["authorization"].startswith("Basic ")
+
+
+def test_threads_find_out_together_what_a_registry_wants(tmp_path: Path) -> None:
+    with (
+        ScriptedServer([_json({"token": "good"})] * 9) as tokens,
+        _strict(f"http://{tokens.host}/token", Reply(403, DENIED)) as server,
+    ):
+        _log_in(tmp_path, server.host)
+        repository = parse_repository(f"{server.host}/a/b")
+        with clients(machine(tmp_path)) as registries:
+            head = registries.at(repository).head
+            found = run_all({str(number): partial(head, repository.tag(f"t{number}")) for number in range(6)})
+        assert set(found.values()) == {DIGEST}
+        assert [one.target for one in server.asked].count("/v2/") == 1
+        assert len(tokens.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "sent"),
+    [
+        ("ghcr.io", False),
+        ("docker.io", False),
+        ("public.ecr.aws", False),
+        ("me.azurecr.io", False),
+        ("registry.example", True),
+        ("1.dkr.ecr.eu-west-1.amazonaws.com", True),
+        ("europe-docker.pkg.dev", True),
+    ],
+)
+def test_who_gets_a_login_before_asking_for_it(host: str, sent: bool) -> None:
+    header = _authorizer(host, _Sent()).header(pull("a/b"))
+    assert (header is not None and header.startswith("Basic ")) == sent
