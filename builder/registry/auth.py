@@ -98,8 +98,7 @@ class Authorizer:
 
     def learn(self, answer: Answer) -> bool:
         """Takes note of the token server that the answer to an anonymous question names; whether one is known now."""
-        offers = parse_challenges(answer.challenges) if answer.status == 401 else ()
-        bearer = next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
+        bearer = token_server(answer) if answer.status == 401 else None
         with self._lock:
             self._bearer = self._bearer or bearer
         return self._bearer is not None
@@ -116,9 +115,9 @@ class Authorizer:
             CredentialsError: there is no login, or it was not taken.
             RegistryRefusedError: the login may not do this.
         """
-        offers = parse_challenges(answer.challenges)
-        bearer = next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
+        bearer = token_server(answer)
         if bearer is None:
+            offers = parse_challenges(answer.challenges)
             if sent is None and (login := self._login.login()) and any(c.scheme == "basic" for c in offers):
                 return _basic(login)
             raise self._not_taken(answer)
@@ -228,6 +227,12 @@ class Authorizer:
             + (f"; the server says: {said}" if said else ""),
             hint=denied_hint(self._host),
         )
+
+
+def token_server(answer: Answer) -> Challenge | None:
+    """The challenge of an answer that names a token server, or None."""
+    offers = parse_challenges(answer.challenges)
+    return next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
 
 
 def _basic(login: Login) -> str:

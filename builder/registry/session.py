@@ -14,7 +14,7 @@ from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError
 from builder.progress import Note, Progress
 from builder.reference import Digest, Repository, Tag
 from builder.registry.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
-from builder.registry.auth import Authorizer
+from builder.registry.auth import Authorizer, token_server
 from builder.registry.challenges import Scopes
 from builder.registry.failures import login_hint, passing, refusal
 from builder.registry.retry import Retry
@@ -188,7 +188,7 @@ class Session:
 
         It is asked once, with the question that the specification has for that (`/v2/`).
         """
-        if answer.status not in {400, 401, 403} or any(text.lower().startswith("bearer") for text in answer.challenges):
+        if answer.status not in {400, 401, 403} or token_server(answer):
             return False
         with self._asking:
             if self._takes_token is None:
