@@ -31,7 +31,7 @@ from bench.peers import Peers, find_peers
 from bench.pipcache import PipCache
 from bench.processes import FailedError
 from bench.project import BASE, Projects
-from bench.scenarios import SCENARIOS, START, Sample, Scenario, measure
+from bench.scenarios import SCENARIOS, START, Sample, Scenario, leave_out, measure
 from bench.start import starts
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
@@ -69,9 +69,8 @@ def main() -> int:
                 if options.json:
                     options.json.write_text(json.dumps([asdict(one) for one in samples], indent=1))
                 if not options.scenarios:
-                    RESULTS.write_text(
-                        report.results(machine, samples, world.left_out)
-                    )  # what is there, if the run is cut
+                    # What there is by then, if the run is cut.
+                    RESULTS.write_text(report.results(machine, samples, world.left_out))
     print(report.results(machine, samples, world.left_out) if options.scenarios else f"wrote {RESULTS.name}")
     return 0
 
@@ -152,7 +151,7 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
             try:
                 yield from starts(racing, START.rounds)
             except FailedError as error:  # what was measured before is not lost for it
-                print(f"{START.name}: left out: {error}", flush=True)
+                leave_out(START, error, track.world)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.contenders import OURS
-from bench.scenarios import SCENARIOS, START, Sample
+from bench.scenarios import SCENARIOS, START, Sample, Scenario
 from bench.statistics import middle, ratios, spread
 
 _HEAD = (
@@ -49,24 +49,26 @@ def line(sample: Sample) -> str:
 def results(machine: str, samples: Sequence[Sample], left_out: Sequence[str]) -> str:
     """All tables, and before them who was faster than imgtool and who failed."""
     parts = ["# Measured\n", machine, _NOTES, "".join(f"- {note}\n" for note in (*_faster(samples), *left_out))]
-    for scenario in (*SCENARIOS, START):
-        for track in dict.fromkeys(one.track for one in samples if one.scenario == scenario.name):
-            chosen = [one for one in samples if one.scenario == scenario.name and one.track == track]
-            parts.append(f"## {scenario.title}: {_track(track)}\n\n{table(chosen)}")
+    parts += [f"## {scenario.title}: {_track(track)}\n\n{table(chosen)}" for scenario, track, chosen in _races(samples)]
     return "\n".join(parts)
 
 
 def _faster(samples: Sequence[Sample]) -> Iterator[str]:
     """Where imgtool took more time than another, a line each."""
+    for scenario, track, chosen in _races(samples):
+        rounds = 1 + max(one.number for one in chosen)
+        ours = _walls(chosen, OURS, rounds)
+        for name in dict.fromkeys(one.contender for one in chosen if one.contender != OURS):
+            ratio = middle(ratios(ours, _walls(chosen, name, rounds)))
+            if ratio is not None and ratio >= 1.005:
+                yield f"*{name}* is faster, {scenario.title}, {_track(track)}: imgtool takes {ratio:.2f} times as long"
+
+
+def _races(samples: Sequence[Sample]) -> Iterator[tuple[Scenario, str, list[Sample]]]:
+    """What was measured side by side: a scenario, its track, and the samples."""
     for scenario in (*SCENARIOS, START):
         for track in dict.fromkeys(one.track for one in samples if one.scenario == scenario.name):
-            chosen = [one for one in samples if one.scenario == scenario.name and one.track == track]
-            rounds = 1 + max(one.number for one in chosen)
-            ours = _walls(chosen, OURS, rounds)
-            for name in dict.fromkeys(one.contender for one in chosen if one.contender != OURS):
-                ratio = middle(ratios(ours, _walls(chosen, name, rounds)))
-                if ratio is not None and ratio >= 1.005:
-                    yield f"*{name}* is faster, {scenario.title}, {_track(track)}: imgtool takes {ratio:.2f} times as long"
+            yield scenario, track, [one for one in samples if one.scenario == scenario.name and one.track == track]
 
 
 def _track(track: str) -> str:

@@ -159,12 +159,17 @@ def measure(
                     _leave_out(scenario, contender, error, contenders, world)
 
 
+def leave_out(scenario: Scenario, error: FailedError, world: World, *, who: str = "it") -> None:
+    """Says that a row is missing, now and in the results."""
+    print(f"{scenario.name}: {who} failed and is left out: {error}", flush=True)
+    said = " ".join(str(error).split())
+    world.left_out.append(f"*{who}* failed, {scenario.title}: “…{said[-200:]}”")
+
+
 def _leave_out(
     scenario: Scenario, contender: Contender, error: FailedError, racing: dict[str, Contender], world: World
 ) -> None:
-    print(f"{scenario.name}: {contender.name} failed and is left out: {error}", flush=True)
-    said = " ".join(str(error).split())
-    world.left_out.append(f"*{contender.name}* failed, {scenario.title}: “…{said[-200:]}”")
+    leave_out(scenario, error, world, who=contender.name)
     racing.pop(next(name for name, one in racing.items() if one is contender))
 
 

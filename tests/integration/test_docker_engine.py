@@ -271,10 +271,11 @@ def test_pushes_and_names_the_digest_that_the_registry_has(engine: DockerEngine,
 def test_pulls_a_base_by_digest_once(engine: DockerEngine, base: str, registry: str) -> None:
     own = engine.build(stage(f"FROM {base}\nRUN head -c 3000000 /dev/urandom > /random\n"), Events())
     text, _ = push(engine, own, f"{registry}/library/base")
+    assert text is not None
     with engine.api.ask("removing") as client:
         for reference in client.inspect_image(own)["RepoTags"] + client.inspect_image(own)["RepoDigests"]:
             client.remove_image(reference, noprune=True)
-    found = parse_repository(f"{registry}/library/base").digest(text or "none")
+    found = parse_repository(f"{registry}/library/base").digest(text)
     assert isinstance(found, Digest)
     events = Events()
     engine.pull_base(found, PLATFORM, None, events)

@@ -17,7 +17,7 @@ HANG_UP = None
 class Bytes:
     """Answers the requests of each connection with the next of `answers`; HANG_UP closes the connection instead.
 
-    `early` bytes of a body are read before the answer; None waits for the end of the headers alone.
+    It answers when the headers have arrived; `hang_up_after` ends the connection after the first answer.
     """
 
     def __init__(self, *answers: bytes | None, hang_up_after: bool = False) -> None:
