@@ -80,9 +80,9 @@ def open_registry(folder: Path) -> Iterator[tuple[RunningRegistry, FaultProxy]]:
 
 def copy_base(source: str, reference: str, target: str) -> str:
     """Copies an image REPOSITORY:TAG from one loopback registry to another; returns REPOSITORY:TAG@DIGEST."""
-    from builder.reference import Repository
-    from builder.registry.connect import connect
-    from builder.settings import from_environment
+    from training_imgtool.core.reference import Repository
+    from training_imgtool.core.settings import from_environment
+    from training_imgtool.registry.connect import connect
 
     repository, _, tag = reference.partition(":")
     with connect(from_environment({"HOME": "/nonexistent"}), lambda _: None) as registries:

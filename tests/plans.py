@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from builder.plan import LockedVariant, RolePlan, Variant, Wheel
-from builder.reference import parse_repository
-from builder.spec import Accelerator, Role
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.plan import LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.spec.model import Accelerator, Role
 
 CUDA_LIBRARIES = ("libcublas.so.12", "libcudart.so.12", "libcudnn.so.8")
 

@@ -14,7 +14,7 @@ import pytest
 import typer.main
 import yaml
 
-from builder.cli.app import command_line
+from training_imgtool.cli.app import command_line
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from builder.spec import Role
-from builder.spec_file import load
+from training_imgtool.spec.load import load
+from training_imgtool.spec.model import Role
 
 IMAGES = Path(__file__).resolve().parent.parent / "images"
 SPECS = sorted(IMAGES.glob("*/image.yaml"))

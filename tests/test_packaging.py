@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,13 +16,13 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.network  # the build back end comes from the index
 
 KINDS = (  # every file of the wheel is one of these
-    r"builder/(?:[a-z_]+/)?[a-z_0-9]+\.py",
-    r"builder/py\.typed",
-    r"builder/data/[a-z_]+\.(?:yaml|py\.txt)",
-    r"builder/_data/templates/[a-z]+\.Dockerfile\.j2",
-    r"builder/_data/images/[a-z-]+/image\.yaml",
-    r"builder/_data/images/[a-z-]+/requirements\.txt",
-    r"builder/_data/images/[a-z-]+/trainer/[a-z_]+\.py",
+    r"training_imgtool/(?:[a-z_]+/){0,2}[a-z_0-9]+\.py",
+    r"training_imgtool/py\.typed",
+    r"training_imgtool/data/[a-z_]+\.(?:yaml|py\.txt)",
+    r"training_imgtool/_data/templates/[a-z]+\.Dockerfile\.j2",
+    r"training_imgtool/_data/images/[a-z-]+/image\.yaml",
+    r"training_imgtool/_data/images/[a-z-]+/requirements\.txt",
+    r"training_imgtool/_data/images/[a-z-]+/trainer/[a-z_]+\.py",
     r"training_imgtool-[0-9.]+\.dist-info/(?:METADATA|RECORD|WHEEL|entry_points\.txt|licenses/LICENSE)",
 )
 
@@ -50,11 +51,11 @@ def test_the_wheel_holds_only_known_kinds_of_files(wheel: list[str]) -> None:
 
 def test_the_wheel_holds_every_module_and_data_file(wheel: list[str]) -> None:
     expected = {
-        *(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "builder").rglob("*.py")),
-        *(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "builder/data").glob("*")),
-        *(f"builder/_data/templates/{path.name}" for path in (CHECKOUT / "templates").glob("*.j2")),
+        *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").rglob("*.py")),
+        *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").glob("*/data/*")),
+        *(f"training_imgtool/_data/templates/{path.name}" for path in (CHECKOUT / "templates").glob("*.j2")),
         *(
-            f"builder/_data/{path.relative_to(CHECKOUT)}"
+            f"training_imgtool/_data/{path.relative_to(CHECKOUT)}"
             for pattern in ("image.yaml", "requirements.txt", "trainer/*.py")
             for path in (CHECKOUT / "images").glob(f"*/{pattern}")
         ),
@@ -66,8 +67,9 @@ def test_the_metadata_names_the_command_and_the_licence(built: Path) -> None:
     (path,) = built.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
         (info,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
-        assert "imgtool = builder.cli.main:main" in archive.read(f"{info}/entry_points.txt").decode()
+        commands = archive.read(f"{info}/entry_points.txt").decode().splitlines()
         metadata = archive.read(f"{info}/METADATA").decode()
+    assert {f"{name} = training_imgtool.cli.main:main" for name in ("imgtool", "training-imgtool")} <= set(commands)
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "\nRequires-Python: >=3.11\n" in metadata
 
@@ -87,3 +89,37 @@ def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:
         n for n in names if re.search(r"__pycache__|\.pyc$|\.lock$|(?:^|/)config\.yaml$|^\.services|^\.venv|^demo/", n)
     ]
     assert not state
+
+
+def test_strangers_of_the_same_names_do_no_harm(built: Path, tmp_path: Path) -> None:
+    """PyPI's `builder` and `imgtool` in the same environment, and the user's own modules on PYTHONPATH."""
+    (path,) = built.glob("*.whl")
+    uv, python = Path(sys.executable).parent / "uv", tmp_path / "venv/bin/python"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv"], check=True, timeout=300)
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python]
+    subprocess.run([*install, "--no-deps", "builder"], check=True, timeout=300)  # it needs a package for Python 2
+    subprocess.run([*install, "imgtool"], check=True, timeout=300)
+    subprocess.run([*install, path], check=True, timeout=300)
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in ("builder", "trainer"):
+        (own / f"{name}.py").write_text("raise SystemExit('the wrong module was imported')\n")
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(own)}
+    for command in (
+        [python.with_name("training-imgtool")],
+        [python.with_name("imgtool")],
+        [python, "-m", "training_imgtool"],
+    ):
+        done = subprocess.run([*command, "--version"], env=env, cwd=own, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert done.stdout.startswith("imgtool ")
+    found = subprocess.run(
+        [python.with_name("training-imgtool"), "init", "demo"],
+        env=env,
+        cwd=own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert (own / "demo/image.yaml").is_file()

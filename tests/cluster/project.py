@@ -15,18 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from builder.compat import load_matrix
-from builder.engines.docker_containers import Containers
-from builder.engines.docker_engine import STAGES, DockerEngine
-from builder.inputs import RoleImage, prepare
-from builder.lock import dump_lock, lock_inputs
-from builder.plan import Lock, LockedVariant
-from builder.progress import silent
-from builder.resolve import resolve
-from builder.settings import from_environment
-from builder.spec_file import load
-from tests.engines import busybox_base, stage
+from tests.engines.support import busybox_base, stage
 from tests.plans import wheel
+from training_imgtool.build.inputs import RoleImage, prepare
+from training_imgtool.core.progress import silent
+from training_imgtool.core.settings import from_environment
+from training_imgtool.engines.docker.containers import Containers
+from training_imgtool.engines.docker.engine import STAGES, DockerEngine
+from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.plan import Lock, LockedVariant
+from training_imgtool.spec.load import load
+from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.versions.resolve import resolve
 
 IMGTOOL = Path(sys.executable).parent / "imgtool"
 SPEC: dict[str, Any] = {

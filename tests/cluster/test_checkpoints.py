@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from builder.cluster.checkpoints import latest
+from training_imgtool.cluster.checkpoints import latest
 
 
 def state(folder: Path, name: str, when: float) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.cluster.limits import Share, Wanted, machine_size, quantity, shares, wanted
-from builder.spec import Gpus, RoleSpec
+from training_imgtool.cluster.limits import Share, Wanted, machine_size, quantity, shares, wanted
+from training_imgtool.spec.model import Gpus, RoleSpec
 
 GIB = 1 << 30
 

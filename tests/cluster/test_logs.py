@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.cluster.logs import Tail, lines_of, with_name
-from builder.spec import Role
+from training_imgtool.cluster.logs import Tail, lines_of, with_name
+from training_imgtool.spec.model import Role
 
 
 @pytest.mark.parametrize(

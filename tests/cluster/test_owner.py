@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builder.cluster.owner import Owner, is_gone, started, this_process
+from training_imgtool.cluster.owner import Owner, is_gone, started, this_process
 
 HERE = Owner(host="box pid:[1]", boot="b1", pid=100, started="555")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from builder.cluster.rehearsal import Action, Death, Kill, judge, parse_follow, parse_kill
-from builder.cluster.replicas import Service
-from builder.errors import UsageError
-from builder.spec import Role, Scheduling
+from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge, parse_follow, parse_kill
+from training_imgtool.cluster.replicas import Service
+from training_imgtool.core.errors import UsageError
+from training_imgtool.spec.model import Role, Scheduling
 
 AI, VX, TF, LO = Service
 W, M, P = Role.WORKER, Role.MASTER, Role.PS

@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from builder.cluster.replicas import Cluster, Service, adapted, hosts_of, make_cluster, parse_service, service_of
-from builder.errors import InputError, UsageError
-from builder.spec import ImageSpec, JobSpec, Role, RoleSpec, Target, Volume
 from tests.jobs.specs import images
+from training_imgtool.cluster.replicas import (
+    Cluster,
+    Service,
+    adapted,
+    hosts_of,
+    make_cluster,
+    parse_service,
+    service_of,
+)
+from training_imgtool.core.errors import InputError, UsageError
+from training_imgtool.spec.model import ImageSpec, JobSpec, Role, RoleSpec, Target, Volume
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from builder.cluster.checkpoints import Checkpoint
-from builder.cluster.images import RunImage
-from builder.cluster.limits import Share
-from builder.cluster.rehearsal import Action, Death, Kill, Verdict, judge
-from builder.cluster.replicas import Replica, Service, make_cluster
-from builder.cluster.summary import (
+from tests.jobs.specs import REPOSITORY, images
+from training_imgtool.cluster.checkpoints import Checkpoint
+from training_imgtool.cluster.image_source import RunImage
+from training_imgtool.cluster.limits import Share
+from training_imgtool.cluster.rehearsal import Action, Death, Kill, Verdict, judge
+from training_imgtool.cluster.replicas import Replica, Service, make_cluster
+from training_imgtool.cluster.summary import (
     DeathResult,
     ReplicaResult,
     State,
@@ -20,9 +21,8 @@ from builder.cluster.summary import (
     error_of,
     failure_of,
 )
-from builder.engines.containers import Ended
-from builder.spec import ImageSpec, Role, RoleSpec
-from tests.jobs.specs import REPOSITORY, images
+from training_imgtool.engines.containers import Ended
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 SPEC = ImageSpec(name="mnist", tensorflow="2.15.1", roles={Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()})
 IMAGE = RunImage(reference="r", digest=REPOSITORY.digest("sha256:" + "a" * 64), source="registry")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.reference import parse_repository
 from tests.direct.registry import Bench
 from tests.registry.support import clients, machine
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
+from training_imgtool.core.reference import parse_repository
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from builder.direct.image import DirectImage
-from builder.direct.layers import LayerSource
-from builder.reference import Repository, parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
 from tests.registry.support import clients, machine
 from tests.servers.fault_proxy import FaultProxy
+from training_imgtool.core.reference import Repository, parse_repository
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
 
 
 @dataclass

@@ -11,20 +11,21 @@ from typing import Any
 
 import pytest
 
-from builder import packages
-from builder.context import Context, scan
-from builder.direct.archive import load_archive
-from builder.direct.build import build_image, planned
-from builder.direct.image import DirectImage
-from builder.direct.layer_cache import LayerCache
-from builder.direct.layers import MTIME
-from builder.direct.layout import write_layout
-from builder.direct.stage_plan import Material, can_execute, chain
-from builder.direct.unproven import UnprovenError
-from builder.direct.workshop import Workshop
-from builder.dockerfile import parse
-from builder.errors import LocalFileError, VerificationError
-from builder.registry.manifests import (
+from tests import plans
+from tests.direct.wheels import Node, tar_tree
+from training_imgtool.context.context import Context, scan
+from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.direct.build import build_image, planned
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layers import MTIME
+from training_imgtool.direct.stage_plan import Material, can_execute, chain
+from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.registry.manifests import (
     DOCKER_CONFIG,
     DOCKER_LAYER_GZIP,
     DOCKER_MANIFEST,
@@ -37,8 +38,6 @@ from builder.registry.manifests import (
     parse_manifest,
     sha256_digest,
 )
-from tests import plans
-from tests.direct.wheels import Node, tar_tree
 
 BASE_LAYER = b"not really a layer"
 BASE = f"FROM example.com/base@sha256:{'1' * 64} AS base\n"
@@ -228,7 +227,7 @@ def test_owners(make: Maker) -> None:
     ],
 )
 def test_what_is_for_an_engine(make: Maker, text: str, settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(UnprovenError, match=why):
+    with pytest.raises(NeedsEngineError, match=why):
         make(text + "\n", settings)
 
 
@@ -247,8 +246,8 @@ def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -
 
 
 def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:
-    text = script if script is not None else packages.install_script(LOCKED, exclude)
-    folder = packages.context_folder(LOCKED)
+    text = script if script is not None else install_step.install_script(LOCKED, exclude)
+    folder = install_step.context_folder(LOCKED)
     dockerfile = parse(
         BASE + "FROM base AS system\n"
         f"FROM system AS wheels\nCOPY {folder}/ /wheels/\nRUN {text}\n"
@@ -260,7 +259,7 @@ def _packages(context: Context, script: str | None = None, exclude: tuple[str, .
 
 def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
     assert _packages(context) is None
-    script = packages.install_script(LOCKED)
+    script = install_step.install_script(LOCKED)
     for other in (script + "; \\\n    true", script.replace("--no-deps", ""), "true"):
         assert "not exactly" in (_packages(context, other) or "")
     assert "not exactly" in (_packages(context, exclude=("x",)) or "")
@@ -277,32 +276,32 @@ def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
 def test_images_on_which_the_script_would_do_something_else(
     context: Context, settings: dict[str, Any], why: str
 ) -> None:
-    folder = packages.context_folder(LOCKED)
+    folder = install_step.context_folder(LOCKED)
     dockerfile = parse(
-        BASE + f"FROM base AS wheels\nCOPY {folder}/ /wheels/\nRUN {packages.install_script(LOCKED)}\n"
+        BASE + f"FROM base AS wheels\nCOPY {folder}/ /wheels/\nRUN {install_step.install_script(LOCKED)}\n"
         "FROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
     )
     config = _base(settings)[1]
-    with pytest.raises(UnprovenError, match=why):
+    with pytest.raises(NeedsEngineError, match=why):
         planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), config)
     assert planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _base()[1])[0]
 
 
 def test_layers_are_never_there_twice(make: Maker) -> None:
     assert len(make("COPY b.txt /opt/\nCOPY b.txt /opt/\n").layers) == 1
-    with pytest.raises(UnprovenError, match="the same layer"):
+    with pytest.raises(NeedsEngineError, match="the same layer"):
         make("COPY b.txt /opt/\nCOPY code /opt/\nCOPY b.txt /opt/\n")
 
 
 def test_127_layers_are_the_limit(make: Maker) -> None:
     lines = [f"COPY b.txt /opt/{number}/\n" for number in range(127)]
     assert len(make("".join(lines[:126])).layers) == 126
-    with pytest.raises(UnprovenError, match="127"):
+    with pytest.raises(NeedsEngineError, match="127"):
         make("".join(lines))
 
 
 def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_path: Path) -> None:
-    with pytest.raises(UnprovenError, match="must not be pushed"):
+    with pytest.raises(NeedsEngineError, match="must not be pushed"):
         _assembled(context, tmp_path, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", oci=True)
     image = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True)
     assert [layer["mediaType"] for layer in json.loads(image.manifest)["layers"]] == [OCI_LAYER_ZSTD, OCI_LAYER_GZIP]
@@ -317,7 +316,7 @@ def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> Di
 
 
 def test_a_base_that_contradicts_itself(context: Context) -> None:
-    from builder.direct.image import assemble
+    from training_imgtool.direct.image.image import assemble
 
     manifest, config = _base()
     broken = config.replace(b'["sha256:' + b"d" * 64 + b'"]', b"[]")
@@ -340,7 +339,7 @@ def test_load_archive(make: Maker) -> None:
 
 
 def test_a_docker_image_as_an_oci_one(make: Maker) -> None:
-    from builder.direct.image import as_oci
+    from training_imgtool.direct.image.image import as_oci
 
     docker, oci = make("COPY b.txt /opt/\n"), as_oci(make("COPY b.txt /opt/\n"))
     manifest = json.loads(oci.manifest)
@@ -383,7 +382,7 @@ def test_layout(make: Maker, tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_after_the_scan(make: Maker, tmp_path: Path) -> None:
-    from builder.errors import InputError
+    from training_imgtool.core.errors import InputError
 
     (tmp_path / "spec/b.txt").write_text("other")
     with pytest.raises(InputError, match="changed while reading"):

@@ -10,8 +10,8 @@ import zlib
 
 import pytest
 
-from builder.direct import deflate, tarhead
-from builder.direct.tarhead import Entry, Kind
+from training_imgtool.direct.layers import deflate, tarhead
+from training_imgtool.direct.layers.tarhead import Entry, Kind
 
 
 def _samples() -> list[bytes]:

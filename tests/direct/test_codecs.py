@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from builder.direct import codecs
+from training_imgtool.direct.layers import codecs
 
 DATA = b"".join(random.Random(3).choices([b"import os\n", b"\0" * 40, bytes(range(256)), b"x"], k=4000))
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.direct import blobs, context_layers
-from builder.direct.context_layers import context_layer
-from builder.direct.layer_cache import LayerCache
-from builder.direct.layers import LayerSource
-from builder.direct.splice import Item
-from builder.direct.tarhead import Entry, Kind
-from builder.registry.once import Once
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.layers import blobs, context_layers
+from training_imgtool.direct.layers.context_layers import context_layer
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Entry, Kind
 
 MTIME = 315532800
 LARGE = (b"weights " * 1000 + bytes(5000) + os.urandom(3000)) * 400  # 6.4 MB
@@ -30,7 +30,7 @@ def _layer(cache: Path, contents: dict[str, bytes]) -> LayerSource:
         for path, data in contents.items()
     )
     hashes = tuple(hashlib.sha256(data).hexdigest() for data in contents.values())
-    return context_layer(items, hashes, "COPY", cache=LayerCache(cache), mtime=MTIME, once=Once())
+    return context_layer(items, hashes, "COPY", cache=LayerCache(cache), mtime=MTIME, once=SingleFlight())
 
 
 @pytest.mark.parametrize("size", [100, len(LARGE)], ids=["small", "large"])

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from builder.direct.publish import Publisher
-from builder.engine_road import push_tag
-from builder.engines import Engine
-from builder.errors import VerificationError
-from builder.progress import silent
-from builder.reference import Digest, Tag
 from tests.direct.registry import Bench
+from training_imgtool.build.engine_build import push_tag
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.progress import silent
+from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.engines import Engine
 
 pytestmark = pytest.mark.registry
 OTHER = "sha256:" + "ab" * 32

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.direct.layer_cache import LayerCache
-from builder.errors import LocalFileError
+from training_imgtool.core.errors import LocalFileError
+from training_imgtool.direct.layers.layer_cache import LayerCache
 
 
 def test_a_cache_that_cannot_be_written_says_how_to_choose_another(tmp_path: Path) -> None:

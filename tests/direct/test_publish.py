@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from builder.direct.publish import Publisher
-from builder.errors import LocalFileError
-from builder.progress import silent
-from builder.registry.failures import BlobUnknownError
 from tests.direct.registry import Bench
 from tests.servers.fault_proxy import Action, Fault
+from training_imgtool.core.errors import LocalFileError
+from training_imgtool.core.progress import silent
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.registry.http.failures import BlobUnknownError
 
 pytestmark = pytest.mark.registry
 SMALL, LARGE = b"small", b"large" * 300_000

@@ -14,17 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from builder.direct.bytecode import Interpreter, compiled, find_interpreter
-from builder.direct.codecs import Compression
-from builder.direct.layer_cache import LayerCache
-from builder.direct.layers import MTIME, LayerSource, group_wheels
-from builder.direct.unproven import UnprovenError
-from builder.direct.wheel_layers import packages_layers
-from builder.direct.workshop import Workshop
-from builder.errors import LocalFileError, VerificationError
-from builder.plan import LockedVariant, Wheel
 from tests import plans
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
+from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.direct.layers.codecs import Compression
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
+from training_imgtool.direct.wheels.bytecode import Interpreter, compiled, find_interpreter
+from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.wheel_layers import packages_layers
+from training_imgtool.plan import LockedVariant, Wheel
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 PIP_FILES = {
@@ -193,7 +192,7 @@ def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -
 def test_a_clash_with_what_was_made_before_is_seen(bench: Bench) -> None:
     packages_layers(bench.locked, (), bench.shop())
     bench.wheels.append(make_wheel(bench.folder, "third", {"tool/main.py": b"3\n"}))
-    with pytest.raises(UnprovenError, match=r"tool/main\.py is in two wheels"):
+    with pytest.raises(NeedsEngineError, match=r"tool/main\.py is in two wheels"):
         packages_layers(bench.locked, (), bench.shop())
 
 
@@ -242,7 +241,7 @@ def test_excluded_files_are_gone_and_their_folder_stays(bench: Bench) -> None:
 
 @pytest.mark.parametrize("prefix", ["../bin", "", "a//b", "./x"])
 def test_odd_exclusions_are_for_an_engine(bench: Bench, prefix: str) -> None:
-    with pytest.raises(UnprovenError, match="exclude"):
+    with pytest.raises(NeedsEngineError, match="exclude"):
         packages_layers(bench.locked, (prefix,), bench.shop())
 
 
@@ -251,7 +250,7 @@ def test_clashes(bench: Bench) -> None:
     bench.wheels.append(same)
     assert f"{SITE}/other.py" in _tree(packages_layers(bench.locked, (), bench.shop()))
     bench.wheels.append(make_wheel(bench.folder, "clash", {"other.py": b"2\n"}))
-    with pytest.raises(UnprovenError, match=r"other\.py is in two wheels"):
+    with pytest.raises(NeedsEngineError, match=r"other\.py is in two wheels"):
         packages_layers(bench.locked, (), bench.shop())
 
 
@@ -269,7 +268,7 @@ def test_clashes(bench: Bench) -> None:
 )
 def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_points: str, why: str) -> None:
     bench.wheels = [make_wheel(bench.folder, "bad", files, entry_points=entry_points)]
-    with pytest.raises(UnprovenError, match=why):
+    with pytest.raises(NeedsEngineError, match=why):
         packages_layers(bench.locked, (), bench.shop())
 
 
@@ -281,14 +280,14 @@ def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench
         return Path()
 
     shop = replace(bench.shop(), find_interpreter=lambda _: None, wheel_path=fetch, expect=asked.append)
-    with pytest.raises(UnprovenError, match=r"bytecode for Python 3\.11"):
+    with pytest.raises(NeedsEngineError, match=r"bytecode for Python 3\.11"):
         packages_layers(bench.locked, (), shop)
     assert asked == []
 
 
 def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
     bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
-    with pytest.raises(UnprovenError, match="console script"):
+    with pytest.raises(NeedsEngineError, match="console script"):
         packages_layers(bench.locked, (), bench.shop())
 
 

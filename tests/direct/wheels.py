@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builder.plan import LockedVariant, Wheel
 from tests import plans
+from training_imgtool.plan import LockedVariant, Wheel
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from typing import Any
 
 import pytest
 
-from builder.compat import load_matrix
-from builder.lock import dump_lock, lock_inputs
-from builder.plan import Lock, LockedVariant
-from builder.resolve import resolve
-from builder.spec_file import load
 from tests.direct.wheels import as_wheel, make_wheel
 from tests.faults.base import base_image
+from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.plan import Lock, LockedVariant
+from training_imgtool.spec.load import load
+from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.versions.resolve import resolve
 
 IMGTOOL = Path(sys.executable).parent / "imgtool"
 CANARY = "canary-5f1d0c9e7a"
@@ -51,7 +51,9 @@ roles:
 job:
   region: us-central1
 """
-_TEMPORARY = re.compile(r"\.imgtool-[0-9a-f]{16}\.tmp|\..*\.imgtool-lock")  # what builder.files makes meanwhile
+_TEMPORARY = re.compile(
+    r"\.imgtool-[0-9a-f]{16}\.tmp|\..*\.imgtool-lock"
+)  # what training_imgtool.core.atomic_files makes meanwhile
 _PIP_SCRIPT = "script_template = '''import sys\nfrom %(module)s import %(import_name)s\nsys.exit(%(func)s())\n'''\n"
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from builder import errors
 from tests.faults.project import IMGTOOL, NOBODY, OLD_CONFIG, SPEC, Project
+from training_imgtool.core import errors
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -278,8 +278,8 @@ def keys(project: Project, *arguments: str | Path, **options: Any) -> list[str]:
 
 def test_bugs_are_said_to_be_bugs(project: Project) -> None:
     """70, one shape with the others, and a traceback only for those who ask."""
-    broken = "import builder.pipeline, builder.overview; builder.overview.as_data = lambda inputs: 1 // 0"
-    line = f"import sys; sys.argv[1:1] = []; {broken}; from builder.cli.main import main; main()"
+    broken = "from training_imgtool.commands import show; show.as_data = lambda inputs: 1 // 0"
+    line = f"import sys; sys.argv[1:1] = []; {broken}; from training_imgtool.cli.main import main; main()"
     arguments = (sys.executable, "-c", line, "show", "--json")
     ended = project.run(before=arguments, bare=True)
     project.failed(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.spec import Role
 from tests.faults.base import put_base
 from tests.faults.project import OLD_CONFIG, SPEC, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import free_port, run_registry
 from tests.servers.scripted import Reply, ScriptedServer
 from tests.servers.simple_index import SimpleIndex, serving
+from training_imgtool.spec.model import Role
 
 pytestmark = pytest.mark.registry
 

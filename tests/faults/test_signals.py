@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import wait_for
+from tests.engines.support import wait_for
 from tests.faults.project import OLD_CONFIG, SPEC, Ended, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.simple_index import SimpleIndex, serving

@@ -13,8 +13,21 @@ from pathlib import Path
 
 _ONE_AT_A_TIME = threading.Lock()  # starting one reads the exit codes of all others, and who reads one second finds 255
 _LOADED = [
-    *("builder.cli.main", "builder.pipeline", "builder.direct_road", "builder.registry.upload", "builder.wheels"),
-    *("builder.registry.transport", "builder.render", "builder.jobfile", "urllib3", "yaml", "jinja2"),
+    *(
+        "training_imgtool.cli.main",
+        "training_imgtool.build.build",
+        "training_imgtool.build.append",
+        "training_imgtool.registry.upload",
+        "training_imgtool.wheels.store",
+    ),
+    *(
+        "training_imgtool.registry.http.transport",
+        "training_imgtool.dockerfile.render",
+        "training_imgtool.commands.config",
+        "urllib3",
+        "yaml",
+        "jinja2",
+    ),
     __name__,
 ]
 
@@ -46,6 +59,6 @@ def _run(arguments: list[str], env: dict[str, str], cwd: str, output: str) -> No
         descriptor = os.open(output + suffix, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
         os.dup2(descriptor, number)
     sys.argv = ["imgtool", *arguments]
-    from builder.cli.main import main
+    from training_imgtool.cli.main import main
 
     main()

@@ -21,12 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from builder.compat import load_matrix
-from builder.lock import dump_lock, lock_inputs
-from builder.plan import Lock, LockedVariant
-from builder.reference import parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import (
+from tests.direct.wheels import as_wheel, make_wheel
+from tests.registry.support import machine as settings_of
+from tests.servers.fault_proxy import Exchange, FaultProxy
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.plan import Lock, LockedVariant
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import (
     DOCKER_CONFIG,
     DOCKER_LAYER_GZIP,
     DOCKER_MANIFEST,
@@ -36,11 +38,9 @@ from builder.registry.manifests import (
     Descriptor,
     sha256_digest,
 )
-from builder.resolve import resolve
-from builder.spec_file import load
-from tests.direct.wheels import as_wheel, make_wheel
-from tests.registry.support import machine as settings_of
-from tests.servers.fault_proxy import Exchange, FaultProxy
+from training_imgtool.spec.load import load
+from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.versions.resolve import resolve
 
 CHECKOUT = str(Path(__file__).resolve().parents[2])
 IMGTOOL = Path(sys.executable).parent / "imgtool"
@@ -196,7 +196,7 @@ class Machine:
 
     def python(self, program: Path) -> None:
         """Has `imgtool` run by another interpreter, with the packages of this one."""
-        self.command = [str(program), "-m", "builder.cli.main"]
+        self.command = [str(program), "-m", "training_imgtool.cli.main"]
         self.env["PYTHONPATH"] = os.pathsep.join([*(path for path in sys.path if "site-packages" in path), CHECKOUT])
 
     def give(self, wheels: Wheels) -> None:

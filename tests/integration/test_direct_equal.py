@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-from builder import packages
-from builder.context import Context, scan
-from builder.direct.build import build_image
-from builder.direct.bytecode import find_interpreter
-from builder.direct.image import DirectImage
-from builder.direct.layer_cache import LayerCache
-from builder.direct.stage_plan import Material, chain
-from builder.direct.workshop import Workshop
-from builder.dockerfile import parse
-from builder.inputs import with_wheels
-from builder.plan import LockedVariant, Wheel
-from builder.reference import Digest, Repository, Tag, parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import Manifest
-from builder.render import TemplateRoots, render
-from builder.settings import from_environment
-from builder.spec import Role
 from tests import plans
 from tests.direct import wheels
 from tests.direct.wheels import Node
+from training_imgtool.build.inputs import with_wheels
+from training_imgtool.context.context import Context, scan
+from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.stage_plan import Material, chain
+from training_imgtool.direct.wheels.bytecode import find_interpreter
+from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.plan import LockedVariant, Wheel
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import Manifest
+from training_imgtool.spec.model import Role
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -205,12 +205,12 @@ def _push(image: DirectImage, place: Place) -> Digest:
 
 def _engine_build(case: Case, place: Place) -> str:
     root, locked = case.work / "context", case.locked
-    folder = root / packages.context_folder(locked)
+    folder = root / install_step.context_folder(locked)
     (folder / "installer").mkdir(parents=True)
     for wheel in locked.wheels:
         os.link(case.files[wheel.file], folder / wheel.file)
     os.link(case.files[locked.installer.file], folder / "installer" / locked.installer.file)
-    (folder / packages.REQUIREMENTS).write_text(packages.requirements_text(locked))
+    (folder / install_step.REQUIREMENTS).write_text(install_step.requirements_text(locked))
     with (case.work / "trainer.tar").open("wb") as stream:
         scan(case.folder, only=("trainer",)).write_tar(stream)
     subprocess.run(["tar", "-xpf", case.work / "trainer.tar", "-C", root], check=True)

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from builder.context import Context
-from builder.direct.archive import load_archive
-from builder.direct.build import build_image
-from builder.direct.image import DirectImage
-from builder.direct.layer_cache import LayerCache
-from builder.direct.layout import write_layout
-from builder.direct.stage_plan import Material
-from builder.direct.workshop import Workshop
-from builder.dockerfile import parse
-from builder.reference import parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import Descriptor
-from builder.settings import from_environment
 from tests import plans
+from training_imgtool.context.context import Context
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.stage_plan import Material
+from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import Descriptor
 
 
 @pytest.mark.engine

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from builder import packages
-from builder.direct.bytecode import find_interpreter
-from builder.direct.layer_cache import LayerCache
-from builder.direct.wheel_layers import packages_layers
-from builder.direct.workshop import Workshop
-from builder.plan import LockedVariant
 from tests.direct import wheels
 from tests.direct.wheels import Node, make_wheel
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.wheels.bytecode import find_interpreter
+from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.wheel_layers import packages_layers
+from training_imgtool.dockerfile import install_step
+from training_imgtool.plan import LockedVariant
 
 pytestmark = pytest.mark.network
 
@@ -84,8 +84,8 @@ def test_real_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _compare(files: list[Path], installer: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways into a folder of this test instead of /opt/venv; script and builder take it from one place."""
     prefix = work / "venv"
-    monkeypatch.setattr(packages, "VENV", str(prefix))
-    monkeypatch.setattr(packages, "WHEELS", str(work / "context"))
+    monkeypatch.setattr(install_step, "VENV", str(prefix))
+    monkeypatch.setattr(install_step, "WHEELS", str(work / "context"))
     lock = wheels.locked(files, installer, executable=str(Path(sys.executable).resolve()))
     _run_script(lock, [*files, installer], work / "context")
     installed = wheels.tree(prefix)
@@ -120,6 +120,6 @@ def _run_script(lock: LockedVariant, files: list[Path], context: Path) -> None:
     (context / "installer").mkdir(parents=True)
     for file in files:
         shutil.copy(file, context / ("installer" if file.name == lock.installer.file else "") / file.name)
-    (context / packages.REQUIREMENTS).write_text(packages.requirements_text(lock))
-    script = packages.install_script(lock, ("every/deep/deep/file.py", "numpy/core/include"))
+    (context / install_step.REQUIREMENTS).write_text(install_step.requirements_text(lock))
+    script = install_step.install_script(lock, ("every/deep/deep/file.py", "numpy/core/include"))
     subprocess.run(["sh", "-c", f"umask 022; {script}"], check=True, env={"PATH": "/usr/bin:/bin"})

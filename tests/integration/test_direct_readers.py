@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.reference import parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 from tests.integration.conftest import BASE
 from tests.integration.direct_world import Base, Machine, Project, Wheels, document
 from tests.registry.support import machine as settings_of
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 
 pytestmark = [pytest.mark.engine]
 PATH = f"{os.environ.get('IMGTOOL_PEERS', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}"

@@ -79,7 +79,7 @@ def test_nothing_changed_loads_no_reader_of_yaml_and_no_templates(machine: Machi
     machine.push(project)
     _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})
     loaded = {line.rpartition("|")[2].strip() for line in said.splitlines()}
-    assert "builder.yamltree" in loaded
+    assert "training_imgtool.yamlfile.tree" in loaded
     assert not loaded & {"yaml", "jinja2", "docker", "google", "urllib3", "uv", "asyncio"}
 
 

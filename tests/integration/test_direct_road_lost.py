@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.reference import parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import OCI_MANIFEST
 from tests.integration.direct_world import (
     Machine,
     Project,
@@ -30,6 +27,9 @@ from tests.integration.direct_world import (
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import OCI_MANIFEST
 
 pytestmark = pytest.mark.registry
 
@@ -147,7 +147,7 @@ def test_a_record_that_is_wrong(world: World) -> None:
 
 def _lying(text: str) -> str:
     """The record with another digest for its first layer, and the check that belongs to it."""
-    from builder.direct.layer_cache import layer_key
+    from training_imgtool.direct.layers.layer_cache import layer_key
 
     record = json.loads(text)
     del record["check"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.direct.layers import group_wheels
 from tests.direct.wheels import as_wheel
 from tests.integration.direct_world import (
     ROLES,
@@ -24,6 +23,7 @@ from tests.integration.direct_world import (
 )
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
+from training_imgtool.direct.layers.layers import group_wheels
 
 pytestmark = pytest.mark.registry
 

@@ -20,22 +20,7 @@ from typing import IO
 
 import pytest
 
-from builder.engines import Login
-from builder.engines.docker_engine import DOCKERFILE, STAGES, DockerEngine
-from builder.engines.docker_stages import remove_stage, stages
-from builder.errors import (
-    BuildFailedError,
-    CredentialsError,
-    EngineUnavailableError,
-    ImgtoolError,
-    InputError,
-    LocalFileError,
-    RegistryRefusedError,
-    TemporaryError,
-)
-from builder.progress import LogLine, Step, Transfer
-from builder.reference import Digest, parse_reference, parse_repository
-from tests.engines import (
+from tests.engines.support import (
     PLATFORM,
     Events,
     busybox_base,
@@ -47,6 +32,20 @@ from tests.engines import (
     stage,
     wait_for,
 )
+from training_imgtool.core.errors import (
+    BuildFailedError,
+    CredentialsError,
+    EngineUnavailableError,
+    ImgtoolError,
+    InputError,
+    LocalFileError,
+    RegistryRefusedError,
+    TemporaryError,
+)
+from training_imgtool.core.progress import LogLine, Step, Transfer
+from training_imgtool.core.reference import Digest, Login, parse_reference, parse_repository
+from training_imgtool.engines.docker.engine import DOCKERFILE, STAGES, DockerEngine
+from training_imgtool.engines.docker.stages import remove_stage, stages
 
 pytestmark = pytest.mark.engine
 
@@ -369,11 +368,11 @@ PROGRAM = """
 import os, sys
 from contextlib import closing
 from pathlib import Path
-from builder.cli.progress import open_progress
-from builder.engines.docker import connect
-from builder.parallel import run_all
-from builder.signals import Cancelled, handling
-from tests.engines import settings, stage
+from training_imgtool.cli.progress import open_progress
+from training_imgtool.engines.docker.client import connect
+from training_imgtool.core.threads import run_all
+from training_imgtool.core.signals import Cancelled, handling
+from tests.engines.support import settings, stage
 
 base, marker, host = sys.argv[1:]
 try:

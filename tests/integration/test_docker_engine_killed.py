@@ -12,12 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.engines.docker import connect
-from builder.engines.docker_engine import DockerEngine
-from builder.errors import EngineUnavailableError
-from builder.progress import LogLine
-from builder.reference import parse_repository
-from tests.engines import (
+from tests.engines.support import (
     Events,
     PrivateEngine,
     busybox_base,
@@ -27,6 +22,11 @@ from tests.engines import (
     stage,
     wait_for,
 )
+from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.progress import LogLine
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.engines.docker.client import connect
+from training_imgtool.engines.docker.engine import DockerEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -98,8 +98,8 @@ def test_killed_while_pushing(private: PrivateEngine, tmp_path: Path) -> None:
 
 
 def test_hanging_is_noticed(private: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builder.engines.docker._PING_SECONDS", 0.5)
-    monkeypatch.setattr("builder.engines.docker.SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr("training_imgtool.engines.docker.client._PING_SECONDS", 0.5)
+    monkeypatch.setattr("training_imgtool.engines.docker.client.SILENCE_SECONDS", 1.0)
     with closing(connected(private, tmp_path)) as engine:
         began = time.monotonic()
         error = build_and(engine, lambda: os.kill(private.process.pid, signal.SIGSTOP))

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from builder.context import Context, scan
-from builder.dockerfile import parse
-from builder.entries import Kind
-from builder.evaluate import evaluate
-from builder.render_child import quoted
-from tests.test_render import NASTY
+from tests.dockerfile.test_render import NASTY
+from training_imgtool.context.context import Context, scan
+from training_imgtool.context.entries import Kind
+from training_imgtool.dockerfile.evaluate import evaluate
+from training_imgtool.dockerfile.jinja import quoted
+from training_imgtool.dockerfile.parse import parse
 
 pytestmark = pytest.mark.engine
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from builder import packages
-from builder.bake import RenderedRole, export
-from builder.context import Context, scan
-from builder.dockerfile import parse
-from builder.keys import stage_keys
-from builder.plan import LockedVariant, RolePlan, Wheel
-from builder.reference import parse_repository
-from builder.render import TemplateRoots, render
-from builder.settings import from_environment
-from builder.spec import Role
-from builder.wheels import WheelStore
 from tests.plans import locked, role_plan
+from training_imgtool.build.content_key import stage_keys
+from training_imgtool.commands.render import RenderedRole, export
+from training_imgtool.context.context import Context, scan
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.plan import LockedVariant, RolePlan, Wheel
+from training_imgtool.spec.model import Role
+from training_imgtool.wheels.store import WheelStore
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -84,11 +84,13 @@ def exported(plan: RolePlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_wheels(context: Context, variant: LockedVariant) -> Context:
     store = WheelStore(from_environment(os.environ))
     store.fetch((SIX, PIP))
-    place = packages.context_folder(variant)
+    place = install_step.context_folder(variant)
     files = {f"{place}/{SIX.file}": SIX, f"{place}/installer/{PIP.file}": PIP}
     for path, wheel in files.items():
         context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
-    context = context.with_bytes(f"{place}/{packages.REQUIREMENTS}", packages.requirements_text(variant).encode())
+    context = context.with_bytes(
+        f"{place}/{install_step.REQUIREMENTS}", install_step.requirements_text(variant).encode()
+    )
     return context.with_files({path: store.require(wheel) for path, wheel in files.items()})
 
 

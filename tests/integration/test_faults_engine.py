@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import BUSYBOX, PrivateEngine, private_engine, wait_for
+from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, wait_for
 from tests.faults.base import put_base
 from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Ended, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from builder.errors import FieldListError
-from builder.jobs import Format, JobFile, JobOptions, job_data
-from builder.jobs.gcloud import flag_command
-from builder.jobs.lint import lint
-from builder.jobs.model import Severity
-from builder.jobs.text import dump
-from builder.spec import Target
 from tests.jobs import schemas
 from tests.jobs.faults import FAULTS, faulty
 from tests.jobs.specs import CASES, Case, images
 from tests.servers.google_jobs import JobServer, serving
+from training_imgtool.core.errors import FieldListError
+from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
+from training_imgtool.jobs.google.gcloud import flag_command
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.text import dump
+from training_imgtool.spec.model import Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 QUICK = {("everything", AI), ("strange-args", AI), ("hyperparameters", AI), ("runtime-custom", AI), ("tpu-worker", AI)}

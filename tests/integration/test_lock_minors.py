@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from builder.compat import Matrix, load_matrix
-from builder.lock import dump_lock
-from builder.lock_file import parse_lock
-from builder.locker import make_lock
-from builder.plan import LockedVariant
-from builder.progress import silent
-from builder.settings import from_environment
-from builder.spec import Accelerator, ImageSpec, Role, RoleSpec
-from builder.spec_file import SpecFile
+from training_imgtool.core.progress import silent
+from training_imgtool.core.settings import from_environment
+from training_imgtool.lock.lockfile import dump_lock
+from training_imgtool.lock.parse import parse_lock
+from training_imgtool.lock.update import make_lock
+from training_imgtool.plan import LockedVariant
+from training_imgtool.spec.load import SpecFile
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.versions.matrix import Matrix, load_matrix
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 GPU_MINORS = tuple(f"2.{number}" for number in range(4, 22))

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from builder.engines.docker_engine import DockerEngine
 from tests.cluster.project import SERVE, SPEC, Project, unique
-from tests.engines import shared_engine, wait_for
+from tests.engines.support import shared_engine, wait_for
+from training_imgtool.engines.docker.engine import DockerEngine
 
 pytestmark = pytest.mark.engine
 Make = Callable[..., Project]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.spec import Accelerator
-from builder.starter import write_starter
+from training_imgtool.commands.init import write_starter
+from training_imgtool.spec.model import Accelerator
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from builder.inputs import Inputs
-from builder.reference import Digest, parse_repository
-from builder.registry.connect import Registries
-from builder.settings import from_environment
-from builder.spec import Role
 from tests import plans
 from tests.integration.conftest import BASE, Run
 from tests.verify import images
 from tests.verify.images import Change, Layer, Link
+from training_imgtool.build.inputs import Inputs
+from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.registry.connect import Registries
+from training_imgtool.spec.model import Role
 
 pytestmark = pytest.mark.registry
 
@@ -214,7 +214,7 @@ def test_a_trainer_that_ends_the_program_is_a_warning(toy: Toy, imgtool: Run) ->
 def test_no_container_is_left(toy: Toy, imgtool: Run) -> None:
     import docker
 
-    from builder.engines.docker_probe import UNTIL
+    from training_imgtool.engines.docker.probe import UNTIL
 
     client = docker.from_env()
     containers: list[Any] = []
@@ -300,7 +300,7 @@ def test_an_image_that_is_only_in_the_engine(toy: Toy, imgtool: Run) -> None:
 def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str, str]) -> None:
     import docker
 
-    from builder.engines.docker_probe import UNTIL
+    from training_imgtool.engines.docker.probe import UNTIL
 
     source: Layer = {"app/trainer/task.py": b"import time\ntime.sleep(600)\n"}
     env = {**services_env, **toy.faulty("sleeps", [source], None)}

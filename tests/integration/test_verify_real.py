@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.inputs import Inputs
-from builder.reference import Digest, Repository, parse_reference, parse_repository
-from builder.registry.connect import Registries
-from builder.settings import from_environment
 from tests.integration.conftest import CHECKOUT, Run
 from tests.verify import images
 from tests.verify.images import Layer, inputs_of
+from training_imgtool.build.inputs import Inputs
+from training_imgtool.core.reference import Digest, Repository, parse_reference, parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.registry.connect import Registries
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.network]
 

@@ -14,15 +14,15 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from builder.jobs import Format, JobFile, JobOptions, job_data
-from builder.jobs.convert import convert
-from builder.jobs.lint import lint
-from builder.jobs.package import staged_uri, trainer_package
-from builder.jobs.text import command_line, dump
-from builder.jobs.tf_config import parse_hosts
-from builder.reference import Digest, parse_repository
-from builder.spec import ImageSpec, Role, Target
-from builder.spec_file import load
+from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
+from training_imgtool.jobs.convert import convert
+from training_imgtool.jobs.google.package import staged_uri, trainer_package
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.jobs.tf_config import parse_hosts
+from training_imgtool.spec.load import load
+from training_imgtool.spec.model import ImageSpec, Role, Target
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "jobs"
 PAGES = sorted(FOLDER.glob("*.md"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from builder.spec import (
+from tests.jobs.specs import ONE, RUNTIME, TPU, cpu, spec
+from training_imgtool.spec.model import (
     Disk,
     Gpus,
     Hyperparameters,
@@ -18,7 +19,6 @@ from builder.spec import (
     Tpu,
     Volume,
 )
-from tests.jobs.specs import ONE, RUNTIME, TPU, cpu, spec
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from builder.spec import Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Toleration, Volume
 from tests.jobs.specs import BARE, ONE, RUNTIME, TPU, spec
+from training_imgtool.spec.model import Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Toleration, Volume
 
 M, W = Role.MASTER, Role.WORKER
 TF, JS, PO, EC, CO, TC = list(Target)[2:]

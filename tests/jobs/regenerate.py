@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.jobs import job_data
-from builder.jobs.text import dump
 from tests.jobs.specs import images, pairs
+from training_imgtool.jobs import job_data
+from training_imgtool.jobs.text import dump
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from builder.jobs import JobOptions
-from builder.jobs.tf_config import parse_hosts
-from builder.reference import Digest, parse_repository
-from builder.spec import (
+from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.jobs import JobOptions
+from training_imgtool.jobs.tf_config import parse_hosts
+from training_imgtool.spec.model import (
     Accelerator,
     Disk,
     Eci,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from builder.errors import InputError
-from builder.jobs import job_data
-from builder.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
-from builder.spec import Role, Target
 from tests.jobs.specs import BARE, CASES, HOSTS, PLACED, Case, images, spec
+from training_imgtool.core.errors import InputError
+from training_imgtool.jobs import job_data
+from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
+from training_imgtool.spec.model import Role, Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 FOUR = {M: ["m-0"], W: ["w-0", "w-1"], P: ["p-0"], E: ["e-0"]}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FieldListError, InputError
-from builder.jobs import Format, JobOptions
-from builder.jobs.convert import convert, convert_file, tags_in
-from builder.jobs.text import dump
-from builder.spec import Target
 from tests.jobs import schemas
 from tests.jobs.faults import GOLDEN
+from training_imgtool.core.errors import FieldListError, InputError
+from training_imgtool.jobs import Format, JobOptions
+from training_imgtool.jobs.convert import convert, convert_file, tags_in
+from training_imgtool.jobs.text import dump
+from training_imgtool.spec.model import Target
 
 VX = Target.VERTEX
 IMAGE = "us-central1-docker.pkg.dev/p/r/x@sha256:" + "a" * 64

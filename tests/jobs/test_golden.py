@@ -12,13 +12,13 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from builder.jobs import Format, JobFile, job_data
-from builder.jobs.lint import lint
-from builder.jobs.model import Severity
-from builder.jobs.text import dump
-from builder.spec import Target
 from tests.jobs import schemas
 from tests.jobs.specs import Case, images, pairs
+from training_imgtool.jobs import Format, JobFile, job_data
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.text import dump
+from training_imgtool.spec.model import Target
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 PAIRS = [pytest.param(case, target, id=name) for name, case, target in pairs()]

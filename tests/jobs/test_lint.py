@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from builder.errors import InputError
-from builder.jobs.lint import Message, lint, lint_file
-from builder.jobs.model import Severity
 from tests.jobs.faults import GOLDEN
+from training_imgtool.core.errors import InputError
+from training_imgtool.jobs.lint import Message, lint, lint_file
+from training_imgtool.jobs.model import Severity
 
 JOB = """\
 # a Job as people write it

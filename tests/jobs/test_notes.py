@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from builder.jobs import JobOptions, job_data
-from builder.jobs.ai_platform import CLOSED
-from builder.reference import parse_repository
-from builder.spec import Accelerator, Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Tpu, Volume
 from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs.google.ai_platform import CLOSED
+from training_imgtool.spec.model import (
+    Accelerator,
+    Eci,
+    Gpus,
+    ImageSpec,
+    Role,
+    RoleSpec,
+    Scheduling,
+    Target,
+    Tpu,
+    Volume,
+)
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX

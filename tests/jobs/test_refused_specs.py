@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from builder.errors import FieldListError, InputError
-from builder.jobs import JobOptions, job_data
-from builder.jobs.tf_config import parse_hosts
-from builder.reference import parse_reference
-from builder.spec import ImageSpec, Role, Target
 from tests.jobs.refused_google import GOOGLE, gpu
 from tests.jobs.refused_others import OTHERS
 from tests.jobs.specs import BARE, ONE, TRIO, cpu, images, spec
+from training_imgtool.core.errors import FieldListError, InputError
+from training_imgtool.core.reference import parse_reference
+from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs.tf_config import parse_hosts
+from training_imgtool.spec.model import ImageSpec, Role, Target
 
 M, W = Role.MASTER, Role.WORKER
 AI, VX, TC = Target.AI_PLATFORM, Target.VERTEX, Target.TF_CONFIG

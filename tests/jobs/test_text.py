@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 import yaml
 
-from builder.errors import FieldError, InputError, UsageError
-from builder.jobs import Format, JobOptions, job_data
-from builder.jobs.gcloud import vertex_flag_command
-from builder.jobs.package import build_package, staged_uri, trainer_package, upload_command
-from builder.jobs.shapes import shape_keys
-from builder.jobs.text import command_line, dump
-from builder.jobs.yamlio import read, read_table, to_yaml
-from builder.spec import ImageSpec, Role, Target
 from tests.jobs import schemas
 from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
+from training_imgtool.core.errors import FieldError, InputError, UsageError
+from training_imgtool.jobs import Format, JobOptions, job_data
+from training_imgtool.jobs.google.gcloud import vertex_flag_command
+from training_imgtool.jobs.google.package import build_package, staged_uri, trainer_package, upload_command
+from training_imgtool.jobs.shapes import shape_keys
+from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.jobs.yamlio import read, read_table, to_yaml
+from training_imgtool.spec.model import ImageSpec, Role, Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 TORTURE = [

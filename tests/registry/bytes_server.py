@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Self
 
-from builder.registry.addresses import Origin
-from builder.registry.plain import PlainResponse, PlainWire
+from training_imgtool.registry.http.addresses import Origin
+from training_imgtool.registry.http.plain import PlainResponse, PlainWire
 
 HANG_UP = None
 

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from builder.progress import Event, Note
-from builder.registry.connect import Registries
-from builder.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
-from builder.registry.retry import Retry
-from builder.settings import Settings, from_environment
+from training_imgtool.core.progress import Event, Note
+from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.http.retry import Retry
+from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
 
 
 def machine(folder: Path, **environ: str) -> Settings:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import RegistryRefusedError
-from builder.registry.addresses import (
+from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.registry.http.addresses import (
     api_host,
     is_google,
     next_url,

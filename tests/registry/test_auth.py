@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from builder.engines import Login
-from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
-from builder.parallel import run_all
-from builder.reference import parse_repository
-from builder.registry.addresses import Origin
-from builder.registry.auth import Authorizer, SendToken
-from builder.registry.challenges import pull
-from builder.registry.credentials import FoundLogin, HostLogin
-from builder.registry.tokens import Token, TokenStore
-from builder.registry.transport import Answer
 from tests.registry.support import Events, clients, machine
 from tests.servers.registry_process import free_port
 from tests.servers.scripted import Asked, Reply, ScriptedServer
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.reference import Login, parse_repository
+from training_imgtool.core.threads import run_all
+from training_imgtool.registry.auth.auth import Authorizer, SendToken
+from training_imgtool.registry.auth.challenges import pull
+from training_imgtool.registry.auth.credentials import FoundLogin, HostLogin
+from training_imgtool.registry.auth.tokens import Token, TokenStore
+from training_imgtool.registry.http.addresses import Origin
+from training_imgtool.registry.http.transport import Answer
 
 DIGEST = f"sha256:{'1' * 64}"
 FOUND = Reply(200, b"", {"Docker-Content-Digest": DIGEST})

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from builder.registry.challenges import Access, Challenge, parse_challenges, parse_scope, pull, push, scope_texts
+from training_imgtool.registry.auth.challenges import (
+    Access,
+    Challenge,
+    parse_challenges,
+    parse_scope,
+    pull,
+    push,
+    scope_texts,
+)
 
 
 @pytest.mark.parametrize(

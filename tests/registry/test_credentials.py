@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from builder.engines import Login
-from builder.errors import CredentialsError
-from builder.progress import Note
-from builder.registry.credential_helper import run_helper
-from builder.registry.credentials import FoundLogin, HostLogin, LoginSource, find_login
-from builder.registry.docker_config import IDENTITY_TOKEN
-from builder.settings import Settings
 from tests.registry.support import Events, machine
+from training_imgtool.core.errors import CredentialsError
+from training_imgtool.core.progress import Note
+from training_imgtool.core.reference import Login
+from training_imgtool.core.settings import Settings
+from training_imgtool.registry.auth.credential_helper import run_helper
+from training_imgtool.registry.auth.credentials import FoundLogin, HostLogin, LoginSource, find_login
+from training_imgtool.registry.auth.docker_config import IDENTITY_TOKEN
 
 AR = "us-central1-docker.pkg.dev"
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from builder.errors import CredentialsError, ImgtoolError, RegistryRefusedError
-from builder.registry.failures import (
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from training_imgtool.core.sanitize import clean, masked
+from training_imgtool.registry.http.failures import (
     BlobUnknownError,
     RepositoryMissingError,
     is_immutable_refusal,
@@ -13,8 +14,7 @@ from builder.registry.failures import (
     refusal,
     server_text,
 )
-from builder.registry.text import clean, masked
-from builder.registry.transport import Answer
+from training_imgtool.registry.http.transport import Answer
 
 AR = "us-docker.pkg.dev"
 

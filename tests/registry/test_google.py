@@ -11,16 +11,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from builder.engines import Login
-from builder.errors import CredentialsError, InputError, RegistryRefusedError, TemporaryError
-from builder.progress import Step
-from builder.reference import Repository, parse_repository
-from builder.registry import google
-from builder.registry.credentials import find_login
 from tests.registry.support import Events, machine
 from tests.servers.fake_artifact_registry import FakeArtifactRegistry
 from tests.servers.registry_process import free_port
 from tests.servers.scripted import Asked, Reply, ScriptedServer
+from training_imgtool.core.errors import CredentialsError, InputError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.progress import Step
+from training_imgtool.core.reference import Login, Repository, parse_repository
+from training_imgtool.registry.auth import google
+from training_imgtool.registry.auth.credentials import find_login
 
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 NAME = "projects/my-project/locations/us-central1/repositories/training"

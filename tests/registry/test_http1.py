@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import RegistryRefusedError
-from builder.registry.retry import PassingError
 from tests.registry.bytes_server import OK, Bytes, ask, content
 from tests.registry.support import quick_retry
+from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.registry.http.retry import PassingError
 
 
 @pytest.mark.parametrize(

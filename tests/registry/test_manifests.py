@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from builder.errors import RegistryRefusedError, VerificationError
-from builder.reference import InvalidReferenceError
-from builder.registry.manifests import (
+from tests.registry.support import config, image, layer
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.reference import InvalidReferenceError
+from training_imgtool.registry.manifests import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
     OCI_INDEX,
@@ -20,7 +21,6 @@ from builder.registry.manifests import (
     parse_platform,
     sha256_digest,
 )
-from tests.registry.support import config, image, layer
 
 DIGEST = f"sha256:{'a' * 64}"
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from builder.errors import TemporaryError
-from builder.registry.addresses import Origin
-from builder.registry.plain import PlainWire
-from builder.registry.retry import PassingError
-from builder.registry.transport import Body, Transport
 from tests.registry.bytes_server import HANG_UP, OK, Bytes, ask, content
+from training_imgtool.core.errors import TemporaryError
+from training_imgtool.registry.http.addresses import Origin
+from training_imgtool.registry.http.plain import PlainWire
+from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.registry.http.transport import Body, Transport
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n8\r\ndefghijk\r\n0\r\n\r\n"
 NONE = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -201,7 +201,7 @@ def test_a_registry_that_answered_before_is_coming_back() -> None:
 def test_the_host_that_is_asked(host: str, port: int, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Bytes(OK) as server:
         connection = socket.create_connection((server.origin.host, server.origin.port))
-        monkeypatch.setattr("builder.registry.plain.socket.create_connection", lambda *_: connection)
+        monkeypatch.setattr("training_imgtool.registry.http.plain.socket.create_connection", lambda *_: connection)
         wire = PlainWire(Origin("http", host, port), ca_file=None, connections=1, user_agent="test/1", answered=set())
         assert content(ask(wire)) == b"ok"
         wire.clear()

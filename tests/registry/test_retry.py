@@ -4,9 +4,9 @@ from email.utils import formatdate
 
 import pytest
 
-from builder.errors import RegistryRefusedError, TemporaryError, VerificationError
-from builder.registry.retry import PassingError, Retry, retry_after
 from tests.registry.support import Clock, quick_retry
+from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.registry.http.retry import PassingError, Retry, retry_after
 
 
 class _Work:

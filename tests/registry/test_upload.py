@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from builder.reference import parse_repository
-from builder.registry.addresses import origin_of
-from builder.registry.challenges import Scopes, scope_texts
-from builder.registry.session import Session
-from builder.registry.transport import Answer
-from builder.registry.upload import BlobUpload, How
-from builder.registry.upload_session import with_query
 from tests.registry.support import layer, quick_retry
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.registry.auth.challenges import Scopes, scope_texts
+from training_imgtool.registry.http.addresses import origin_of
+from training_imgtool.registry.http.transport import Answer
+from training_imgtool.registry.session import Session
+from training_imgtool.registry.upload import BlobUpload, How
+from training_imgtool.registry.upload_session import with_query
 
 
 class _Recorder:

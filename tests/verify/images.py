@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from builder.inputs import Inputs, RoleImage, prepare
-from builder.lock import dump_lock, lock_inputs
-from builder.packages import pyvenv_cfg
-from builder.plan import Lock, LockedVariant
-from builder.progress import silent
-from builder.reference import Digest, Repository, Tag
-from builder.registry.connect import Registries
-from builder.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
-from builder.settings import Settings
-from builder.spec_file import load
-from builder.verify.checks_settings import expected_settings
+from training_imgtool.build.inputs import Inputs, RoleImage, prepare
+from training_imgtool.core.progress import silent
+from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.settings import Settings
+from training_imgtool.dockerfile.install_step import pyvenv_cfg
+from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.plan import Lock, LockedVariant
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
+from training_imgtool.spec.load import load
+from training_imgtool.verify.checks.settings import expected_settings
 
 TENSORFLOW = """
 __version__ = "2.15.1"

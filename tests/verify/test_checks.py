@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from builder.inputs import RoleImage
-from builder.settings import from_environment
-from builder.spec import Role
-from builder.spec_file import load
-from builder.verify.checks import check
-from builder.verify.checks_settings import expected_settings
-from builder.verify.facts import Facts, Finding, Layer, Listing, Started, Status, Told, Tree
-from builder.verify.packages import marker_environment
 from tests import plans
 from tests.verify import images
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.core.settings import from_environment
+from training_imgtool.spec.load import load
+from training_imgtool.spec.model import Role
+from training_imgtool.verify.checks.all_checks import check
+from training_imgtool.verify.checks.settings import expected_settings
+from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Started, Status, Told, Tree
+from training_imgtool.verify.packages import marker_environment
 
 BASE: dict[str, Any] = {
     "os": "linux",

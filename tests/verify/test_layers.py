@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from builder.direct.codecs import unpacked
-from builder.errors import VerificationError
-from builder.verify.layers import overlaid, read_layer
 from tests.verify.images import Layer, Link, tar
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.verify.layers import overlaid, read_layer
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from builder.verify.facts import Told, Tree
-from builder.verify.packages import Installed, broken, differences, installed, marker_environment, same_version
 from tests import plans
+from training_imgtool.verify.facts import Told, Tree
+from training_imgtool.verify.packages import Installed, broken, differences, installed, marker_environment, same_version
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 LINUX = marker_environment("3.11", "linux/amd64")

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from builder.verify import watch
-from builder.verify.program import program_text
+from training_imgtool.verify import interesting_paths
+from training_imgtool.verify.program import program_text
 
-PACKAGE = files("builder.verify")
+PACKAGE = files("training_imgtool.verify")
 WATCH, PROGRAM = (PACKAGE / "watch.py").read_text(), (PACKAGE / "program.py").read_text()
 
 
@@ -146,9 +146,9 @@ def test_what_does_not_end_is_ended(folder: Path) -> None:
     ],
 )
 def test_which_paths_matter(path: str, kind: str | None) -> None:
-    assert watch.kind_of(path) == kind
+    assert interesting_paths.kind_of(path) == kind
 
 
 def test_folders_are_summed_and_small_ones_left_out() -> None:
-    assert watch.summed({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
-    assert watch.summed({}) == {}
+    assert interesting_paths.summed({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
+    assert interesting_paths.summed({}) == {}

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from builder.spec import Role
-from builder.verify import report, sbom
-from builder.verify.facts import Finding, Status
-from builder.verify.report import ImageReport, largest
-from builder.verify.watch import summed
+from training_imgtool.spec.model import Role
+from training_imgtool.verify import report, sbom
+from training_imgtool.verify.facts import Finding, Status
+from training_imgtool.verify.interesting_paths import summed
+from training_imgtool.verify.report import ImageReport, largest
 
 OK = Finding(check="python", role=Role.MASTER, status=Status.OK, found="3.11.2", expected="3.11")
 BAD = Finding(check="tensorflow", role=Role.WORKER, status=Status.MISMATCH, found="2.14.0", expected="2.15.1")

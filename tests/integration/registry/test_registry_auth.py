@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import CredentialsError, RegistryRefusedError, TemporaryError
-from builder.reference import Repository, parse_repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import OCI_MANIFEST
-from builder.registry.upload import How
-from builder.settings import Settings
 from tests.registry.support import Clock, Events, clients, config, image, layer, machine, quick_retry
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.token_server import TokenServer
+from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.reference import Repository, parse_repository
+from training_imgtool.core.settings import Settings
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import OCI_MANIFEST
+from training_imgtool.registry.upload import How
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096

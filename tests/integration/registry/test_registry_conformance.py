@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImgtoolError
-from builder.reference import Repository
-from builder.registry.connect import Registries
-from builder.registry.manifests import MANIFEST_TYPES, OCI_INDEX, OCI_MANIFEST, sha256_digest
 from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.fault_proxy import Action, Exchange, Fault
+from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.core.reference import Repository
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import MANIFEST_TYPES, OCI_INDEX, OCI_MANIFEST, sha256_digest
 
 pytestmark = pytest.mark.registry
 LAYERS = (b"first layer" * 10_000, b"second layer" * 50_000)
@@ -127,7 +127,7 @@ def test_a_push_cut_at_any_request_gets_there(bench: Bench, action: Action) -> N
 
 PUSH = """
 import sys
-from builder.reference import parse_repository
+from training_imgtool.core.reference import parse_repository
 from tests.integration.registry.test_registry_conformance import _push_everything
 from tests.registry.support import clients, machine
 from pathlib import Path

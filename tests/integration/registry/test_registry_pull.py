@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RegistryRefusedError, TemporaryError, VerificationError
-from builder.reference import parse_reference, parse_repository
-from builder.registry.connect import Registries
-from builder.registry.failures import RepositoryMissingError
-from builder.registry.manifests import (
-    MANIFEST_TYPES,
-    OCI_INDEX,
-    OCI_MANIFEST,
-    Descriptor,
-    sha256_digest,
-)
-from builder.registry.transport import Transport
 from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, image, layer, machine, quick_retry
 from tests.servers.certificates import make_certificate
 from tests.servers.fault_proxy import Action, Fault
 from tests.servers.registry_process import free_port
 from tests.servers.scripted import Asked, Reply, ScriptedServer
+from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.core.reference import parse_reference, parse_repository
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.http.failures import RepositoryMissingError
+from training_imgtool.registry.http.transport import Transport
+from training_imgtool.registry.manifests import (
+    MANIFEST_TYPES,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    sha256_digest,
+)
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096 * 3
@@ -334,9 +334,9 @@ PROGRAM = """
 import sys, time
 began = time.perf_counter()
 from pathlib import Path
-from builder.reference import parse_reference
-from builder.registry.connect import connect
-from builder.settings import from_environment
+from training_imgtool.core.reference import parse_reference
+from training_imgtool.registry.connect import connect
+from training_imgtool.core.settings import from_environment
 ref = parse_reference(sys.argv[1])
 with connect(from_environment({"HOME": sys.argv[2]})) as registries:
     assert registries.at(ref.repository).head(ref)

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
-from builder.reference import parse_repository
-from builder.registry.manifests import OCI_LAYER_GZIP, sha256_digest
-from builder.registry.transport import Body, Transport
-from builder.registry.upload import How, blocks_of
-from builder.registry.upload_session import with_query
 from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, layer, machine
 from tests.servers.fault_proxy import Action, Fault
 from tests.servers.registry_process import run_registry
+from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.registry.http.transport import Body, Transport
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, sha256_digest
+from training_imgtool.registry.upload import How, blocks_of
+from training_imgtool.registry.upload_session import with_query
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB: more than one block, more than the kernel's buffers

@@ -1,0 +1,137 @@
+"""Content keys: a stage's identity, from everything its bytes depend on and nothing else.
+
+A key is the hash of the parent's digest or key, the instructions, what they copy, and the platform. Comments,
+line breaks, the name of the repository a base is read from, and the label that carries the key do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from training_imgtool.context.context import Context
+from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.dockerfile.substitution import expand
+from training_imgtool.plan import KEY_LABEL
+
+_VERSION = 1  # of what is hashed below; another number is another key for everything
+_OUTSIDE = frozenset({"cache", "tmpfs", "secret", "ssh"})  # mounts that do not come from the context or a stage
+
+
+def stage_keys(dockerfile: Dockerfile, context: Context, platform: str) -> dict[str, str]:
+    """The content key (64 hexadecimal digits) of every stage, by its name, else its number.
+
+    A stage without instructions is its parent: it has the parent's key, or the digits of its base's digest.
+
+    Args:
+        dockerfile: what is built.
+        context: what COPY and ADD take from.
+        platform: such as linux/amd64.
+
+    Raises:
+        DockerfileError: a base or a copied image without a digest, or a COPY that finds nothing; with `file:line`.
+    """
+    keys: dict[str, str] = {}
+    for stage in dockerfile.stages:
+        reader = _Reader(dockerfile, stage, context, keys)
+        try:
+            identity = reader.identity(stage.base)
+        except InputError as error:
+            raise DockerfileError(f"{dockerfile.file}:{stage.line}: FROM: {error}", hint=error.hint) from error
+        hashed = [found for one in stage.instructions if (found := reader.hashed(one))]
+        key = _digest([_VERSION, stage.platform or platform, identity, _args(dockerfile, stage), hashed])
+        keys[stage.label] = key if hashed else identity
+    return keys
+
+
+def context_sources(dockerfile: Dockerfile) -> tuple[str, ...]:
+    """Every path or pattern that the file copies from the build context, each once."""
+    found = [
+        source
+        for stage in dockerfile.stages
+        for one in stage.instructions
+        if one.name in {"ADD", "COPY"} and one.flag("from") is None
+        for source in one.sources
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What one stage's instructions read."""
+
+    dockerfile: Dockerfile
+    stage: Stage
+    context: Context
+    keys: Mapping[str, str]
+
+    def identity(self, reference: str) -> str:
+        """The key of the stage, or the digits of the image's digest, that `FROM` or `--from` names."""
+        earlier = self.dockerfile.earlier(reference, self.stage)
+        if earlier is not None:
+            return self.keys[earlier.label]
+        if reference == "scratch":
+            return hashlib.sha256(b"scratch").hexdigest()
+        image = parse_reference(reference)
+        if not isinstance(image, Digest):
+            raise InputError(f"{reference}: an image without a digest has no content key", hint="add @sha256:…")
+        return image.hex
+
+    def hashed(self, one: Instruction) -> list[object]:
+        """What of one instruction goes into the hash; empty when nothing does."""
+        try:
+            if one.name == "LABEL":
+                pairs = [pair for pair in one.pairs if expand(pair[0], {}, one.escape) != KEY_LABEL]
+                return ["LABEL", pairs] if pairs else []
+            if one.name in {"ENV", "ARG"}:
+                return [one.name, one.pairs]
+            heredocs = [[doc.text, doc.expands, doc.chomps] for doc in one.heredocs]
+            words = list(one.words) if one.name in {"ADD", "COPY"} else one.json
+            return [one.name, one.flags, words, "" if words else one.text, heredocs, self._taken(one)]
+        except InputError as error:
+            raise DockerfileError(f"{self.dockerfile.file}:{one.line}: {one.name}: {error}", hint=error.hint) from error
+
+    def _taken(self, one: Instruction) -> list[str]:
+        """The identities of what an instruction reads besides its own text."""
+        if one.name == "RUN":
+            return [self._mounted(value or "") for flag, value in one.flags if flag == "mount"]
+        if one.name not in {"ADD", "COPY"}:
+            return []
+        source = one.flag("from")
+        if source is not None:
+            return [self.identity(source)]
+        sources = [_path(word, one) for word in one.sources]
+        return [self.context.digest(sources)] if sources else []
+
+    def _mounted(self, mount: str) -> str:
+        fields = {name.strip(): value for name, _, value in (part.partition("=") for part in mount.split(","))}
+        if fields.get("type", "bind") in _OUTSIDE:
+            return self.identity(fields["from"]) if "from" in fields else ""
+        if "from" in fields:
+            return self.identity(fields["from"])
+        return self.context.digest([fields.get("source", fields.get("src", "."))])
+
+
+def _path(word: str, one: Instruction) -> str:
+    """A source; raises InputError for one that is known only while building."""
+    if "$" in word:
+        raise InputError(f"{word!r}: a source with a variable", hint="let the template put the path in")
+    if one.name == "ADD" and ("://" in word or word.startswith("git@")):
+        raise InputError(
+            f"{word!r}: what lies behind an address has no content key", hint="put the file in the context"
+        )
+    return word
+
+
+def _args(dockerfile: Dockerfile, stage: Stage) -> list[object]:
+    """The ARGs before the first FROM, when the stage has an ARG that could take one's value."""
+    taken = {name for one in stage.instructions if one.name == "ARG" for name, value in one.pairs if value is None}
+    return [one.pairs for one in dockerfile.args] if taken else []
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,299 @@
+"""From files to content keys: loads a spec, makes sure of its lock, renders, and names every image.
+
+Everything here is a function of files (and, only when a lock must be made, of the registry and the index).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from training_imgtool.dockerfile import install_step
+from training_imgtool.context.context import Context, scan
+from training_imgtool.dockerfile.parse import Dockerfile, parse
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
+from training_imgtool.context.gomatch import has_wildcards
+from training_imgtool.context.hash_cache import remembered_hashes
+from training_imgtool.build.content_key import context_sources, stage_keys
+from training_imgtool.lock.lockfile import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
+from training_imgtool.lock.parse import DamagedLockError
+from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Repository, Tag
+from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
+from training_imgtool.dockerfile.render_cache import RenderMemo
+from training_imgtool.core.settings import Settings
+from training_imgtool.spec.model import Role
+from training_imgtool.spec.load import SpecFile, find, load
+from training_imgtool.spec.value_rules import checked_registry
+
+if TYPE_CHECKING:
+    from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.registry.connect import Registries
+    from training_imgtool.wheels.store import WheelStore
+
+KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleImage:
+    """One role's image by its inputs: the text that makes it and the key that names it."""
+
+    plan: RolePlan
+    text: str
+    dockerfile: Dockerfile
+    keys: Mapping[str, str]
+    tag: Tag | None  # None when the spec names no registry
+
+    @property
+    def role(self) -> Role:
+        """Which role."""
+        return self.plan.role
+
+    @property
+    def key(self) -> str:
+        """The content key of the whole image, 64 hexadecimal digits."""
+        return self.keys[self.dockerfile.stages[-1].label]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A spec with everything that its images are made from."""
+
+    spec_file: SpecFile
+    lock: Lock
+    plan: Plan
+    context: Context
+    images: tuple[RoleImage, ...]
+
+    @property
+    def repository(self) -> Repository:
+        """Where the images go; raises UsageError when nobody said."""
+        if self.plan.repository is None:
+            raise UsageError(
+                f"{self.spec_file.path}: no registry",
+                hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY",
+            )
+        return self.plan.repository
+
+    def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
+        """The images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
+        present = tuple(image.role for image in self.images)
+        for role in roles:
+            if role not in present:
+                raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")
+        return tuple(image for image in self.images if not roles or image.role in roles)
+
+
+def open_spec(where: Path | None, settings: Settings) -> SpecFile:
+    """Finds and loads the spec that the command line names."""
+    try:
+        cwd = Path.cwd()
+    except OSError as error:
+        raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
+    return load(find(where, cwd), settings.cache)
+
+
+def prepare(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None = None,
+    locked: bool = False,
+    registries: Registries | None = None,
+    write: bool = True,
+) -> Inputs:
+    """Renders every role of a spec and works out its keys; writes `image.lock` when it is missing or stale.
+
+    With `write` off (a dry run) a lock that is made is used, not written.
+
+    Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
+    a lock that is not current when `locked`.
+    """
+    lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
+    spec = spec_file.spec
+    with remembered_hashes(settings.cache, spec_file.folder) as memo:
+        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, memo=memo)
+        context = read(only=(spec.trainer.source,))
+        plan = make_plan(
+            spec,
+            spec_file.folder,
+            lock,
+            registry=_registry(registry, settings),
+            mirrors=settings.mirrors,
+            revision=context.tree_id(spec.trainer.source),
+        )
+        try:
+            roots, texts_before = TemplateRoots(plan.folder), RenderMemo(settings.cache)
+            texts = {one.role: render(one, roots=roots, key=None, memo=texts_before) for one in plan.roles}
+            parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
+            copied = _copied(parsed.values())
+            if copied != {spec.trainer.source.strip("/")}:
+                context = read(only=() if any(has_wildcards(path) for path in copied) else copied, strict=False)
+            for locked_variant in lock.variants:
+                context = with_wheels(context, locked_variant)
+            images = tuple(_image(one, plan, context, texts[one.role], parsed[one.role]) for one in plan.roles)
+        except FieldError as error:
+            raise spec_file.located(error) from error
+        except FieldListError as errors:
+            raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
+    return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+
+
+def _registry(named: str | None, settings: Settings) -> str | None:
+    """The registry that the command line or the environment names; raises UsageError for one that cannot be."""
+    text = named or settings.registry
+    try:
+        return checked_registry(text) if text else None
+    except InputError as error:
+        raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
+
+
+def _copied(dockerfiles: Iterable[Dockerfile]) -> set[str]:
+    """What the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
+    every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
+    return {source for source in every if source.split("/")[0] != install_step.context_root()}
+
+
+def with_wheels(context: Context, locked: LockedVariant) -> Context:
+    """The context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
+    for path, wheel in wheel_paths(locked).items():
+        context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
+    requirements = f"{install_step.context_folder(locked)}/{install_step.REQUIREMENTS}"
+    return context.with_bytes(requirements, install_step.requirements_text(locked).encode())
+
+
+def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
+    """Where the variant's wheels, and pip's own, lie in the context."""
+    folder = install_step.context_folder(locked)
+    found = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
+    return {**found, f"{folder}/installer/{locked.installer.file}": locked.installer}
+
+
+def _image(role_plan: RolePlan, plan: Plan, context: Context, text: str, dockerfile: Dockerfile) -> RoleImage:
+    keys = stage_keys(dockerfile, context, plan.platform)
+    key = keys[dockerfile.stages[-1].label]
+    keyed = with_key(text, key)
+    return RoleImage(
+        plan=role_plan,
+        text=keyed,
+        dockerfile=parse(keyed, file=dockerfile.file),
+        keys=keys,
+        tag=plan.repository.tag(f"{role_plan.role}-{key[:KEY_DIGITS]}") if plan.repository else None,
+    )
+
+
+def ensure_lock(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    *,
+    locked: bool = False,
+    registries: Registries | None = None,
+    renewal: Renewal | None = None,
+    write: bool = True,
+) -> Lock:
+    """The spec's lock when it is current, else a new one, written beside the spec.
+
+    A new one keeps the versions and the bases of the one before, where they still fit.
+
+    Args:
+        spec_file: the spec.
+        settings: the machine's.
+        progress: is told what changed.
+        locked: raise InputError instead of making one.
+        registries: where base digests are read; made from the settings when needed and not given.
+        renewal: what to look for anew even if the present lock is current; with any, a damaged one is replaced.
+        write: put a new one beside the spec.
+    """
+    path = spec_file.folder / LOCK_FILE
+    present = _present(path, settings, progress, replace=renewal is not None)
+    inputs = lock_inputs(spec_file)
+    if present is not None and present.inputs == inputs and not renewal:
+        if renewal is not None:
+            progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
+        return present
+    if locked:
+        what = "is missing" if present is None else "is not of this spec"
+        raise InputError(f"{path} {what}, and --locked forbids making it", hint="imgtool lock, then commit image.lock")
+    lock = _made_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
+    if not write:
+        return lock
+    from training_imgtool.core.atomic_files import write_atomic
+
+    write_atomic(path, dump_lock(lock).encode())
+    changes = differences(present, lock) if present is not None else ()
+    progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
+    for change in changes:
+        progress(Note(f"  {change}"))
+    return lock
+
+
+def _present(path: Path, settings: Settings, progress: Progress, *, replace: bool) -> Lock | None:
+    """The lock that is there; of one that is damaged, None where it is to be replaced."""
+    if not path.exists():
+        return None
+    try:
+        return read_lock(path, settings.cache)
+    except DamagedLockError as error:
+        if not replace:
+            raise
+        progress(Note(f"{error}; a new one is made"))
+        return None
+
+
+def _made_lock(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    registries: Registries | None,
+    *,
+    present: Lock | None,
+    renewal: Renewal | None,
+) -> Lock:
+    from training_imgtool.versions.matrix import load_matrix
+    from training_imgtool.lock.carry_over import NOTHING_KEPT, Renewal
+    from training_imgtool.lock.update import make_lock
+    from training_imgtool.registry.connect import connect
+
+    platform = spec_file.spec.platform
+    kept = (renewal or Renewal()).kept(present, platform) if present else NOTHING_KEPT
+    clients = registries or connect(settings, progress)
+
+    def base_digest(reference: str) -> str:
+        from training_imgtool.build.base_digest import digest_of
+
+        return digest_of(reference, platform, clients)
+
+    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, kept=kept)
+
+
+class WheelContext:
+    """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
+
+    def __init__(self, inputs: Inputs, store: WheelStore, progress: Progress) -> None:
+        self._inputs = inputs
+        self._store = store
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        """Writes a tar of what `sources` name."""
+        self.taken(sources).write_tar(stream)
+
+    def taken(self, sources: tuple[str, ...]) -> Context:
+        """What `sources` name, with the bytes of every wheel at hand."""
+        chosen = self._inputs.context.select(sources)
+        paths = set(chosen.paths())
+        files: dict[str, Path] = {}
+        for locked in self._inputs.lock.variants:
+            wheels = {path: wheel for path, wheel in wheel_paths(locked).items() if path in paths}
+            with self._lock:
+                self._store.fetch(wheels.values(), self._progress)
+            files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
+        return chosen.with_files(files)

@@ -1,0 +1,167 @@
+"""The images that roles are appended to: in the repository under their stage's key, or made now, each once per run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+from training_imgtool.direct.layers.blobs import RemadeError
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.direct.layers.shared_records import RegistryRecords
+from training_imgtool.direct.registry.stage_names import tag_of_stage
+from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, stored_of, with_inline_config
+from training_imgtool.build.role_build import RoleBuild, workshop
+from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.progress import Done, Note, Outcome, Step
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Repository, Tag
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.core.tasks import Pool, Task
+from training_imgtool.build.request import BuildRun
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """An image to append to, and the repository that holds its layers."""
+
+    stored: Stored
+    where: Repository
+
+    def lacks(self, error: BlobUnknownError) -> bool:
+        """Whether the registry misses layers of this image, or does not say which it misses."""
+        return not error.digests or bool(set(error.digests) & {layer.digest for layer in self.stored.manifest.layers})
+
+
+class StageImages:
+    """The stages' images of one run. Threads may call it at will."""
+
+    def __init__(self, work: BuildRun, registries: Registries, publisher: Publisher) -> None:
+        self._work = work
+        self._registries = registries
+        self._publisher = publisher
+        self._repository = publisher.repository
+        self._stored = StoredStages(registries, work.settings.cache)
+        self._records = None if work.options.no_cache else RegistryRecords(registries, self._repository)
+        self._lock = threading.Lock()
+        self._made: dict[str, Task[Below]] = {}
+        self._background = Pool(1, "records")
+
+    def below(self, one: RoleBuild, lost: Below | None = None) -> Below:
+        """What the role's own stage starts from; roles that share it make it once.
+
+        With `lost`, which an earlier call gave and the registry has no more, it is made again. Raises what making it
+        raises: NeedsEngineError when only an engine could, and there is none or it may not be used.
+        """
+        key = one.image.keys.get(one.below, one.own.base)
+        with self._lock:
+            task = self._made.get(key)
+            mine = task is None or (lost is not None and task.done() and task.result() is lost)
+            if task is None or mine:
+                task = self._made[key] = Task()
+        if mine:
+            try:
+                task.end(self._found(one, anew=lost is not None))
+            except BaseException as error:
+                task.end(error=error)
+                raise
+        return task.result()
+
+    def finish(self) -> None:
+        """Waits until what was learned has been left for other machines."""
+        self._background.shutdown()
+
+    def give_up(self) -> None:
+        """Leaves no more behind."""
+        self._background.shutdown(wait=False, cancel=True)
+
+    def _found(self, one: RoleBuild, *, anew: bool) -> Below:
+        if not one.shared:
+            return self._start(one, anew=anew)
+        tag = tag_of_stage(self._repository, one.below, one.image.keys[one.below])
+        found = self._looked_up(tag, anew=anew)
+        if found is not None:
+            return found
+        started = time.monotonic()
+        wheels = len(one.image.plan.locked.wheels)
+        self._work.progress(Step(one.subject, f"{wheels} wheels become layers"))
+        image = self._made_and_pushed(one, tag)
+        self._stored.keep(tag, image)
+        if self._records:
+            self._background.submit(self._records.leave)
+        seconds = time.monotonic() - started
+        self._work.progress(Done(one.subject, Outcome.APPENDED, f"{len(image.layers)} layers", seconds))
+        return Below(stored_of(image), self._repository)
+
+    def _looked_up(self, tag: Tag, *, anew: bool) -> Below | None:
+        """The stage's image in the repository, unless it was lost or is not wanted."""
+        if anew:
+            self._stored.forget(tag)
+        if anew or self._work.options.no_cache:
+            return None
+        found = self._stored.stage(tag)
+        return self._noted(found) if found else None
+
+    def _noted(self, found: Stored) -> Below:
+        self._publisher.remember(layer.digest for layer in found.manifest.layers)
+        return Below(found, self._repository)
+
+    def _made_and_pushed(self, one: RoleBuild, tag: Tag) -> DirectImage:
+        """Makes the shared stages; again, once, where a record or the memory of what is below proves wrong."""
+        start = self._start(one, anew=False)
+        make = partial(self._appended, one, tag)
+        try:
+            return make(start)
+        except RemadeError as error:
+            self._publisher.forget((error.digest,))
+            if self._records:
+                self._records.disbelieve()
+            return make(start)
+        except BlobUnknownError as error:
+            return make(self._start(one, anew=start.lacks(error)))
+
+    def _appended(self, one: RoleBuild, tag: Tag, start: Below) -> DirectImage:
+        store = self._records.store if self._records else None
+        send = partial(self._publisher.send, mount_from=store)
+        with workshop(one, self._work, start.stored.config, send, shared=self._records) as shop:
+            image = build_image(
+                one.image.dockerfile,
+                one.shared,
+                one.material,
+                shop,
+                base=start.stored.manifest,
+                base_config=start.stored.config,
+            )
+            carrying = with_inline_config(image)
+            self._publisher.publish(carrying, tag, one.subject, start.where)
+        return carrying
+
+    def _start(self, one: RoleBuild, *, anew: bool) -> Below:
+        """The base, or the image of the stage that only an engine can build."""
+        stage = one.chain.engine_stage
+        if stage is None:
+            base = one.chain.start or one.image.plan.base
+            return Below(self._stored.base(base), base.repository)
+        tag = tag_of_stage(self._repository, stage.label, one.image.keys[stage.label])
+        return self._looked_up(tag, anew=anew) or self._built(one, stage.label, tag)
+
+    def _built(self, one: RoleBuild, label: str, tag: Tag) -> Below:
+        """Has an engine build a stage; raises EngineUnavailableError, which says what for, where there is none."""
+        from training_imgtool.build import engine_build
+
+        reason = one.chain.reasons[label]
+        self._work.progress(Note(f"{label}: for an engine: {reason}"))
+        try:
+            with engine_build.open_engine(self._work.settings) as engine:
+                engine_build.push_stage(self._work, engine, one.image, label=label, tag=tag, registries=self._registries)
+        except EngineUnavailableError as error:
+            message = f"the stage {label} needs an engine ({reason}): {error.message}"
+            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
+        self._stored.forget(tag)
+        found = self._stored.stage(tag)
+        if found is None:
+            raise engine_build.lost(tag)
+        return self._noted(found)

@@ -1,0 +1,76 @@
+"""`imgtool config`: writes the job file, every image by digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, note
+from training_imgtool.core.errors import UsageError
+from training_imgtool.spec.model import Target
+
+if TYPE_CHECKING:
+    from training_imgtool.jobs.model import Format
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("config")(config)
+
+
+def config(
+    spec: opt.Spec = None,
+    target: Annotated[Target | None, typer.Option(help="The job file's format, instead of job.target.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
+    registry: opt.Registry = None,
+    job_id: Annotated[str | None, typer.Option("--job-id", help="The job's name.")] = None,
+    command: Annotated[bool, typer.Option("--command", help="Print the command that submits the job.")] = False,
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="yaml, json, gcloud (one line, no file), env, docker-run.")
+    ] = "yaml",
+    hosts: Annotated[
+        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="For tf-config: the machines.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job instead of a spec.")
+    ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
+    ] = False,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+) -> None:
+    """Write the job file for the images of the current inputs, which must be in the registry."""
+    from training_imgtool.commands import config
+
+    request = config.Request(
+        target=target,
+        job_id=job_id,
+        form=_format(output_format),
+        hosts=hosts,
+        allow_unknown=allow_unknown,
+        output=output,
+    )
+    with machine.progress(progress) as view:
+        if source is not None:
+            written = config.converted(source, request, machine.settings(), view)
+        else:
+            written = config.made(spec, request, machine.settings(), view, registry=registry, locked=locked)
+    for line in written.notes:
+        note(line)
+    if command:
+        emit(written.command + "\n")
+    elif output is None:
+        emit(written.text)
+
+
+def _format(name: str) -> Format:
+    from training_imgtool.jobs.model import Format
+
+    if name not in list(Format):
+        raise UsageError(f"--format {name}: expected {', '.join(Format)}")
+    return Format(name)

@@ -1,0 +1,27 @@
+"""`imgtool doctor`: what is missing on this machine."""
+
+from __future__ import annotations
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("doctor")(doctor)
+
+
+def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Json = False) -> None:
+    """Check the engine, the registry, credentials and the cache, and say what to do about what is missing."""
+    from training_imgtool.commands import doctor
+
+    findings = doctor.examine(spec, machine.settings(), registry=registry)
+    code = doctor.exit_code(findings)
+    if as_json:
+        emit_json({"ok": code == 0, "checks": [finding.as_data() for finding in findings]})
+    else:
+        emit("".join(f"{finding.as_line()}\n" for finding in findings))
+    raise typer.Exit(code)

@@ -1,0 +1,32 @@
+"""`imgtool init`: a first spec that works."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli.output import emit, note
+from training_imgtool.spec.model import Accelerator
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("init")(init)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
+    tensorflow: Annotated[str, typer.Option(help="The TensorFlow release.")] = "2.15.1",
+    accelerator: Annotated[Accelerator, typer.Option(help="cpu, gpu or tpu.")] = Accelerator.CPU,
+    name: Annotated[str | None, typer.Option(help="The images' name; by default the folder's.")] = None,
+) -> None:
+    """Write image.yaml, a small trainer and its requirements; files that are there are never replaced."""
+    from training_imgtool.commands.init import write_starter
+
+    written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
+    emit("".join(f"{path}\n" for path in written))
+    where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
+    note(f"next: imgtool build{where}    # then imgtool run{where} trains here; build --push is for a registry")

@@ -1,0 +1,50 @@
+"""`imgtool lint`: checks a job file that someone wrote, for any target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("lint")(lint)
+
+
+def lint(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file: YAML or JSON.")],
+    region: Annotated[str | None, typer.Option(help="The region it will be submitted to.")] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
+    ] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Say what the service would refuse: AI Platform, Vertex, TFJob, JobSet, Pods, ECI, Compose, TF_CONFIG."""
+    from training_imgtool.jobs.lint import lint_file
+    from training_imgtool.jobs.model import Severity
+
+    messages = lint_file(file, allow_unknown=allow_unknown, region=region)
+    wrong = any(message.severity is Severity.ERROR for message in messages)
+    if as_json:
+        rows = [
+            {
+                "file": message.file,
+                "line": message.line,
+                "column": message.column,
+                "field": message.field,
+                "severity": str(message.severity),
+                "message": message.message,
+                "hint": message.hint,
+            }
+            for message in messages
+        ]
+        emit_json({"ok": not wrong, "findings": rows})
+    else:
+        emit("".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages))
+    if wrong:
+        raise typer.Exit(3)

@@ -1,0 +1,66 @@
+"""`imgtool lock`: resolves versions, bases and wheels, and writes image.lock."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.core.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("lock")(lock)
+
+
+def lock(
+    spec: opt.Spec = None,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", "-U", help="Take the newest versions and bases that fit."),
+    ] = False,
+    upgrade_package: Annotated[
+        list[str] | None,
+        typer.Option("--upgrade-package", "-P", metavar="NAME", help="Only this package; may be given again."),
+    ] = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Bring image.lock up to date with the spec and its requirements; what still fits keeps its version."""
+    from training_imgtool.build.inputs import ensure_lock, open_spec
+    from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.lock.lockfile import LOCK_FILE
+    from training_imgtool.spec.requirements import normalised
+
+    renewal = Renewal(upgrade, frozenset(map(normalised, upgrade_package or ())))
+    if locked and renewal:
+        raise UsageError("--locked forbids writing image.lock, and --upgrade asks for it", hint="give one of them")
+    settings = machine.settings()
+    with machine.progress(progress) as view:
+        spec_file = open_spec(spec, settings)
+        made = ensure_lock(spec_file, settings, view, locked=locked, renewal=None if locked else renewal)
+    rows = [
+        {
+            "variant": locked_variant.variant.name,
+            "roles": [str(role) for role in locked_variant.variant.roles],
+            "tensorflow": f"{locked_variant.variant.package} {locked_variant.variant.tensorflow}",
+            "python": locked_variant.variant.python,
+            "base": f"{locked_variant.variant.base}@{locked_variant.base_digest}",
+            "wheels": len(locked_variant.wheels),
+            "bytes": sum(wheel.size for wheel in locked_variant.wheels),
+        }
+        for locked_variant in made.variants
+    ]
+    if as_json:
+        emit_json({"ok": True, "lock": str(spec_file.folder / LOCK_FILE), "variants": rows})
+        return
+    for row in rows:
+        emit(
+            f"{row['variant']} {row['tensorflow']} python {row['python']} {row['base']} "
+            f"{row['wheels']} wheels {row['bytes']} bytes\n"
+        )

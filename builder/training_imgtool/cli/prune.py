@@ -1,0 +1,76 @@
+"""`imgtool prune`: frees what nobody used for a while."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.core.errors import EngineUnavailableError, UsageError
+from training_imgtool.core.settings import Settings
+
+_DAY = 86_400
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("prune")(prune)
+
+
+def prune(
+    unused_for: Annotated[
+        float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what was used since then.")
+    ] = 30,
+    everything: Annotated[bool, typer.Option("--all", help="Keep nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Free the disk: wheels and layers of the cache that were not used for 30 days, and such stages in the engine."""
+    from training_imgtool.cli.progress_lines import size_text
+    from training_imgtool.commands.prune import prune_cache
+
+    if not unused_for >= 0:
+        raise UsageError(f"--unused-for {unused_for}: expected a number of days")
+    settings = machine.settings()
+    before = float("inf") if everything else time.time() - unused_for * _DAY
+    found = prune_cache(settings.cache, before, dry_run=dry_run)
+    engine = _prune_engine(settings, before, dry_run=dry_run)
+    freed, size = sum(one.freed_size for one in found), sum(one.size for one in found)
+    if as_json:
+        rows = [
+            {"kind": one.kind, "count": one.count, "bytes": one.size, "freed": one.freed, "freedBytes": one.freed_size}
+            for one in found
+        ]
+        document = {"ok": True, "cache": str(settings.cache), "dryRun": dry_run, "kinds": rows, "engine": engine}
+        emit_json({**document, "freedBytes": freed})
+        return
+    lines = [
+        f"{one.kind:7} {one.freed} of {one.count}, {size_text(one.freed_size)} of {size_text(one.size)}"
+        for one in found
+    ]
+    if engine:
+        lines.append(f"stages  {engine['freed']} of {engine['count']} in the engine")
+    lines.append(f"{'would free' if dry_run else 'freed'} {size_text(freed)} of {size_text(size)} in {settings.cache}")
+    emit("".join(f"{line}\n" for line in lines))
+
+
+def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
+    """How many stages there were and went; None without an engine, whose images nobody can remove then."""
+    from training_imgtool.engines.docker.client import connect
+    from training_imgtool.engines.docker.stages import remove_stage, stages
+
+    try:
+        engine = connect(settings)
+    except EngineUnavailableError:
+        return None
+    try:
+        found = stages(engine.api)
+        old = [name for name, built in found.items() if built < before]
+        gone = [name for name in old if dry_run or remove_stage(engine.api, name)]
+    finally:
+        engine.close()
+    return {"count": len(found), "freed": len(gone), "names": gone}

@@ -1,0 +1,44 @@
+"""`imgtool render`: prints the Dockerfiles, or writes them with their contexts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, note
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("render")(render)
+
+
+def render(
+    spec: opt.Spec = None,
+    roles: opt.Roles = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write Dockerfiles, context and docker-bake.json there."),
+    ] = None,
+    registry: opt.Registry = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+) -> None:
+    """Print the Dockerfile of each role; any Docker builder makes the same images from them."""
+    from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.commands.render import write_build_folder
+
+    settings = machine.settings()
+    with machine.progress(progress) as view:
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
+        images = inputs.selected(tuple(roles or ()))
+        if output is not None:
+            write_build_folder(output, inputs, images, settings, view)
+    if output is None:
+        emit("\n".join(image.text for image in images))
+        return
+    note(f"wrote {output}; there: docker buildx bake, or docker build -f {images[0].role}.Dockerfile context")

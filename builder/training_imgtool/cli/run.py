@@ -1,0 +1,202 @@
+"""`imgtool run`: the images as a cluster of containers on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json, note, report
+
+if TYPE_CHECKING:
+    from training_imgtool.cluster.replicas import Replica
+    from training_imgtool.cluster.run import Ready, Request
+    from training_imgtool.cluster.summary import Summary
+    from training_imgtool.core.progress import Event, Progress
+    from training_imgtool.spec.model import Role
+
+_ARGS = "imgtool.args"  # where the context keeps what follows `--`
+
+
+class _Command(typer.core.TyperCommand):
+    """Keeps what follows `--` apart: without a SPEC its first word would be taken for one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[_ARGS] = tuple(args[cut + 1 :])
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("run", cls=_Command)(run)
+
+
+def run(
+    ctx: typer.Context,
+    spec: opt.Spec = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="How many workers, instead of the spec's count.")
+    ] = None,
+    ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers.")] = None,
+    service: Annotated[
+        str | None,
+        typer.Option("--as", metavar="SERVICE", help="ai-platform, vertex, tfjob or local; by default job.target's."),
+    ] = None,
+    job_dir: Annotated[
+        Path | None, typer.Option("--job-dir", metavar="DIR", help="For checkpoints and models; ./job beside the spec.")
+    ] = None,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE[:INDEX]@DURATION", help="Kill a replica, such as worker:1@30s; may be given again."),
+    ] = None,
+    follow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE[:INDEX]", help="Show only what these replicas print; may be given again."),
+    ] = None,
+    registry: opt.Registry = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Run the images as the cluster that they will form. ARGS replace the spec's; the master's end is the run's."""
+    from training_imgtool.cluster import run as cluster_run
+    from training_imgtool.cluster.rehearsal import parse_follow, parse_kill
+    from training_imgtool.cluster.replicas import parse_service
+    from training_imgtool.cluster.summary import as_lines, error_of
+
+    followed = tuple(parse_follow(text) for text in follow or ())
+    request = cluster_run.Request(
+        service=parse_service(service) if service else None,
+        workers=workers,
+        ps=ps,
+        args=ctx.meta.get(_ARGS),
+        job_dir=job_dir,
+        kills=tuple(parse_kill(text) for text in kill or ()),
+    )
+    summary = _run(spec, request, followed, registry=registry, locked=locked, progress=progress)
+    error = error_of(summary)
+    code = report(error, ()) if error else 0
+    if as_json:
+        emit_json(_with_error(summary, code))
+    else:
+        emit(as_lines(summary))
+    if not code and progress != "quiet":
+        note(f"next: {_next(spec, summary, request)}")
+    if code:
+        raise typer.Exit(code)
+
+
+def _run(
+    spec: Path | None,
+    request: Request,
+    followed: tuple[tuple[Role, int | None], ...],
+    *,
+    registry: str | None,
+    locked: bool,
+    progress: str,
+) -> Summary:
+    from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.cluster import run as cluster_run
+    from training_imgtool.engines.docker.client import connect
+
+    settings = machine.settings()
+    spec_file = open_spec(spec, settings)
+    cluster_run.check(spec_file.spec, request)
+    engine = connect(settings)
+    try:
+        with machine.progress(progress) as view:
+            inputs = prepare(spec_file, settings, view, registry=registry, locked=locked)
+            ready = cluster_run.prepare(inputs, request, settings, view, engine)
+        with _output(progress, ready, followed) as view:
+            return cluster_run.run(ready, engine, view)
+    finally:
+        engine.close()
+
+
+def _with_error(summary: Summary, code: int) -> dict[str, Any]:
+    from training_imgtool.cluster.summary import as_data, error_of
+
+    error = error_of(summary)
+    document = as_data(summary)
+    if error is None:
+        return document
+    failed = {"code": code, "message": str(error), "retryable": error.retryable, "hint": error.hint}
+    return {**document, "error": {**failed, "details": list(error.details)}}
+
+
+def _next(spec: Path | None, summary: Summary, request: Request) -> str:
+    """What to type next: the images that ran become a job, once a registry has them all."""
+    import shlex
+
+    where = f" {shlex.quote(str(spec))}" if spec else ""
+    if all(result.image.source == "registry" for result in summary.replicas):
+        target = f" --target {request.service}" if request.service and request.service != "local" else ""
+        return f"imgtool config{where}{target} -o config.yaml    # the job file of these very images"
+    return f"imgtool push{where}    # the images to the registry that the job will read"
+
+
+@contextmanager
+def _output(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...]) -> Iterator[Progress]:
+    """What shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
+    from training_imgtool.core.progress import LogLine
+
+    shown = {replica.name: replica for replica in ready.cluster.replicas if _is_shown(replica, followed)}
+    if mode in {"json", "quiet"}:
+        with machine.progress(mode) as view:
+            yield lambda event: None if isinstance(event, LogLine) and event.subject not in shown else view(event)
+        return
+    yield ReplicaLines(sys.stderr, os.environ, shown)
+
+
+def _is_shown(replica: Replica, followed: tuple[tuple[Role, int | None], ...]) -> bool:
+    return not followed or any(role is replica.role and index in {None, replica.index} for role, index in followed)
+
+
+class ReplicaLines:
+    """One line per line of a replica, behind its name; colours on a terminal, unless NO_COLOR says otherwise."""
+
+    def __init__(self, stream: Any, environ: Mapping[str, str], shown: Mapping[str, Replica]) -> None:
+        from training_imgtool.cli.progress_lines import Writer
+
+        self._writer = Writer(stream)
+        self._shown = shown
+        self._width = max(map(len, shown), default=0)
+        plain = environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb"
+        self._colour = self._writer.isatty() and not plain
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Takes one event."""
+        from training_imgtool.cluster.logs import with_name
+        from training_imgtool.core.progress import LogLine, Note, Step
+        from training_imgtool.core.sanitize import printable
+
+        match event:
+            case LogLine(subject, text):
+                replica = self._shown.get(subject)
+                if replica is None:
+                    return
+                line = with_name(text, replica.name, replica.role, width=self._width, colour=self._colour)
+            case Note(text):
+                line = f"note: {printable(text)}"
+            case Step(subject, text):
+                line = f"[{printable(subject)}] {printable(text)}"
+            case _:
+                return
+        with self._lock:
+            self._writer.line(line)

@@ -1,0 +1,65 @@
+"""`imgtool verify`: the built images hold what the lock and the spec say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import complain, emit, emit_json, note
+from training_imgtool.core.errors import VerificationError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("verify")(verify)
+
+
+def verify(
+    spec: opt.Spec = None,
+    roles: opt.Roles = None,
+    registry: opt.Registry = None,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="auto, docker, or direct (read the registry, run nothing).")
+    ] = "auto",
+    sbom: Annotated[
+        Path | None,
+        typer.Option("--sbom", metavar="FILE", help="Write a CycloneDX SBOM of wheels and Debian packages."),
+    ] = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Check that the images hold what was pinned: versions, libraries, trainer, settings, no secret."""
+    from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.verify import report
+    from training_imgtool.verify.sbom import write_sbom
+    from training_imgtool.verify.session import Asked
+    from training_imgtool.verify.session import verify as look
+
+    settings = machine.settings()
+    with machine.progress(progress) as view:
+        if sbom is not None:
+            from training_imgtool.core.atomic_files import check_writable
+
+            check_writable(sbom)
+        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
+        asked = Asked(inputs=inputs, roles=tuple(roles or ()), engine=engine, settings=settings, progress=view)
+        reports = look(asked)
+    wrong = report.mismatches(reports)
+    if as_json:
+        emit_json({"ok": not wrong, "images": report.as_data(reports), "mismatches": list(wrong)})
+    else:
+        emit(report.as_text(reports))
+    for line in wrong:
+        complain(f"Error: {line}\n")
+    if wrong:
+        if sbom is not None:
+            note(f"{sbom} was not written: the images are not what the lock says")
+        raise typer.Exit(VerificationError.exit_code)
+    if sbom is not None:
+        for line in write_sbom(sbom, inputs.plan.name, reports):
+            note(line)

@@ -1,0 +1,85 @@
+"""The images that a run is made of: from the registry by digest, else the engine's own of the same key, else built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from training_imgtool.build import engine_build
+from training_imgtool.build.build import find_images
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.build.request import BuildRun
+from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.progress import Done, Note, Outcome
+from training_imgtool.core.reference import Digest, Repository
+from training_imgtool.core.threads import run_all
+from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.engines import Engine
+    from training_imgtool.registry.connect import Registries
+
+_OWN = Repository("localhost", "imgtool/stage")  # what a job file would call an image that no registry has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunImage:
+    """One role's image in the engine.
+
+    Attributes:
+        reference: what the engine knows it by: its digest, or its ID.
+        digest: what the job file would name.
+        source: `registry`, `engine` or `built`.
+    """
+
+    reference: str
+    digest: Digest
+    source: str
+
+
+def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
+    """Makes sure that the engine has the images of the work's roles.
+
+    What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it.
+    A registry that cannot be asked is said, and no reason not to run what the engine has.
+    """
+    images = _from_registry(work, engine) if work.inputs.plan.repository is not None else {}
+    rest = tuple(image.role for image in work.wanted if image.role not in images)
+    if rest:
+        local = replace(work, options=replace(work.options, roles=rest, push=False, tags=()))
+        for built in engine_build.build_locally(local, engine):
+            source = "engine" if built.outcome is Outcome.FOUND else "built"
+            image_id = built.image_id or ""
+            images[built.role] = RunImage(reference=image_id, digest=_OWN.digest(image_id), source=source)
+    return {image.role: images[image.role] for image in work.wanted}
+
+
+def _from_registry(work: BuildRun, engine: Engine) -> dict[Role, RunImage]:
+    from training_imgtool.registry.connect import connect
+
+    try:
+        with connect(work.settings, work.progress) as registries:
+            found = find_images(work.inputs, work.wanted, registries, work.progress)
+            run_all(
+                {
+                    image.role: partial(_pull, work, engine, registries, image, digest)
+                    for image in work.wanted
+                    if (digest := found[image.role]) is not None
+                }
+            )
+    except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
+        work.progress(Note(f"no image is taken from the registry: {error}"))
+        return {}
+    return {
+        role: RunImage(reference=str(digest), digest=digest, source="registry")
+        for role, digest in found.items()
+        if digest is not None
+    }
+
+
+def _pull(work: BuildRun, engine: Engine, registries: Registries, image: RoleImage, digest: Digest) -> None:
+    login = registries.login(digest.repository.registry).login
+    engine.pull_base(digest, image.plan.platform, login, work.progress)
+    work.progress(Done(f"base {digest.repository.path}", Outcome.FOUND, "in the engine"))

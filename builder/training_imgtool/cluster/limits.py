@@ -1,0 +1,128 @@
+"""How the machine is shared out among the replicas: memory and CPUs as asked, cut to what there is, and its GPUs.
+
+Machine types are read from their names. Sizes in GB per CPU: Compute Engine's pages of machine families.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from training_imgtool.spec.model import RoleSpec
+
+_USABLE = 0.85  # of the machine's memory: the engine, imgtool and the user need some too
+_LEAST = 64 << 20
+_GIB = 1 << 30
+_MACHINE = re.compile(r"(?P<family>[a-z]\d[a-z]?)-(?P<kind>standard|highmem|highcpu)-(?P<cpus>\d{1,3})\Z")
+_GB_PER_CPU = {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0}
+_GB_PER_CPU_N1 = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
+_QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m|[kKMGTPE]i?)?\Z")
+_UNITS = {"m": 1e-3, "": 1.0} | {
+    f"{letter}{binary}": float((1024 if binary else 1000) ** power)
+    for power, letters in enumerate(("kK", "M", "G", "T", "P", "E"), start=1)
+    for letter in letters
+    for binary in ("", "i")
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What one replica asks for; None where nobody said."""
+
+    cpus: float | None = None
+    memory: int | None = None
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one replica gets: CPUs (None for all), bytes of memory (None without a limit), GPUs by ID or number."""
+
+    cpus: float | None
+    memory: int | None
+    gpus: tuple[str, ...] | int = 0
+
+
+def wanted(role: RoleSpec) -> Wanted:
+    """What a role's replica asks for: its own `cpus` and `memory`, else those of its machine type."""
+    cpus, memory = machine_size(role.machine)
+    own_cpus, own_memory = quantity(role.cpus), quantity(role.memory)
+    return Wanted(
+        cpus=cpus if own_cpus is None else own_cpus,
+        memory=memory if own_memory is None else int(own_memory),
+        gpus=role.gpus.count if role.gpus else 0,
+    )
+
+
+def machine_size(machine: str | None) -> tuple[float | None, int | None]:
+    """CPUs and bytes of a machine type such as `n1-standard-4`; (None, None) for one whose name does not say."""
+    found = _MACHINE.match(machine or "")
+    if found is None:
+        return None, None
+    ratio = (_GB_PER_CPU_N1 if found["family"] == "n1" else _GB_PER_CPU)[found["kind"]]
+    return float(found["cpus"]), int(int(found["cpus"]) * ratio * _GIB)
+
+
+def quantity(text: str | None) -> float | None:
+    """A Kubernetes quantity as a number: `500m` is 0.5, `16Gi` 17179869184; None for None or another text."""
+    found = _QUANTITY.match(text or "")
+    return float(found["number"]) * _UNITS[found["unit"] or ""] if found else None
+
+
+def shares(
+    asked: Mapping[str, Wanted], *, cpus: int, memory: int, gpus: Sequence[str] | None
+) -> tuple[dict[str, Share], tuple[str, ...]]:
+    """Shares a machine out among replicas; returns each one's share by name, and what a user should know.
+
+    Args:
+        asked: what each replica asks for, by name.
+        cpus: the machine's CPUs. A replica gets as many as it asks for: they compete for them, as tenants do.
+        memory: its bytes; what is asked beyond them is cut in proportion, as memory cannot be competed for.
+        gpus: the IDs of its GPUs; None when it has them and nobody knows which.
+    """
+    usable = memory * _USABLE
+    even = usable / max(1, len(asked))
+    sizes = {name: float(one.memory or even) for name, one in asked.items()}
+    factor = min(1.0, usable / sum(sizes.values())) if memory and sizes else 1.0
+    cards = _cards(asked, gpus)
+    given = {
+        name: Share(
+            cpus=one.cpus if one.cpus is not None and one.cpus < cpus else None,
+            memory=max(_LEAST, int(sizes[name] * factor)) if memory else None,
+            gpus=cards[name],
+        )
+        for name, one in asked.items()
+    }
+    return given, tuple(_notes(asked, given, factor, gpus))
+
+
+def _cards(asked: Mapping[str, Wanted], gpus: Sequence[str] | None) -> dict[str, tuple[str, ...] | int]:
+    """GPUs dealt out in turn, so that replicas share one only when there are too few."""
+    if gpus is None:
+        return {name: one.gpus for name, one in asked.items()}
+    dealt: dict[str, tuple[str, ...] | int] = {}
+    used = 0
+    for name, one in asked.items():
+        count = min(one.gpus, len(gpus))
+        dealt[name] = tuple(gpus[(used + number) % len(gpus)] for number in range(count))
+        used += count
+    return dealt
+
+
+def _notes(
+    asked: Mapping[str, Wanted], given: Mapping[str, Share], factor: float, gpus: Sequence[str] | None
+) -> list[str]:
+    notes = []
+    if factor < 1:
+        cut = {
+            f"{one.memory / _GIB:.1f} GiB for {name} ({asked[name].memory / _GIB:.1f} asked)": None  # type: ignore[operator]
+            for name, one in given.items()
+            if one.memory is not None and asked[name].memory
+        }
+        notes.append(f"memory limits are cut to fit this machine: {', '.join(cut)}")
+    cards = sum(one.gpus for one in asked.values())
+    if gpus is not None and cards > len(gpus):
+        what = "run on the CPU" if not gpus else f"share {len(gpus)}"
+        notes.append(f"{cards} GPUs are asked for and this machine has {len(gpus)}: the replicas {what}")
+    return notes

@@ -1,0 +1,118 @@
+"""Whose containers they are: labels that name the run and its process, and the sweep of what a dead one left."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.threads import run_all
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.containers import Found
+    from training_imgtool.engines.docker.containers import Containers
+
+RUN = "dev.imgtool.run"
+REPLICA = "dev.imgtool.replica"
+_HOST = "dev.imgtool.host"
+_BOOT = "dev.imgtool.boot"
+_PID = "dev.imgtool.pid"
+_STARTED = "dev.imgtool.started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """One process, for good: numbers come again, but not with the same start on the same boot of the same machine.
+
+    Attributes:
+        host: the machine's name and its namespace of process numbers: elsewhere the number means another process.
+        boot: the kernel's ID of this boot.
+        started: when the process began, in clock ticks after the boot.
+    """
+
+    host: str
+    boot: str
+    pid: int
+    started: str
+
+    def labels(self, run: str) -> dict[str, str]:
+        """The labels of everything that belongs to `run`."""
+        return {RUN: run, _HOST: self.host, _BOOT: self.boot, _PID: str(self.pid), _STARTED: self.started}
+
+
+def this_process() -> Owner:
+    """The owner that this process is."""
+    pid = os.getpid()
+    return Owner(
+        host=f"{platform.node()} {_read_link('/proc/self/ns/pid')}".strip(),
+        boot=_read("/proc/sys/kernel/random/boot_id"),
+        pid=pid,
+        started=started(pid) or "",
+    )
+
+
+def started(pid: int) -> str | None:
+    """When a process began, in clock ticks after the boot; "" when it lives and does not say, None when it is gone.
+
+    Source: proc(5), field 22 of /proc/PID/stat; the second field may hold spaces and parentheses.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
+
+
+def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], str | None] = started) -> bool:
+    """Whether the process that made it has ended; False when that cannot be known from this machine."""
+    if labels.get(_HOST) != here.host or not labels.get(_PID, "").isdigit():
+        return False
+    if labels.get(_BOOT) != here.boot:
+        return True
+    now = started_of(int(labels[_PID]))
+    return now is None or (now != "" and labels.get(_STARTED, "") not in {"", now})
+
+
+def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
+    """Removes the containers and networks of runs whose process is gone; returns the runs' names, sorted."""
+    left = [found for found in containers.containers_with(RUN) if is_gone(found.labels, here)]
+    networks = [found for found in containers.networks_with(RUN) if is_gone(found.labels, here)]
+    _remove(containers, left, networks)
+    return tuple(sorted({found.labels[RUN] for found in (*left, *networks)}))
+
+
+def remove_run(containers: Containers, run: str) -> bool:
+    """Removes everything of one run; whether there was anything."""
+    label = f"{RUN}={run}"
+    left, networks = containers.containers_with(label), containers.networks_with(label)
+    _remove(containers, left, networks)
+    return bool(left or networks)
+
+
+def _remove(
+    containers: Containers, left: list[Found] | tuple[Found, ...], networks: list[Found] | tuple[Found, ...]
+) -> None:
+    run_all({found.id: partial(containers.remove, found.id) for found in left})
+    for network in networks:
+        containers.remove_network(network.id)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _read_link(path: str) -> str:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""

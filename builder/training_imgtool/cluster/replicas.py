@@ -1,0 +1,282 @@
+"""From a spec and its images to replicas: names, hosts, environment and arguments, as the target's service gives them.
+
+Pure. What each service sets, and which of it is documented, is in docs/run.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from training_imgtool.core.errors import FieldListError, InputError, UsageError
+from training_imgtool.core.reference import Digest
+from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
+from training_imgtool.jobs.compose import service_name
+from training_imgtool.jobs.kubernetes.common import job_name
+from training_imgtool.jobs.model import args_with_job_dir, replicas, says_chief
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+JOB_DIR = "/job"
+_LONGEST_LABEL = 63  # RFC 1035: characters between two dots of a host name
+_NAMESPACE = "default"
+
+
+class Service(StrEnum):
+    """Whose cluster it is: `--as`. `local` is what machines of one's own get from compose and tf-config files."""
+
+    AI_PLATFORM = "ai-platform"
+    VERTEX = "vertex"
+    TFJOB = "tfjob"
+    LOCAL = "local"
+
+
+def parse_service(text: str) -> Service:
+    """The service of that name; raises UsageError."""
+    if text not in list(Service):
+        raise UsageError(f"--as {text}: expected {', '.join(Service)}")
+    return Service(text)
+
+
+def service_of(target: Target) -> Service:
+    """The service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
+    return Service(target.value) if target.value in list(Service) else Service.LOCAL
+
+
+_TARGET = {
+    Service.AI_PLATFORM: Target.AI_PLATFORM,
+    Service.VERTEX: Target.VERTEX,
+    Service.TFJOB: Target.TFJOB,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One container of the cluster, before any engine knows of it.
+
+    Attributes:
+        name: `master`, `worker-0`, …
+        task: what TF_CONFIG calls its role.
+        host: its stable name in the network; the first label is its own host name.
+        image: what the engine is asked for: a reference by digest, or an image ID.
+        args: arguments behind the image's entry point.
+        command: the job's entry point instead of the image's, or None.
+        env: what the service sets, on top of the image's own.
+    """
+
+    role: Role
+    index: int
+    name: str
+    task: str
+    host: str
+    image: str
+    args: tuple[str, ...]
+    command: tuple[str, ...] | None
+    env: Mapping[str, str]
+
+    @property
+    def hostname(self) -> str:
+        """What the container calls itself."""
+        return self.host.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All replicas of a run, master first.
+
+    Attributes:
+        mounts: where the job directory appears in every container.
+        notes: what a user should know of how this differs from the service.
+    """
+
+    service: Service
+    replicas: tuple[Replica, ...]
+    mounts: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def chief(self) -> Replica:
+        """The replica whose end is the run's."""
+        return self.replicas[0]
+
+
+def adapted(
+    spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
+) -> ImageSpec:
+    """The spec with other counts and arguments; raises UsageError for a role that it has not."""
+    roles = dict(spec.roles)
+    for role, count in ((Role.WORKER, workers), (Role.PS, ps)):
+        if count is None or (count == 0 and role not in roles):
+            continue
+        if role not in roles:
+            raise UsageError(f"--{role}{'s' if role is Role.WORKER else ''} {count}: the spec has no role {role}")
+        roles[role] = replace(roles[role], count=count)
+    if args is None:
+        return replace(spec, roles=roles)
+    return replace(spec, args=args, roles={role: replace(one, args=None) for role, one in roles.items()})
+
+
+def make_cluster(
+    spec: ImageSpec,
+    images: Mapping[Role, Digest],
+    service: Service,
+    *,
+    run_images: Mapping[Role, str] | None = None,
+    job_dir_asked: bool = False,
+) -> Cluster:
+    """The replicas of a spec.
+
+    Args:
+        spec: what was asked, adapted to the command line.
+        images: the images by digest, as the job file would name them.
+        service: whose environment they get.
+        run_images: what the engine is asked for instead, by role.
+        job_dir_asked: the user named a job directory, so trainers are told of it even if the spec names none.
+
+    Raises:
+        InputError: there is no master, or a host name would be too long.
+    """
+    counts = replicas(spec)
+    if Role.MASTER not in counts:
+        raise InputError("the spec has no role master: a cluster needs one, and its end is the run's")
+    hosts = hosts_of(spec, images, service)
+    job, notes = _job(spec, images, service)
+    mounted = _job_dir(spec, service, asked=job_dir_asked)
+    setting = _Setting(spec, service, hosts, job, mounted)
+    made = tuple(
+        Replica(
+            role=role,
+            index=index,
+            name=service_name(role, index),
+            task=task_name(setting.flavour, role),
+            host=hosts[role][index],
+            image=(run_images or {}).get(role) or str(images[role]),
+            args=tuple(args_with_job_dir(spec, role, mounted)),
+            command=spec.roles[role].command,
+            env=_env(setting, role, index),
+        )
+        for role, count in counts.items()
+        for index in range(count)
+    )
+    volume = spec.job.volume if service is not Service.AI_PLATFORM else None
+    mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
+    return Cluster(service=service, replicas=made, mounts=mounts, notes=(*notes, *_notes(spec, service, mounted)))
+
+
+def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
+    """Whose TF_CONFIG it is, with `master` or `chief` as the job file chooses."""
+    chief = says_chief(spec)
+    match service:
+        case Service.AI_PLATFORM:
+            if spec.job.chief_in_tf_config is not None:
+                chief = spec.job.chief_in_tf_config
+            return Flavour.AI_PLATFORM if chief else Flavour.AI_PLATFORM_MASTER
+        case Service.VERTEX:
+            return Flavour.VERTEX
+        case Service.TFJOB:
+            return Flavour.TFJOB if chief else Flavour.TFJOB_MASTER
+    return Flavour.LOCAL if chief else Flavour.LOCAL_MASTER
+
+
+def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -> dict[Role, tuple[str, ...]]:
+    """Every replica's host name, in the form that the service gives it; raises InputError when one is too long."""
+    flavour = flavour_of(spec, service)
+    pools = {role: f"workerpool{number}" for number, role in enumerate(Role)}
+
+    def host(role: Role, index: int) -> str:
+        match service:
+            case Service.AI_PLATFORM:
+                return f"cmle-training-{task_name(flavour, role)}-{_stable_id(spec)}-{index}"
+            case Service.VERTEX:
+                return f"cmle-training-{pools[role]}-{_stable_id(spec)}-{index}"
+            case Service.TFJOB:
+                pod = f"{job_name(spec, images)}-{task_name(flavour, role)}-{index}"
+                return f"{pod}.{spec.job.namespace or _NAMESPACE}.svc"
+        return service_name(role, index)
+
+    hosts = {role: tuple(host(role, index) for index in range(count)) for role, count in replicas(spec).items()}
+    longest = max((name.partition(".")[0] for names in hosts.values() for name in names), key=len, default="")
+    if len(longest) > _LONGEST_LABEL:
+        raise InputError(
+            f"the host name {longest!r} has {len(longest)} characters: {_LONGEST_LABEL} at most",
+            hint="give the spec a shorter name, or job.id a short one",
+        )
+    return hosts
+
+
+def _stable_id(spec: ImageSpec) -> str:
+    """Ten characters, the same in every run of the spec, where the service has an ID of its own making."""
+    return hashlib.sha256(f"{spec.name} {spec.job.id or ''}".encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What all replicas' environments have in common."""
+
+    spec: ImageSpec
+    service: Service
+    hosts: Mapping[Role, tuple[str, ...]]
+    job: Mapping[str, Any] | None
+    job_dir: str | None
+
+    @property
+    def flavour(self) -> Flavour:
+        return flavour_of(self.spec, self.service)
+
+
+def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
+    spec, service = setting.spec, setting.service
+    env = {} if service is Service.AI_PLATFORM else dict(spec.job.env)
+    if service is Service.VERTEX and setting.job_dir == JOB_DIR:
+        env |= {
+            "AIP_MODEL_DIR": f"{JOB_DIR}/model/",
+            "AIP_CHECKPOINT_DIR": f"{JOB_DIR}/checkpoints/",
+            "AIP_TENSORBOARD_LOG_DIR": f"{JOB_DIR}/logs/",
+        }
+    cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
+    arguments = (setting.flavour, setting.hosts, role, index)
+    for name, value in (
+        ("TF_CONFIG", tf_config(*arguments, job=setting.job, cloud=cloud)),
+        ("CLUSTER_SPEC", cluster_spec(*arguments, job=setting.job, cloud=cloud)),
+    ):
+        if value is not None:
+            env[name] = json.dumps(value, separators=(",", ":"))
+    return env
+
+
+def _job(
+    spec: ImageSpec, images: Mapping[Role, Digest], service: Service
+) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """What the service puts under `job`, and a note when this spec is not one that it would run."""
+    if service not in {Service.AI_PLATFORM, Service.VERTEX}:
+        return None, ()
+    try:
+        made = job_data(spec, images, _TARGET[service], JobOptions(allow_unknown=True))
+    except FieldListError as refused:
+        first = str(refused.errors[0])
+        return None, (f"no `job` in TF_CONFIG, since {service} would refuse the spec: {first}",)
+    if service is Service.AI_PLATFORM:
+        return dict(made.documents[0]["trainingInput"]), ()
+    return dict((made.api or {}).get("jobSpec") or made.documents[0]), ()
+
+
+def _job_dir(spec: ImageSpec, service: Service, *, asked: bool) -> str | None:
+    """The job directory as trainers are told of it: where the job file names one, or the user did."""
+    if spec.job.job_dir or asked:
+        return JOB_DIR
+    return spec.job.volume.mount if spec.job.volume and service is not Service.AI_PLATFORM else None
+
+
+def _notes(spec: ImageSpec, service: Service, mounted: str | None) -> tuple[str, ...]:
+    notes = []
+    if service is Service.AI_PLATFORM and spec.job.env:
+        notes.append("job.env is not set: AI Platform cannot set environment variables")
+    if mounted is None:
+        notes.append(
+            f"the spec names no job.job_dir, so trainers are told of none; --job-dir DIR mounts one at {JOB_DIR}"
+        )
+    return tuple(notes)

@@ -1,0 +1,156 @@
+"""`imgtool run`: from inputs to a cluster that is ready to start, and from there to a summary."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.build.request import BuildOptions, BuildRun
+from training_imgtool.cluster.checkpoints import latest
+from training_imgtool.cluster.image_source import RunImage, obtain
+from training_imgtool.cluster.limits import Share, shares, wanted
+from training_imgtool.cluster.owner import Owner, sweep, this_process
+from training_imgtool.cluster.rehearsal import Kill
+from training_imgtool.cluster.replicas import Cluster, Service, adapted, make_cluster, service_of
+from training_imgtool.cluster.summary import Summary
+from training_imgtool.cluster.supervisor import Supervisor
+from training_imgtool.core.errors import LocalFileError, UsageError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.engines.containers import Machine
+from training_imgtool.engines.docker.containers import Containers
+from training_imgtool.jobs.model import replicas
+from training_imgtool.spec.model import ImageSpec, Role
+
+if TYPE_CHECKING:
+    from training_imgtool.build.inputs import Inputs
+    from training_imgtool.core.settings import Settings
+    from training_imgtool.engines.docker.engine import DockerEngine
+
+_NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
+_ID_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What `imgtool run` was asked for; None where the spec decides."""
+
+    service: Service | None = None
+    workers: int | None = None
+    ps: int | None = None
+    args: tuple[str, ...] | None = None
+    job_dir: Path | None = None
+    kills: tuple[Kill, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A cluster whose images are in the engine, with everything that is needed to start it."""
+
+    run: str
+    spec: ImageSpec
+    cluster: Cluster
+    images: Mapping[Role, RunImage]
+    shares: Mapping[str, Share]
+    job_dir: Path
+    kills: tuple[Kill, ...]
+    owner: Owner
+    notes: tuple[str, ...]
+
+
+def check(spec: ImageSpec, request: Request) -> ImageSpec:
+    """The spec adapted to the request; raises UsageError for a replica that is to be killed and does not exist."""
+    spec = adapted(spec, workers=request.workers, ps=request.ps, args=request.args)
+    counts = replicas(spec)
+    for kill in request.kills:
+        if kill.index >= counts.get(kill.role, 0):
+            having = ", ".join(f"{count} {role}" for role, count in counts.items())
+            raise UsageError(f"--kill {kill.role}:{kill.index}: there is no such replica; the cluster has {having}")
+    return spec
+
+
+def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Progress, engine: DockerEngine) -> Ready:
+    """Makes sure of the images and of the job directory, and sweeps what dead runs left.
+
+    Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
+    """
+    spec = check(inputs.spec_file.spec, request)
+    service = request.service or service_of(spec.job.target)
+    containers, owner = Containers(engine.api), this_process()
+    for run in sweep(containers, owner):
+        progress(Note(f"removed what the run {run} left behind, whose imgtool is gone"))
+    roles = tuple(replicas(spec))
+    work = BuildRun(inputs=inputs, options=BuildOptions(roles=roles), settings=settings, progress=progress)
+    images = obtain(work, engine)
+    cluster = make_cluster(
+        spec,
+        {role: image.digest for role, image in images.items()},
+        service,
+        run_images={role: image.reference for role, image in images.items()},
+        job_dir_asked=request.job_dir is not None,
+    )
+    given, notes = _shares(spec, cluster, containers.machine(), local=_is_local(engine))
+    job_dir = _made_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
+    notes = (*cluster.notes, *notes, *_folder_notes(job_dir, engine))
+    for note in notes:
+        progress(Note(note))
+    return Ready(
+        run=secrets.token_hex(_ID_BYTES),
+        spec=spec,
+        cluster=cluster,
+        images=images,
+        shares=given,
+        job_dir=job_dir,
+        kills=request.kills,
+        owner=owner,
+        notes=notes,
+    )
+
+
+def run(ready: Ready, engine: DockerEngine, progress: Progress) -> Summary:
+    """Runs the cluster until its master has ended for good; nothing of it is left in the engine then."""
+    return Supervisor(ready, Containers(engine.api), progress).run()
+
+
+def _shares(
+    spec: ImageSpec, cluster: Cluster, machine: Machine, *, local: bool
+) -> tuple[dict[str, Share], tuple[str, ...]]:
+    asked = {replica.name: wanted(spec.roles[replica.role]) for replica in cluster.replicas}
+    cards: Sequence[str] | None = () if not machine.nvidia else None
+    if machine.nvidia and local and _NVIDIA.is_dir():
+        cards = [str(number) for number in range(len(list(_NVIDIA.iterdir())))]
+    given, notes = shares(asked, cpus=machine.cpus, memory=machine.memory if machine.limits_memory else 0, gpus=cards)
+    if not machine.limits_cpu:
+        given = {name: replace(share, cpus=None) for name, share in given.items()}
+    if not (machine.limits_cpu and machine.limits_memory):
+        notes = (*notes, "this kernel does not let the engine limit CPUs or memory: replicas run without")
+    return given, notes
+
+
+def _is_local(engine: DockerEngine) -> bool:
+    return engine.api.endpoint.url.startswith(("unix://", "http+unix://"))
+
+
+def _made_job_dir(folder: Path, spec: ImageSpec) -> Path:
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            if spec.user:
+                folder.chmod(0o777)  # that user's number is known only in the image
+        return folder.resolve()
+    except OSError as error:
+        raise LocalFileError(
+            f"the job directory {folder} cannot be made: {error.strerror}", hint="--job-dir DIR names another"
+        ) from error
+
+
+def _folder_notes(job_dir: Path, engine: DockerEngine) -> tuple[str, ...]:
+    notes = []
+    if not _is_local(engine):
+        notes.append(f"the engine is on another machine: {job_dir} is a folder there")
+    before = latest(job_dir)
+    if before is not None:
+        notes.append(f"{job_dir} already has {before.path}: a trainer that resumes goes on from there")
+    return tuple(notes)

@@ -1,0 +1,221 @@
+"""What came of a run: one value, as plain data and as the few lines that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.cluster.checkpoints import Checkpoint
+from training_imgtool.cluster.image_source import RunImage
+from training_imgtool.cluster.limits import Share
+from training_imgtool.cluster.rehearsal import Action, Kill, Verdict
+from training_imgtool.cluster.replicas import Replica, Service
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.engines.containers import Ended
+from training_imgtool.spec.model import Role
+
+
+class State(StrEnum):
+    """How a replica's last container ended: by itself, stopped because the run was over, or not at all."""
+
+    EXITED = "exited"
+    STOPPED = "stopped"
+    UNSTARTED = "not started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaResult:
+    """One replica: `seconds` from its first start to its end, `peak_memory` in bytes as sampled every second."""
+
+    replica: Replica
+    image: RunImage
+    share: Share
+    state: State
+    exit_code: int | None
+    out_of_memory: bool
+    seconds: float
+    peak_memory: int | None
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeathResult:
+    """A replica that died, `at` seconds into the run, and what the service does then.
+
+    Attributes:
+        rehearsed: it was killed because --kill said so.
+        back_after: seconds until it ran again; None when it never did.
+        checkpoint: the newest checkpoint at that moment.
+    """
+
+    name: str
+    at: float
+    exit_code: int
+    rehearsed: bool
+    verdict: Verdict
+    back_after: float | None
+    checkpoint: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why the run failed: whose fault, in words, and the last lines that it printed."""
+
+    name: str
+    message: str
+    last_lines: tuple[str, ...]
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run that is over."""
+
+    run: str
+    name: str
+    service: Service
+    seconds: float
+    job_dir: Path
+    replicas: tuple[ReplicaResult, ...]
+    deaths: tuple[DeathResult, ...]
+    missed: tuple[Kill, ...]  # kills whose time never came, or whose replica was not running
+    failure: Failure | None
+    checkpoint: Checkpoint | None  # the newest at the end
+    notes: tuple[str, ...]
+
+
+def failure_of(death: DeathResult, ended: Ended, share: Share, last_lines: tuple[str, ...]) -> Failure:
+    """A death that the service would not forgive, as the run's failure."""
+    message, hint = f"{death.name} exited {death.exit_code}", f"it is not restarted: {death.verdict.because}"
+    if ended.out_of_memory and not death.rehearsed:
+        limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
+        message, hint = f"{death.name} ran out of its memory{limit}", "fewer --workers or --ps leave more for each"
+    elif death.rehearsed:
+        message = f"{death.name} was killed, as --kill asked"
+    if ended.fault:
+        message += f" ({ended.fault})"
+    return Failure(name=death.name, message=message, last_lines=last_lines, hint=hint)
+
+
+def error_of(summary: Summary) -> VerificationError | None:
+    """The error that a failed run ends with, or None."""
+    failure = summary.failure
+    if failure is None:
+        return None
+    return VerificationError(f"the run failed: {failure.message}", hint=failure.hint, details=failure.last_lines)
+
+
+def as_data(summary: Summary) -> dict[str, Any]:
+    """The summary as plain data: what `--json` prints."""
+    return {
+        "ok": summary.failure is None,
+        "run": summary.run,
+        "name": summary.name,
+        "as": str(summary.service),
+        "seconds": round(summary.seconds, 1),
+        "job_dir": str(summary.job_dir),
+        "checkpoint": summary.checkpoint.path if summary.checkpoint else None,
+        "failed": summary.failure.name if summary.failure else None,
+        "replicas": [_replica_data(result) for result in summary.replicas],
+        "deaths": [_death_data(death, summary) for death in summary.deaths],
+        "not_killed": [{"replica": _name_of(kill), "asked_seconds": kill.seconds} for kill in summary.missed],
+        "notes": list(summary.notes),
+    }
+
+
+def _replica_data(result: ReplicaResult) -> dict[str, Any]:
+    replica, share = result.replica, result.share
+    return {
+        "name": replica.name,
+        "role": str(replica.role),
+        "index": replica.index,
+        "task": replica.task,
+        "host": replica.host,
+        "image": str(result.image.digest) if result.image.source == "registry" else result.image.reference,
+        "image_from": result.image.source,
+        "state": str(result.state),
+        "exit_code": result.exit_code,
+        "out_of_memory": result.out_of_memory,
+        "seconds": round(result.seconds, 1),
+        "peak_memory_bytes": result.peak_memory,
+        "memory_limit_bytes": share.memory,
+        "cpus": share.cpus,
+        "gpus": share.gpus if isinstance(share.gpus, int) else list(share.gpus),
+        "restarts": result.restarts,
+    }
+
+
+def _death_data(death: DeathResult, summary: Summary) -> dict[str, Any]:
+    return {
+        "replica": death.name,
+        "at_seconds": round(death.at, 1),
+        "exit_code": death.exit_code,
+        "rehearsed": death.rehearsed,
+        "action": str(death.verdict.action),
+        "because": death.verdict.because,
+        "documented": death.verdict.documented,
+        "back_after_seconds": None if death.back_after is None else round(death.back_after, 1),
+        "checkpoint_then": death.checkpoint.path if death.checkpoint else None,
+        "went_on": _went_on(death, summary),
+    }
+
+
+def as_lines(summary: Summary) -> str:
+    """The summary for people: a line for the run, one per replica, one per death, and where results are."""
+    return "".join(f"{line}\n" for line in _lines(summary))
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    ended = f"failed: {summary.failure.message}" if summary.failure else "succeeded"
+    yield f"{summary.name} as {summary.service}: {ended}, {summary.seconds:.0f} s"
+    width = max(len(result.replica.name) for result in summary.replicas)
+    yield from (_replica_line(result, width) for result in summary.replicas)
+    for death in summary.deaths:
+        yield from _death_lines(death, summary)
+    for kill in summary.missed:
+        yield f"{_name_of(kill)} was not killed at {kill.seconds:g} s: it was not running then"
+    newest = f", newest checkpoint {summary.checkpoint.path}" if summary.checkpoint else ""
+    yield f"job directory: {summary.job_dir}{newest}"
+
+
+def _replica_line(result: ReplicaResult, width: int) -> str:
+    code = "-" if result.exit_code is None else str(result.exit_code)
+    ended = "stopped" if result.state is State.STOPPED else f"exit {code}"
+    memory = "-" if result.peak_memory is None else f"{result.peak_memory / 1e6:.0f} MB"
+    restarts = f"  restarted {_times(result.restarts)}" if result.restarts else ""
+    starved = "  out of memory" if result.out_of_memory else ""
+    return f"  {result.replica.name:<{width}}  {ended:<8}  {result.seconds:6.1f} s  {memory:>8}{restarts}{starved}"
+
+
+def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
+    what = "was killed" if death.rehearsed else f"exited {death.exit_code}"
+    basis = "" if death.verdict.documented else " (assumed)"
+    yield f"{death.name} {what} at {death.at:.1f} s: {_then(death)}. {summary.service}: {death.verdict.because}{basis}"
+    if death.back_after is not None:
+        went_on = "training went on" if _went_on(death, summary) else "training did not end well"
+        then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
+        now = f", {summary.checkpoint.path} at the end" if summary.checkpoint else ""
+        yield f"  {went_on}: {then} when it died{now}"
+
+
+def _then(death: DeathResult) -> str:
+    if death.back_after is None:
+        return "the run failed" if death.verdict.action is Action.FAIL else "the run ended before it was back"
+    whole = " with all others" if death.verdict.action is Action.RESTART_JOB else ""
+    return f"restarted{whole} after {death.back_after:.1f} s"
+
+
+def _went_on(death: DeathResult, summary: Summary) -> bool:
+    """The replica came back and the master ended with 0 after that."""
+    return death.back_after is not None and summary.failure is None
+
+
+def _name_of(kill: Kill) -> str:
+    return str(kill.role) if kill.role is Role.MASTER else f"{kill.role}-{kill.index}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -1,0 +1,166 @@
+"""`config`: from a spec, or from a job file of another service, to the job file that is printed or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool import __version__
+from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.core.atomic_files import check_writable, write_atomic
+from training_imgtool.core.atomic_files import locked as lock_file
+from training_imgtool.core.errors import FieldListError, UsageError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.reference import Digest
+from training_imgtool.core.settings import Settings
+from training_imgtool.jobs import Format, JobFile, JobOptions, check, job_data
+from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.jobs.tf_config import parse_hosts
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+if TYPE_CHECKING:
+    from training_imgtool.spec.load import SpecFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What `imgtool config` was asked for."""
+
+    target: Target | None = None
+    job_id: str | None = None
+    form: Format = Format.YAML
+    hosts: str | None = None
+    allow_unknown: bool = False
+    output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A job file ready to go: its text, the command that submits it, and what the user should know."""
+
+    text: str
+    command: str
+    notes: tuple[str, ...]
+    images: Mapping[Role, Digest]
+
+
+def made(
+    where: Path | None,
+    request: Request,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None = None,
+    locked: bool = False,
+) -> Written:
+    """The job file of a spec, its images asked for by key; with `request.output` it is written there.
+
+    Raises:
+        FieldListError: what the service would refuse, every violation with its place in the spec.
+        InputError: an image of the current inputs is not in the registry.
+        LocalFileError: the file cannot be written; an older one is as it was.
+    """
+    if request.output is not None:
+        check_writable(request.output)
+    spec_file = open_spec(where, settings)
+    spec = with_job_id(spec_file.spec, request.job_id)
+    target = request.target or spec.job.target
+    try:
+        if spec.job.runtime_version:
+            written = _packaged(spec, spec_file, target, request)
+        else:
+            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
+            written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)
+    except FieldListError as errors:
+        raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
+    _write(written, request, progress)
+    return written
+
+
+def _of_images(
+    spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, settings: Settings, progress: Progress
+) -> Written:
+    from training_imgtool.build.build import require_images
+    from training_imgtool.registry.connect import connect
+
+    options = _options(request, inputs)
+    placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
+    errors = check(spec, placeholders, target, options)  # first: a wrong spec is a nearer cause than a missing image
+    if errors:
+        raise FieldListError(tuple(errors))
+    with connect(settings, progress) as registries:
+        images = require_images(inputs, registries, progress)
+    return _written(job_data(spec, images, target, options), request, images)
+
+
+def _packaged(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
+    """The job of a spec that names a runtime version: no images, the trainer's package beside the file instead."""
+    from training_imgtool.jobs.google.package import build_package, staged_uri
+
+    options = _options(request, None)
+    if not spec.job.staging or spec.job.package_uris:
+        return _written(job_data(spec, {}, target, options), request, {})
+    package = build_package(spec, spec_file.folder)
+    options = replace(options, package_uri=staged_uri(spec, package))
+    written = _written(job_data(spec, {}, target, options), request, {})
+    write_atomic((request.output or Path(package.file)).with_name(package.file), package.data)
+    return written
+
+
+def _written(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
+    return Written(text=dump(job, request.form), command=command_line(job.command), notes=job.notes, images=images)
+
+
+def _options(request: Request, inputs: Inputs | None) -> JobOptions:
+    cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
+    return JobOptions(
+        allow_unknown=request.allow_unknown,
+        file=str(request.output or "config.yaml"),
+        hosts=parse_hosts(request.hosts) if request.hosts else {},
+        cuda={role: version for role, version in cuda.items() if version},
+        version=__version__,
+    )
+
+
+def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
+    """The spec with another job name."""
+    return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
+
+
+def converted(source: Path, request: Request, settings: Settings, progress: Progress) -> Written:
+    """An existing AI Platform job file as its Vertex equivalent, with a note per field that has no counterpart.
+
+    Images that it names by tag are pinned to what the registry says now. Raises InputError for a file that is no
+    such job, and what asking the registry raises.
+    """
+    from training_imgtool.jobs.convert import convert_file, tags_in
+    from training_imgtool.registry.connect import connect
+    from training_imgtool.yamlfile.reader import read_bytes
+
+    if request.target not in {None, Target.VERTEX}:
+        raise UsageError(f"--from converts to vertex, not to {request.target}")
+    tags = tags_in(read_bytes(source).decode("utf-8", errors="replace"), str(source))
+    digests = {}
+    if tags:
+        with connect(settings, progress) as registries:
+            found = {tag: registries.at(tag.repository).head(tag) for tag in tags}
+        digests = {tag: tag.repository.digest(digest) for tag, digest in found.items() if digest}
+    job = convert_file(
+        source,
+        allow_unknown=request.allow_unknown,
+        version=__version__,
+        output=str(request.output or "config.yaml"),
+        digests=digests,
+    )
+    written = _written(job, request, {})
+    _write(written, request, progress)
+    return written
+
+
+def _write(written: Written, request: Request, progress: Progress) -> None:
+    if request.output is None:
+        return
+    with lock_file(request.output, lambda text: progress(Note(text))):
+        write_atomic(request.output, written.text.encode())

@@ -1,0 +1,119 @@
+"""`doctor`: looks at everything that a build needs on this machine, and says what to do about what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.core.errors import ImgtoolError, UsageError
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.threads import GRAVEST_FIRST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at. `needed` is off for what imgtool can do without; `code` is that of a build that lacks it."""
+
+    name: str
+    ok: bool
+    text: str
+    hint: str | None = None
+    needed: bool = True
+    code: int = 0
+
+    def as_data(self) -> dict[str, Any]:
+        """The check as plain data."""
+        return {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
+
+    def as_line(self) -> str:
+        """The check for people."""
+        mark = "ok     " if self.ok else "missing" if self.needed else "absent "
+        return f"{mark} {self.name}: {self.text}" + (f"\n        {self.hint}" if self.hint and not self.ok else "")
+
+
+def examine(where: Path | None, settings: Settings, *, registry: str | None = None) -> tuple[Check, ...]:
+    """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
+    checks = [
+        _checked("uv", _uv),
+        _checked("cache", lambda: _cache(settings)),
+        _checked("engine", lambda: _engine(settings), needed=False),
+    ]
+    return (*checks, *_of_spec(where, settings, registry))
+
+
+def _checked(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
+    try:
+        return Check(name=name, ok=True, text=look(), needed=needed)
+    except ImgtoolError as error:
+        return Check(name=name, ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
+
+
+def exit_code(checks: tuple[Check, ...]) -> int:
+    """0 when nothing that is needed is missing, else the code of the gravest lack."""
+    missing = {check.code for check in checks if check.needed and not check.ok}
+    return next((code for code in GRAVEST_FIRST if code in missing), 0)
+
+
+def _uv() -> str:
+    from training_imgtool.wheels.uv import uv_version
+
+    return uv_version()
+
+
+def _cache(settings: Settings) -> str:
+    from training_imgtool.commands.prune import prune_cache
+    from training_imgtool.core.atomic_files import check_writable
+
+    there = next(folder for folder in (settings.cache, *settings.cache.absolute().parents) if folder.exists())
+    check_writable(there / "probe")
+    size = sum(one.size for one in prune_cache(settings.cache, 0, dry_run=True))
+    return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB (imgtool prune)"
+
+
+def _engine(settings: Settings) -> str:
+    from training_imgtool.engines.docker.client import connect
+
+    engine = connect(settings)
+    try:
+        return engine.name
+    finally:
+        engine.close()
+
+
+def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
+    from training_imgtool.build.inputs import open_spec
+    from training_imgtool.lock.lockfile import LOCK_FILE, lock_inputs, read_lock
+
+    try:
+        spec_file = open_spec(where, settings)
+    except ImgtoolError as error:
+        needed = where is not None or not isinstance(error, UsageError)  # without one here there is nothing to check
+        yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
+        return
+    yield Check(name="spec", ok=True, text=str(spec_file.path))
+    path = spec_file.folder / LOCK_FILE
+
+    def lock() -> str:
+        current = path.exists() and read_lock(path).inputs == lock_inputs(spec_file)
+        return f"{path} is current" if current else f"{path} will be made by the next build"
+
+    yield _checked("lock", lock)
+    place = registry or settings.registry or spec_file.spec.registry
+    if place is None:
+        hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
+        yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)
+        return
+    yield _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
+
+
+def _registry(place: str, name: str, settings: Settings) -> str:
+    from training_imgtool.core.reference import parse_repository
+    from training_imgtool.registry.connect import connect
+
+    repository = parse_repository(f"{place.rstrip('/')}/{name}")
+    with connect(settings) as registries:
+        login = registries.login(repository.registry)
+        registries.at(repository).head(repository.tag("imgtool-doctor"))
+    return f"{repository} answers; login: {login.name}"

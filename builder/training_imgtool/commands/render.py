@@ -1,0 +1,171 @@
+"""`imgtool render -o DIR`: Dockerfiles with their context, for any Docker builder and without imgtool.
+
+    DIR/<role>.Dockerfile   DIR/context/…   DIR/docker-bake.json
+
+`docker build -f DIR/worker.Dockerfile DIR/context` and, in DIR, `docker buildx bake` make the same images.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.build.content_key import context_sources
+from training_imgtool.build.inputs import Inputs, RoleImage, WheelContext
+from training_imgtool.context.context import Context
+from training_imgtool.context.entries import Entry, Kind, blocks
+from training_imgtool.context.tar import MTIME
+from training_imgtool.core.errors import LocalFileError
+from training_imgtool.core.progress import Progress
+from training_imgtool.core.settings import Settings
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.wheels.store import WheelStore
+
+MARKER = ".imgtool-render"
+BAKE_FILE = "docker-bake.json"
+CONTEXT = "context"
+_OURS = re.compile(rf"[a-z]+\.Dockerfile\Z|{CONTEXT}\Z|{re.escape(BAKE_FILE)}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedRole:
+    """One role to write: its Dockerfile's text and the names its image gets."""
+
+    role: str
+    text: str
+    tags: tuple[str, ...] = ()
+
+
+def write_build_folder(
+    output: Path, inputs: Inputs, images: tuple[RoleImage, ...], settings: Settings, progress: Progress
+) -> None:
+    """Writes the Dockerfiles of `images`, their context with the wheels, and a `docker-bake.json` to `output`.
+
+    Raises what `export` and fetching wheels raise.
+    """
+    roles = tuple(
+        RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
+    )
+    context = WheelContext(inputs, WheelStore(settings), progress).taken(sources(roles))
+    export(output, roles, context, inputs.plan.platform)
+
+
+def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
+    """The bake file: one target per role, all of them by default; `docker buildx bake` reads it in its folder."""
+    targets: dict[str, Mapping[str, object]] = {}
+    for role in roles:
+        # Bake looks for the Dockerfile from the context's folder.
+        target = {"context": CONTEXT, "dockerfile": f"../{role.role}.Dockerfile", "platforms": [platform]}
+        targets[role.role] = {**target, "tags": list(role.tags)} if role.tags else target
+    document = {"group": {"default": {"targets": list(targets)}}, "target": targets}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def sources(roles: Iterable[RenderedRole]) -> tuple[str, ...]:
+    """What the roles' Dockerfiles copy from the context, as they say it: paths and patterns, each once."""
+    return tuple(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text))))
+
+
+def taken_by(roles: Iterable[RenderedRole], context: Context) -> Context:
+    """What of the context the roles' Dockerfiles copy; raises InputError when something is not in it."""
+    return context.select(sources(roles))
+
+
+def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, platform: str) -> None:
+    """Writes the folder; what an earlier export left there is replaced, anything else stays.
+
+    Args:
+        output: made when it is not there.
+        roles: what to write.
+        context: with the bytes of every wheel at hand (`Context.with_files`); wheels are hard links where the
+            file system allows it.
+        platform: such as linux/amd64.
+
+    Raises:
+        LocalFileError: `output` holds files that are not from an export, or cannot be written.
+        InputError: a file changed since it was scanned.
+    """
+    chosen = taken_by(roles, context)
+    names = [CONTEXT, BAKE_FILE, *(f"{role.role}.Dockerfile" for role in roles)]
+    with _local(output):
+        _cleared(output, names)
+        (output / MARKER).write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
+        for role in roles:
+            (output / f"{role.role}.Dockerfile").write_text(role.text, encoding="utf-8", newline="")
+        (output / BAKE_FILE).write_text(docker_bake(roles, platform), encoding="utf-8")
+        folder = output / CONTEXT
+        folder.mkdir()
+        for entry in chosen.entries:
+            _write(folder, entry)
+
+
+def _cleared(output: Path, names: list[str]) -> None:
+    """Makes the folder, or takes an earlier export and what has its `names` out of it; refuses a stranger's."""
+    output.mkdir(parents=True, exist_ok=True)
+    present = {path.name for path in output.iterdir()}
+    if not present:
+        return
+    if MARKER not in present:
+        raise LocalFileError(
+            f"{output} is not empty, and not from an earlier `imgtool render -o`", hint="name an empty or new folder"
+        )
+    try:
+        listed = json.loads((output / MARKER).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LocalFileError(f"{output / MARKER} is damaged", hint="name an empty or new folder") from error
+    for name in [*(listed if isinstance(listed, list) else []), *names]:
+        path = output / str(name)
+        if not _OURS.match(str(name)):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _write(folder: Path, entry: Entry) -> None:
+    path = folder / entry.path
+    if entry.kind is Kind.DIRECTORY:
+        path.mkdir()
+        path.chmod(entry.mode)
+    elif entry.kind is Kind.SYMLINK:
+        path.symlink_to(entry.target or "")
+    elif not (isinstance(entry.origin, Path) and _linked(entry.origin, path)):
+        with path.open("xb") as file:
+            for block in blocks(entry):
+                file.write(block)
+        path.chmod(entry.mode)
+        time = modified(entry)
+        os.utime(path, (time, time))
+
+
+def modified(entry: Entry) -> int:
+    """A file's time in an export, in seconds since 1970: by its content, between 1980 and 1988.
+
+    BuildKit sends a file again when its size or its time is another, and never looks at what is in it: with one time
+    for all, a line of code that keeps its length would not reach the image.
+    """
+    return MTIME + int((entry.sha256 or "0")[:7], 16)
+
+
+def _linked(origin: Path, path: Path) -> bool:
+    """Whether a hard link could be made: not across file systems, nor on some."""
+    try:
+        path.hardlink_to(origin.resolve())
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _local(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LocalFileError(f"{error.filename or output}: cannot be written: {error.strerror}") from error

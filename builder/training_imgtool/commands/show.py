@@ -1,0 +1,100 @@
+"""The plan as plain data and as text, for `imgtool show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.role_build import way
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.dockerfile.parse import Stage
+
+
+def as_data(inputs: Inputs) -> dict[str, Any]:
+    """Every choice made: versions, bases, wheels, stages with their keys and how each will be made."""
+    return {
+        "name": inputs.plan.name,
+        "spec": str(inputs.spec_file.path),
+        "platform": inputs.plan.platform,
+        "warnings": list(inputs.plan.warnings),
+        "roles": [_role(inputs, image) for image in inputs.images],
+    }
+
+
+def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
+    variant = image.plan.locked.variant
+    wheels = image.plan.locked.wheels
+    return {
+        "role": str(image.role),
+        "tag": str(image.tag) if image.tag else None,
+        "key": image.key,
+        "accelerator": str(variant.accelerator),
+        "tensorflow": f"{variant.package} {variant.tensorflow}",
+        "python": variant.python,
+        "cuda": variant.cuda,
+        "cudnn": variant.cudnn,
+        "base": f"{image.plan.base_name}@{image.plan.base.digest}",
+        "read_from": str(image.plan.base),
+        "wheels": len(wheels),
+        "wheel_bytes": sum(wheel.size for wheel in wheels),
+        "entrypoint": list(image.plan.entrypoint),
+        "env": dict(image.plan.env),
+        "stages": _stages(inputs, image),
+    }
+
+
+def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
+    """The stages that do something: who makes each when nobody says otherwise, and why an engine has to."""
+    reasons = _for_an_engine(inputs, image)
+    return [
+        {
+            "stage": stage.label,
+            "key": image.keys[stage.label],
+            "steps": len(stage.instructions),
+            "builder": "engine" if stage.label in reasons else "direct",
+            "why": reasons.get(stage.label),
+        }
+        for stage in image.dockerfile.stages
+        if stage.instructions
+    ]
+
+
+def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
+    """The stages that `--engine auto` leaves to an engine, with the reason."""
+    stages = image.dockerfile.stages
+    try:
+        split = way(inputs, image).chain
+    except NeedsEngineError as error:
+        return dict.fromkeys((stage.label for stage in stages), error.message)
+    if split.engine_stage is None:
+        return {}
+    below: Stage | None = split.engine_stage
+    found = {}
+    while below:
+        found[below.label] = split.reasons.get(below.label, f"{split.engine_stage.label} starts from it")
+        below = image.dockerfile.earlier(below.base, below)
+    return found
+
+
+def as_text(data: dict[str, Any]) -> str:
+    """The same for people."""
+    lines = [f"{data['name']} ({data['platform']}) from {data['spec']}"]
+    lines += [f"warning: {warning}" for warning in data["warnings"]]
+    for role in data["roles"]:
+        lines += ["", f"{role['role']}: {role['tag'] or role['key'][:32]}"]
+        cuda = f", CUDA {role['cuda']}, cuDNN {role['cudnn']}" if role["cuda"] else ""
+        lines += [
+            f"  tensorflow  {role['tensorflow']}, Python {role['python']}, {role['accelerator']}{cuda}",
+            f"  base        {role['base']}",
+            f"  wheels      {role['wheels']}, {role['wheel_bytes'] / 1e6:.1f} MB",
+            f"  starts      {' '.join(role['entrypoint'])}",
+        ]
+        lines += [f"  env         {name}={value}" for name, value in role["env"].items()]
+        lines += [f"  stage       {_stage_text(stage)}" for stage in role["stages"]]
+    return "\n".join(lines) + "\n"
+
+
+def _stage_text(stage: dict[str, Any]) -> str:
+    why = f": {stage['why']}" if stage["why"] else ""
+    steps = f"{stage['steps']} step{'s' if stage['steps'] > 1 else ''}"
+    return f"{stage['stage']:<9} {stage['key'][:12]}  {steps:<8} {stage['builder']}{why}"

@@ -1,0 +1,215 @@
+"""The build context: an immutable, sorted list of files, folders and links, known by hash.
+
+Some come from the spec's folder (`scan`), some are known only by the lock's hashes until a builder needs their
+bytes (`with_known`, then `with_files`), some are made in memory (`with_bytes`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import posixpath
+import stat
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, MutableMapping
+from pathlib import Path
+from typing import IO
+
+from training_imgtool.context import git_tree, gomatch
+from training_imgtool.context.dockerignore import DockerIgnore, parse_dockerignore
+from training_imgtool.context.entries import Entry, Kind, OnDisk, open_below, unreadable
+from training_imgtool.context.scan import Walk
+from training_imgtool.context.tar import MTIME, write_tar
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.records import dataclass, replace
+
+IGNORE_FILE = ".dockerignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The entries, sorted by path; a folder always comes before what it holds."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def paths(self) -> tuple[str, ...]:
+        """The path of every entry."""
+        return tuple(entry.path for entry in self.entries)
+
+    def on_disk(self) -> tuple[Entry, ...]:
+        """The files that come from the spec's folder."""
+        return tuple(entry for entry in self.entries if isinstance(entry.origin, OnDisk))
+
+    def entry(self, path: str) -> Entry:
+        """The entry at `path`; raises KeyError when there is none."""
+        at = bisect_left(self.entries, path, key=_path)
+        if at < len(self.entries) and self.entries[at].path == path:
+            return self.entries[at]
+        raise KeyError(path)
+
+    def with_known(self, path: str, *, sha256: str, size: int) -> Context:
+        """With a file that is known by its hash; `with_files` says later where its bytes are."""
+        return self._with(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size, sha256=sha256))
+
+    def with_bytes(self, path: str, data: bytes) -> Context:
+        """With a file made in memory."""
+        digest = hashlib.sha256(data).hexdigest()
+        return self._with(
+            Entry(
+                path=path,
+                kind=Kind.FILE,
+                mode=0o644,
+                size=len(data),
+                sha256=digest,
+                blob=git_tree.blob(data),
+                origin=data,
+            )
+        )
+
+    def with_files(self, files: Mapping[str, Path]) -> Context:
+        """With the places of files known by hash; their bytes are checked against it when they are read."""
+        return Context(
+            tuple(replace(entry, origin=files[entry.path]) if entry.path in files else entry for entry in self.entries)
+        )
+
+    def _with(self, entry: Entry) -> Context:
+        entries = list(self.entries)
+        for one in (*map(_folder, _parents(entry.path)), entry):
+            at = bisect_left(entries, one.path, key=_path)
+            present = entries[at] if at < len(entries) and entries[at].path == one.path else None
+            if present is None:
+                entries.insert(at, one)
+            elif one is entry or present.kind is not Kind.DIRECTORY:
+                raise InputError(
+                    f"{one.path}: imgtool puts {entry.path} into the build context, and the spec's folder has this too",
+                    hint="rename it",
+                )
+        return Context(tuple(entries))
+
+    def select(self, sources: Iterable[str]) -> Context:
+        """What COPY takes for `sources`, with the folders on the way to it.
+
+        A source is a path or a pattern of Go's `filepath.Match`; a folder means everything below it. Raises
+        InputError when a source finds nothing, as every builder does.
+        """
+        taken: dict[str, Entry] = {}
+        by_path = {entry.path: entry for entry in self.entries}
+        for source in sources:
+            found = self._found(source, by_path)
+            if not found:
+                raise InputError(
+                    f"{source!r} is not in the build context",
+                    hint="it is relative to the spec's folder; .dockerignore may leave it out",
+                )
+            taken |= {entry.path: entry for entry in found}
+        for path in tuple(taken):
+            taken |= {folder: by_path[folder] for folder in _parents(path)}
+        return Context(_sorted(taken.values()))
+
+    def _found(self, source: str, by_path: Mapping[str, Entry]) -> list[Entry]:
+        cleaned = posixpath.normpath(source.lstrip("/") or ".")
+        if cleaned == ".":
+            return list(self.entries)
+        if cleaned == ".." or cleaned.startswith("../"):
+            raise InputError(f"{source!r} lies outside the build context")
+        if gomatch.has_wildcards(cleaned):
+            pattern = gomatch.compiled(cleaned)
+            roots = {path for path in by_path if pattern.match(path)}
+        else:
+            roots = {cleaned} & by_path.keys()
+        for root in sorted(roots):
+            if by_path[root].kind is Kind.SYMLINK:
+                raise InputError(f"{root}: COPY of a symbolic link itself", hint="name what it points to")
+        return [entry for entry in self.entries if not roots.isdisjoint((*_parents(entry.path), entry.path))]
+
+    def digest(self, sources: Iterable[str] | None = None) -> str:
+        """The hash (64 hexadecimal digits) over path, kind, mode, size, content and target of what COPY takes."""
+        chosen = self if sources is None else self.select(sources)
+        lines = [
+            json.dumps([one.path, one.kind, one.mode, one.size, one.sha256, one.target], separators=(",", ":"))
+            for one in chosen.entries
+        ]
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def tree_id(self, folder: str) -> str:
+        """The git object id of `folder` as a tree; raises InputError when it is not there."""
+        return git_tree.tree_id(self.select((folder,)).entries, posixpath.normpath(folder.strip("/")))
+
+    def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
+        """Writes the entries as a deterministic tar; raises InputError when a file changed since it was seen."""
+        write_tar(self.entries, stream, mtime)
+
+
+def scan(
+    folder: Path,
+    *,
+    only: Iterable[str] = (),
+    ignore: DockerIgnore | None = None,
+    allow_secrets: Iterable[str] = (),
+    memo: MutableMapping[str, str] | None = None,
+    strict: bool = True,
+) -> Context:
+    """Reads a folder as Docker would send it, `__pycache__`, `*.pyc` and `.git` left out.
+
+    Args:
+        folder: the context's root.
+        only: the paths wanted, with all below them; by default everything.
+        ignore: instead of the folder's own `.dockerignore`.
+        allow_secrets: paths or patterns of files that look like secrets and are wanted.
+        memo: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
+            tree is not read again.
+        strict: raise for a path of `only` that is not there; otherwise whoever copies it finds out.
+
+    Raises:
+        InputError: something missing, unreadable, changing, outside, too much, or secret; it names the path.
+    """
+    wanted = tuple(posixpath.normpath(path.strip("/")) for path in only)
+    only = () if "." in wanted else wanted
+    walk = Walk(
+        root=folder,
+        only=only,
+        ignore=_ignore_file(folder) if ignore is None else ignore,
+        allow_secrets=tuple(allow_secrets),
+        memo={} if memo is None else memo,
+    )
+    context = Context(_sorted(walk.run()))
+    for path in only if strict else ():
+        if path not in context.paths():
+            raise InputError(f"{folder / path}: not there, or left out by {IGNORE_FILE}")
+    return context
+
+
+def _ignore_file(folder: Path) -> DockerIgnore:
+    path = folder / IGNORE_FILE
+    try:
+        with os.fdopen(open_below(folder, IGNORE_FILE), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: not a file")
+            return parse_dockerignore(file.read().decode(), file=str(path))
+    except FileNotFoundError:
+        return DockerIgnore()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"{path}: a symbolic link", hint="make it a file") from error
+        raise unreadable(str(path), error) from error
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _path(entry: Entry) -> str:
+    return entry.path
+
+
+def _folder(path: str) -> Entry:
+    return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755)
+
+
+def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(sorted(entries, key=_path))

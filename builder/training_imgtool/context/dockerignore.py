@@ -1,0 +1,125 @@
+"""`.dockerignore` with Docker's own rules: moby/patternmatcher and its `ignorefile` package.
+
+The last pattern that matches a path or one of its parents decides. As in BuildKit, a folder that is left
+out is still searched when a `!` pattern could bring back something below it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import warnings
+
+from training_imgtool.context.gomatch import PatternError, compiled
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.records import dataclass
+
+_ESCAPED = frozenset(".+()|{}$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    text: str
+    brings_back: bool  # it began with `!`
+    regex: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the patterns say of one path; its children need it."""
+
+    ignored: bool
+    matched: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DockerIgnore:
+    """The patterns of one file, in order."""
+
+    patterns: tuple[_Pattern, ...] = ()
+
+    @property
+    def brings_back(self) -> bool:
+        """Whether any pattern begins with `!`."""
+        return any(pattern.brings_back for pattern in self.patterns)
+
+    def decide(self, path: str, parent: Verdict | None = None) -> Verdict:
+        """Whether `path` (relative, slashes) is left out.
+
+        Args:
+            path: the path.
+            parent: the verdict on its folder; None at the top.
+        """
+        ignored = False
+        results = []
+        for number, pattern in enumerate(self.patterns):
+            match = parent.matched[number] if parent is not None else False
+            if not match and pattern.brings_back == ignored:
+                match = pattern.regex.match(path) is not None
+            if match:
+                ignored = not pattern.brings_back
+            results.append(match)
+        return Verdict(ignored, tuple(results))
+
+
+def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnore:
+    """Parses the file's text; raises InputError that begins with `file:line` for a malformed pattern."""
+    patterns = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        pattern = "" if line.startswith("#") else line.strip()
+        if not pattern:
+            continue
+        brings_back = pattern.startswith("!")
+        pattern = pattern.removeprefix("!").strip()
+        if not pattern:
+            raise InputError(f"{file}:{number}: '!' without a pattern")
+        pattern = _cleaned(pattern)
+        try:
+            compiled(pattern)
+            patterns.append(_Pattern(pattern, brings_back, _regex(pattern)))
+        except (PatternError, re.error) as error:
+            raise InputError(f"{file}:{number}: {pattern!r} is not a pattern", hint="close the bracket") from error
+    return DockerIgnore(tuple(patterns))
+
+
+def _cleaned(pattern: str) -> str:
+    """Go's `filepath.Clean`, then without a leading slash."""
+    cleaned = posixpath.normpath(pattern)
+    cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned
+    return cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    """The pattern's regular expression, with patternmatcher's special cases for `**`."""
+    if not _special(pattern):
+        return re.compile(rf"{re.escape(pattern)}\Z")
+    if pattern.startswith("**") and not _special(pattern[2:]):
+        suffix = pattern[2:]
+        start = rf"(?:.*{re.escape(suffix)}|{re.escape(suffix.removeprefix('/'))})"
+        return re.compile(rf"{start if suffix.startswith('/') else '.*' + re.escape(suffix)}\Z", re.DOTALL)
+    if pattern.endswith("**") and not _special(pattern[:-2]):
+        return re.compile(re.escape(pattern[:-2]), re.DOTALL)  # a prefix
+    result = ""
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        at += 1
+        if character == "*" and pattern.startswith("*", at):
+            at += 2 if pattern.startswith("*/", at) else 1
+            result += ".*" if at == len(pattern) else "(?:.*/)?"
+        elif character == "*":
+            result += "[^/]*"
+        elif character == "?":
+            result += "[^/]"
+        elif character == "\\":
+            result += "\\" + pattern[at : at + 1]
+            at += 1
+        else:
+            result += f"\\{character}" if character in _ESCAPED else character
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # `[[`: Python warns of syntax that it has not yet
+        return re.compile(rf"{result}\Z")
+
+
+def _special(text: str) -> bool:
+    return any(character in text for character in "*?\\[]")

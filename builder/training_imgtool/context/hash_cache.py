@@ -1,0 +1,46 @@
+"""Hashes of a context's files from earlier runs, so that a big tree that did not change is not read again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from training_imgtool.core.atomic_files import write_atomic
+from training_imgtool.core.errors import LocalFileError
+
+_FEWEST = 64  # files: fewer are read faster than remembered,
+_LEAST = 16 << 20  # unless they have so many bytes
+_MOST = 200_000  # entries that are kept; then what is not in use goes
+
+
+@contextmanager
+def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
+    """The memo for `context.scan` of a folder: by path, size, times and inode. Losing it costs time, nothing else.
+
+    Each folder has a file of its own, so that a small one does not pay for a large one.
+    """
+    path = cache / "hashes" / f"{hashlib.sha256(bytes(root.absolute())).hexdigest()}.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        found = None
+    before: dict[str, str] = found if isinstance(found, dict) else {}
+    memo = dict(before)
+    yield memo
+    new = memo.keys() - before.keys()
+    if len(new) < _FEWEST and sum(map(_size, new)) < _LEAST:
+        return
+    kept = memo if len(memo) <= _MOST else {key: memo[key] for key in new}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(kept).encode())
+    except (OSError, LocalFileError):
+        return
+
+
+def _size(key: str) -> int:
+    """The file's size, which its key has after the path (`context_scan.Walk`)."""
+    return int(key.partition("\0")[2].partition(" ")[0])

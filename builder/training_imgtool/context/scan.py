@@ -1,0 +1,198 @@
+"""Walks a folder into the entries of a build context: what Docker would send, checked and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import stat
+import time
+import unicodedata
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+
+from training_imgtool.context import secret_files
+from training_imgtool.context.dockerignore import DockerIgnore, Verdict
+from training_imgtool.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, changed, unreadable
+from training_imgtool.core.errors import InputError
+
+MOST_ENTRIES = 100_000
+MOST_BYTES = 4 << 30
+DEEPEST = 100  # folders inside each other
+_SKIPPED = frozenset({"__pycache__", ".git"})
+_RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Walk:
+    """One walk; `entries` is what came out, unsorted.
+
+    Args:
+        root: the context's folder.
+        only: the paths that are wanted with what lies below them; empty for all.
+        ignore: the patterns of `.dockerignore`.
+        allow_secrets: paths or patterns that may look like secrets.
+        memo: hashes by path, size, times and inode; read and added to.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        only: tuple[str, ...],
+        ignore: DockerIgnore,
+        allow_secrets: tuple[str, ...],
+        memo: MutableMapping[str, str],
+    ) -> None:
+        self.entries: list[Entry] = []
+        self._root = root
+        self._only = only
+        self._ignore = ignore
+        self._allow_secrets = allow_secrets
+        self._memo = memo
+        self._suspects: list[str] = []
+        self._bytes = 0
+        self._now = time.time_ns()
+
+    def run(self) -> list[Entry]:
+        """Walks; raises InputError that names what is wrong."""
+        try:
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unreadable(str(self._root), error) from error
+        try:
+            self._folder(descriptor, "", None)
+        finally:
+            os.close(descriptor)
+        secret_files.refuse(self._suspects)
+        return self.entries
+
+    def _folder(self, descriptor: int, prefix: str, verdict: Verdict | None) -> bool:
+        """Walks one open folder; returns whether anything came out of it."""
+        if prefix.count("/") > DEEPEST:
+            raise InputError(f"{prefix}: more than {DEEPEST} folders inside each other")
+        before = len(self.entries)
+        for name in self._names(descriptor, prefix):
+            path = prefix + name
+            if not self._wanted(path):
+                continue
+            decided = self._ignore.decide(path, verdict)
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    self._subfolder(descriptor, name, path, decided)
+                elif not decided.ignored:
+                    self._leaf(descriptor, name, path, status)
+            except OSError as error:
+                if error.errno in GONE:
+                    raise changed(path) from error
+                raise unreadable(path, error) from error
+        return len(self.entries) > before
+
+    def _names(self, descriptor: int, prefix: str) -> Iterator[str]:
+        for name in sorted(os.listdir(descriptor)):
+            if name in _SKIPPED or name.endswith(".pyc"):
+                continue
+            if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
+                shown = (prefix + name).encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
+                raise InputError(f"{shown!r}: a name with control characters, or not UTF-8, has no place in an image")
+            yield name
+
+    def _wanted(self, path: str) -> bool:
+        return not self._only or any(
+            path == want or path.startswith(f"{want}/") or want.startswith(f"{path}/") for want in self._only
+        )
+
+    def _subfolder(self, descriptor: int, name: str, path: str, decided: Verdict) -> None:
+        if decided.ignored and not self._ignore.brings_back:
+            return
+        inner = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=descriptor)
+        try:
+            found = self._folder(inner, f"{path}/", decided)
+        finally:
+            os.close(inner)
+        if found or not decided.ignored:
+            self.entries.append(Entry(path=path, kind=Kind.DIRECTORY, mode=0o755))
+            self._count(path, 0)
+
+    def _leaf(self, descriptor: int, name: str, path: str, status: os.stat_result) -> None:
+        if not secret_files.allowed(path, self._allow_secrets) and secret_files.by_name(path):
+            self._suspects.append(path)
+            return
+        if stat.S_ISLNK(status.st_mode):
+            self.entries.append(_link(path, os.readlink(name, dir_fd=descriptor)))
+            self._count(path, 0)
+            return
+        if not stat.S_ISREG(status.st_mode):
+            kinds = {
+                stat.S_IFIFO: "a FIFO",
+                stat.S_IFSOCK: "a socket",
+                stat.S_IFCHR: "a device",
+                stat.S_IFBLK: "a device",
+            }
+            what = kinds.get(stat.S_IFMT(status.st_mode), "no file")
+            raise InputError(f"{path}: {what} has no place in an image", hint="remove it, or list it in .dockerignore")
+        self._count(path, status.st_size)
+        self.entries.append(self._file(descriptor, name, path))
+
+    def _file(self, descriptor: int, name: str, path: str) -> Entry:
+        """Opens, looks again, and hashes unless the memo knows the file."""
+        opened = os.open(name, _OPEN, dir_fd=descriptor)
+        with os.fdopen(opened, "rb", buffering=0):
+            status = os.fstat(opened)
+            if not stat.S_ISREG(status.st_mode):
+                raise changed(path)
+            key = f"{self._root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+            known = self._memo.get(key) or self._hashed(opened, path, status)
+            if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
+                self._memo[key] = known
+        sha256, blob, suspect = known.split(" ")
+        if suspect == "secret" and not secret_files.allowed(path, self._allow_secrets):
+            self._suspects.append(path)
+        return Entry(
+            path=path,
+            kind=Kind.FILE,
+            mode=0o755 if status.st_mode & stat.S_IXUSR else 0o644,
+            size=status.st_size,
+            sha256=sha256,
+            blob=blob,
+            origin=OnDisk(root=self._root, path=path, inode=status.st_ino, mtime_ns=status.st_mtime_ns),
+        )
+
+    def _hashed(self, opened: int, path: str, before: os.stat_result) -> str:
+        """`SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
+        sha256 = hashlib.sha256()
+        blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
+        size = 0
+        suspect = False
+        while block := os.read(opened, BLOCK):
+            suspect = suspect or (not size and secret_files.by_content(block))
+            size += len(block)
+            sha256.update(block)
+            blob.update(block)
+            if size > before.st_size:
+                raise changed(path)
+        after = os.fstat(opened)
+        if size != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
+            raise changed(path)
+        return f"{sha256.hexdigest()} {blob.hexdigest()} {'secret' if suspect else 'plain'}"
+
+    def _count(self, path: str, size: int) -> None:
+        self._bytes += size
+        if len(self.entries) >= MOST_ENTRIES or self._bytes > MOST_BYTES:
+            raise InputError(
+                f"{path}: the build context has more than {MOST_ENTRIES} entries or {MOST_BYTES >> 30} GiB",
+                hint="leave out data with .dockerignore; training data belongs in a bucket",
+            )
+
+
+def _link(path: str, target: str) -> Entry:
+    inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if target.startswith("/") or inside == ".." or inside.startswith("../"):
+        raise InputError(
+            f"{path}: a symbolic link to {target!r}, which lies outside the build context",
+            hint="copy what it points to into the context, or list the link in .dockerignore",
+        )
+    content = target.encode("utf-8", "surrogateescape")
+    blob = hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False).hexdigest()
+    return Entry(path=path, kind=Kind.SYMLINK, mode=0o777, target=target, blob=blob)

@@ -1,0 +1,66 @@
+"""Files that look like secrets: what must not get into an image by accident.
+
+By name, from the defaults of the tools that write them (ssh, gcloud, aws, docker, pip, npm, git, kubectl), and
+by the first bytes for what has no name of its own: service account keys and private keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from training_imgtool.context.gomatch import matches
+from training_imgtool.core.errors import InputError
+
+HEAD = 4096  # bytes of a file that `by_content` wants to see
+_NAMES = r"""(?xis) (?: \.env (?: \. (?!example\Z|sample\Z|template\Z|dist\Z) .* )?
+    | id_(?:rsa|dsa|ecdsa|ecdsa_sk|ed25519|ed25519_sk)
+    | .+ \. (?:pem|key|p12|pfx|ppk|jks|keystore|kdbx|ovpn)
+    | [._]netrc | \.pypirc | \.npmrc | \.yarnrc | \.git-credentials | \.htpasswd | \.pgpass | \.my\.cnf | \.boto
+    | \.dockercfg | \.dockerconfigjson | kubeconfig | credentials\.db | access_tokens\.db
+    | application_default_credentials\.json | client_secrets?(?:_.*)?\.json | service[-_]?account.*\.json
+    | secrets?\.(?:ya?ml|json|toml|env) | \.vault[-_]?pass(?:word)? )\Z"""
+_FOLDERS = frozenset({".aws", ".azure", ".gnupg", ".kube", ".ssh"})
+_IN_FOLDERS = frozenset({".docker/config.json", ".config/gcloud", ".config/pip/pip.conf", ".pip/pip.conf"})
+_CONTENT = (  # bytes that every match holds, and the pattern
+    (b'"type"', rb'"type"\s*:\s*"(?:service_account|authorized_user|external_account)"'),
+    (b"-----BEGIN ", rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"),
+    (b"PuTTY-User-Key-File-", rb"\A[\w./-]*PuTTY-User-Key-File-"),
+)
+
+
+def by_name(path: str) -> bool:
+    """Whether the path (relative, slashes) names what usually holds a secret."""
+    folders, _, name = path.rpartition("/")
+    parts = folders.split("/")
+    # No pattern fits a module's name: compiling them takes half a millisecond, and many trainers have nothing else.
+    if (name.startswith(".") or not name.endswith(".py")) and re.match(_NAMES, name):
+        return True
+    if any(part in _FOLDERS for part in parts):
+        return True
+    return any(f"/{path}/".find(f"/{known}/") >= 0 for known in _IN_FOLDERS)
+
+
+def by_content(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a credentials file or a private key."""
+    head = head[:HEAD]
+    return any(mark in head and re.search(pattern, head) for mark, pattern in _CONTENT)
+
+
+def allowed(path: str, allow: Iterable[str]) -> bool:
+    """Whether one of the allowed paths or patterns (Go's `filepath.Match`) is `path` or a folder above it."""
+    parents = [path]
+    while "/" in parents[-1]:
+        parents.append(parents[-1].rpartition("/")[0])
+    return any(matches(pattern.strip("/"), parent) for pattern in allow for parent in parents)
+
+
+def refuse(paths: Iterable[str]) -> None:
+    """Raises InputError that lists `paths` when there are any."""
+    found = sorted(paths)
+    if found:
+        what = "1 file looks like a secret" if len(found) == 1 else f"{len(found)} files look like secrets"
+        raise InputError(
+            f"{what} in the build context: {', '.join(found)}",
+            hint="leave them out with .dockerignore, or list them in allow_secrets if the image needs them",
+        )

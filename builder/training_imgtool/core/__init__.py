@@ -1,0 +1,1 @@
+"""What every other room uses: errors, settings, progress, references, files, signals."""

@@ -1,0 +1,162 @@
+"""The one place that makes an HTTP connection pool: TLS, proxies, timeouts, and no retries of its own.
+
+The registry's client and the package index's both retry in their own way, so the pool does neither that
+nor redirects. It reads no environment and no netrc: credentials come from the callers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from training_imgtool import __version__
+from training_imgtool.core.errors import LocalFileError, UsageError
+
+if TYPE_CHECKING:
+    import urllib3
+
+Pool: TypeAlias = "urllib3.PoolManager"
+Response: TypeAlias = "urllib3.BaseHTTPResponse"
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
+
+
+def make_pool(
+    url: str,
+    *,
+    proxies: Mapping[str, str],
+    ca_file: Path | None = None,
+    connections: int = 8,
+    connect_seconds: float = CONNECT_SECONDS,
+    read_seconds: float = READ_SECONDS,
+    verify: bool = True,
+) -> Pool:
+    """A pool for requests to `url` (a proxy is chosen per host, so one pool serves one host and those like it).
+
+    Args:
+        url: `http://HOST[:PORT]` or `https://HOST[:PORT]`, with or without a path.
+        proxies: `http`, `https` and `no`, as in `Settings.proxies`.
+        ca_file: a PEM file to trust instead of the system's.
+        connections: connections kept per host; further ones block until one is free.
+        connect_seconds: limit for a connection to open, TLS included.
+        read_seconds: limit between two reads.
+        verify: whether a server's certificate is checked.
+
+    Raises:
+        LocalFileError: `ca_file` is not a PEM file that can be read.
+        UsageError: a proxy's URL is wrong; the message never holds its password.
+    """
+    import urllib3
+
+    options: dict[str, object] = {
+        "num_pools": 16,
+        "maxsize": connections,
+        "block": True,
+        "retries": urllib3.Retry(total=False, redirect=False),
+        "timeout": urllib3.Timeout(connect=connect_seconds, read=read_seconds),
+        "headers": {"User-Agent": f"imgtool/{__version__}"},
+        **_tls(url, ca_file, verify=verify),
+    }
+    proxy = proxy_for(url, proxies)
+    if proxy is None:
+        return urllib3.PoolManager(**options)  # type: ignore[arg-type]
+    try:
+        parsed = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
+        bare = parsed._replace(auth=None).url
+        headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
+        return urllib3.ProxyManager(bare, proxy_headers=headers, **options)  # type: ignore[arg-type]
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise UsageError(
+            "the proxy's URL is not one", hint="HTTP_PROXY and HTTPS_PROXY take http://HOST:PORT"
+        ) from error
+
+
+def transport_errors() -> tuple[type[Exception], ...]:
+    """What a request raises when a connection does not open, breaks or says nonsense."""
+    from urllib3.exceptions import HTTPError
+
+    return (HTTPError, ConnectionError, TimeoutError)
+
+
+def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
+    """The proxy's URL for `url`, or None. Loopback is never proxied.
+
+    The entry `no` is a list by commas: `*`, host names (which cover their subdomains, a leading dot or
+    not), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
+    """
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    proxy = proxies.get(parts.scheme)
+    if not proxy or is_loopback(host):
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    for entry in (part.strip().lower() for part in proxies.get("no", "").split(",")):
+        if entry and _excludes(entry, host, port):
+            return None
+    return proxy
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` (no port; IPv6 with or without brackets) is this machine."""
+    name = host.strip("[]").lower()
+    if name in _LOOPBACK_NAMES or name.endswith(".localhost"):
+        return True
+    address = _address(name)
+    return address is not None and address.is_loopback
+
+
+def _excludes(entry: str, host: str, port: int) -> bool:
+    if entry == "*":
+        return True
+    address = _address(host)
+    if address is not None:
+        try:
+            return address in ipaddress.ip_network(entry.strip("[]"), strict=False)
+        except ValueError:
+            pass
+    name, colon, number = entry.rpartition(":")
+    if colon and number.isdigit():
+        if int(number) != port:
+            return False
+        entry = name.strip("[]")
+    entry = entry.removeprefix("*").lstrip(".")
+    return host == entry or (address is None and host.endswith(f".{entry}"))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _tls(url: str, ca_file: Path | None, *, verify: bool) -> dict[str, object]:
+    """The pool's TLS options: for https one context for all connections, since reading a CA bundle takes 20 ms."""
+    if not verify:
+        return {"cert_reqs": "CERT_NONE"}
+    if not url.startswith("https:"):
+        return {"cert_reqs": "CERT_REQUIRED", "ca_certs": str(ca_file) if ca_file else None}
+    import ssl
+
+    from urllib3.util.ssl_ import create_urllib3_context
+
+    context = create_urllib3_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.check_hostname = True
+    try:
+        if ca_file is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise LocalFileError(
+            f"{ca_file}: not a PEM file of certificates ({error.strerror or error})",
+            hint="check IMGTOOL_CA_FILE, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
+        ) from error
+    return {"ssl_context": context}

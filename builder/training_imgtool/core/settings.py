@@ -1,0 +1,80 @@
+"""What the machine says: environment variables, read once at the command line and passed down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from training_imgtool.core.errors import UsageError
+from training_imgtool.core.records import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The machine's own settings. None of them changes an image's content, so none is part of a key."""
+
+    cache: Path
+    registry: str | None = None  # IMGTOOL_REGISTRY
+    mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: where bases are read instead
+    insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: HOST[:PORT] spoken to without TLS; loopback always is
+    ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: a company's CA, a PEM file
+    docker_config: Path  # DOCKER_CONFIG, else ~/.docker
+    docker_host: str | None = None  # DOCKER_HOST
+    docker_context: str | None = None  # DOCKER_CONTEXT
+    proxies: Mapping[str, str]  # http, https, no from *_PROXY
+    source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
+    environ: Mapping[str, str]  # for programs that are run: credential helpers, uv
+
+
+def from_environment(environ: Mapping[str, str]) -> Settings:
+    """Reads the environment; raises UsageError that names the variable."""
+    home = Path(environ.get("HOME") or "/nonexistent")
+    cache = environ.get("IMGTOOL_CACHE")
+    if not cache:
+        base = environ.get("XDG_CACHE_HOME")
+        cache = f"{base}/imgtool" if base else str(home / ".cache/imgtool")
+    ca_file = next(
+        (environ[n] for n in ("IMGTOOL_CA_FILE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(n)), None
+    )
+    config = environ.get("DOCKER_CONFIG")
+    return Settings(
+        cache=Path(cache),
+        registry=environ.get("IMGTOOL_REGISTRY") or None,
+        mirrors=_mirrors(environ.get("IMGTOOL_MIRRORS", "")),
+        insecure=tuple(
+            part.strip() for part in environ.get("IMGTOOL_INSECURE_REGISTRIES", "").split(",") if part.strip()
+        ),
+        ca_file=Path(ca_file) if ca_file else None,
+        docker_config=Path(config) if config else home / ".docker",
+        docker_host=environ.get("DOCKER_HOST") or None,
+        docker_context=environ.get("DOCKER_CONTEXT") or None,
+        proxies=_proxies(environ),
+        source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
+        environ=dict(environ),
+    )
+
+
+def _mirrors(text: str) -> dict[str, str]:
+    mirrors = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        source, equals, target = part.partition("=")
+        if not equals or not source or not target:
+            raise UsageError(
+                f"IMGTOOL_MIRRORS: {part!r} is not HOST=HOST", hint="for example docker.io=mirror.example.com:5000"
+            )
+        mirrors[source] = target.removeprefix("https://").removeprefix("http://").rstrip("/")
+    return mirrors
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    names = ("http", "https", "no")
+    found = {name: environ.get(f"{name}_proxy") or environ.get(f"{name.upper()}_PROXY") for name in names}
+    return {name: value for name, value in found.items() if value}
+
+
+def _epoch(text: str | None) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits hold any date a tar header can
+        raise UsageError(f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970")
+    return int(text)

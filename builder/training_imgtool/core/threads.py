@@ -1,0 +1,50 @@
+"""Runs a few things side by side: every one ends, then the worst failure is raised with the others named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.core.tasks import Pool
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+GRAVEST_FIRST = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # which code a run with several failures ends with
+
+
+def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
+    """Calls every task in a thread of its own, `most` at a time; returns results by key, in the tasks' order.
+
+    A failure does not stop the others. Raises the gravest failure; the others become lines of its details.
+    When the calling thread is interrupted, what has not begun never does, and nobody waits for the rest.
+    """
+    pool = Pool(min(most, max(1, len(tasks))), "imgtool")
+    try:
+        begun = {key: pool.submit(task) for key, task in tasks.items()}
+        failures = {key: error for key, task in begun.items() if (error := task.error()) is not None}
+    except BaseException:
+        pool.shutdown(wait=False, cancel=True)
+        raise
+    pool.shutdown()
+    if failures:
+        raise gravest(failures)
+    return {key: task.result() for key, task in begun.items()}
+
+
+def gravest(failures: Mapping[K, BaseException]) -> BaseException:
+    """The failure that decides the exit code; the others are named in its details."""
+    distinct: dict[int, tuple[K, BaseException]] = {}
+    for key, error in failures.items():
+        distinct.setdefault(id(error), (key, error))
+    ordered = sorted(distinct.values(), key=lambda pair: _gravity(pair[1]))
+    worst = ordered[0][1]
+    if isinstance(worst, ImgtoolError) and len(ordered) > 1:
+        worst.details += tuple(f"also failed, {key}: {str(error).splitlines()[0]}" for key, error in ordered[1:])
+    return worst
+
+
+def _gravity(error: BaseException) -> int:
+    code = error.exit_code if isinstance(error, ImgtoolError) else GRAVEST_FIRST[0]
+    return GRAVEST_FIRST.index(code) if code in GRAVEST_FIRST else 0

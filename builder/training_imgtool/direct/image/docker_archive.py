@@ -1,0 +1,69 @@
+"""An image as the tar that `docker load` reads: for `--load`, straight into an engine's socket.
+
+The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). An engine
+unpacks layers by their content, so gzip ones may stay as they are; zstd ones are for engines since 23.0,
+so callers should give none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, Kind, header, padding
+from training_imgtool.registry.manifests import Descriptor
+
+ReadBlob = Callable[[Descriptor], Iterator[bytes]]
+
+
+def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iterator[bytes]:
+    """The archive's bytes.
+
+    Args:
+        images: by the full `REPOSITORY:TAG` they are to have.
+        read_base: the bytes of a layer of the base, which an engine wants too, even if it has them.
+    """
+    written: set[str] = set()
+    listed = []
+    for name, image in images.items():
+        blobs: list[tuple[Descriptor, Callable[[], Iterator[bytes]]]] = [
+            (layer, _reader(read_base, layer)) for layer in image.base_layers
+        ]
+        blobs += [(layer.descriptor, layer.open) for layer in image.layers]
+        for descriptor, read in blobs:
+            if descriptor.digest not in written:
+                written.add(descriptor.digest)
+                yield from _file(_name(descriptor.digest), descriptor.size, read())
+        config = image.config_descriptor
+        if config.digest not in written:
+            written.add(config.digest)
+            yield from _file(f"{_hex(config.digest)}.json", config.size, iter((image.config,)))
+        listed.append(
+            {
+                "Config": f"{_hex(config.digest)}.json",
+                "RepoTags": [name],
+                "Layers": [_name(descriptor.digest) for descriptor, _ in blobs],
+            }
+        )
+    document = json.dumps(listed, separators=(",", ":")).encode()
+    yield from _file("manifest.json", len(document), iter((document,)))
+    yield END_OF_ARCHIVE
+
+
+def _reader(read: ReadBlob, descriptor: Descriptor) -> Callable[[], Iterator[bytes]]:
+    return lambda: read(descriptor)
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def _name(digest: str) -> str:
+    return f"{_hex(digest)}/layer.tar"
+
+
+def _file(path: str, size: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    yield header(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size), 0)
+    yield from blocks
+    yield bytes(padding(size))

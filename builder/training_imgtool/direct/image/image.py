@@ -1,0 +1,174 @@
+"""A base's config and manifest with layers and settings on top: JSON in, JSON out, nothing else.
+
+Formats: OCI image specification 1.1 (config, manifest) and Docker's schema 2, which differ in media types
+only. Fields that are not known here stay as they are. The family of the base is kept, so that no layer
+changes its type; a zstd layer exists in OCI only and makes the manifest an OCI one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.core.records import dataclass, replace
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.registry.manifests import (
+    DOCKER_CONFIG,
+    DOCKER_LAYER_GZIP,
+    DOCKER_MANIFEST,
+    LARGEST_MANIFEST,
+    OCI_CONFIG,
+    OCI_LAYER_GZIP,
+    OCI_LAYER_ZSTD,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    sha256_digest,
+)
+
+MOST_LAYERS = 127  # what Docker's overlay driver mounts
+_TO_OCI = {
+    DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
+    "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
+}
+_FOREIGN = ("foreign", "nondistributable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """One line of an image's history: an instruction, and the layer it made, if any."""
+
+    text: str
+    layer: LayerSource | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectImage:
+    """A whole image, ready to be pushed.
+
+    Attributes:
+        base_layers: lowest first; they lie in the base's repository already.
+        layers: ours, above them.
+        manifest: the exact bytes, of type `manifest_type`; `digest` names them.
+        config: the exact bytes; `config_descriptor` names them.
+    """
+
+    base_layers: tuple[Descriptor, ...]
+    layers: tuple[LayerSource, ...]
+    config: bytes
+    config_descriptor: Descriptor
+    manifest: bytes
+    manifest_type: str
+    digest: str
+    diff_ids: tuple[str, ...]
+
+
+def read_config(data: bytes) -> dict[str, Any]:
+    """A base's config; raises VerificationError when it is not one."""
+    try:
+        config = json.loads(data)
+    except ValueError as error:
+        raise VerificationError("the base's config is not JSON") from error
+    if not isinstance(config, dict) or not isinstance(config.get("rootfs"), dict):
+        raise VerificationError("the base's config has no rootfs: it is not an image that containers run from")
+    return config
+
+
+def assemble(
+    base: Manifest, base_config: bytes, settings: Mapping[str, Any], history: tuple[History, ...], *, created: int
+) -> DirectImage:
+    """The image of `history` on top of a base.
+
+    Args:
+        base: its manifest, of one platform.
+        base_config: the bytes that the manifest's config names.
+        settings: the new `config` object (Env, Entrypoint, …), whole.
+        history: in order.
+        created: seconds since 1970, for the config and the history.
+
+    Raises:
+        VerificationError: the base contradicts itself.
+        NeedsEngineError: too many layers, or layers that must not be pushed again.
+    """
+    config = read_config(base_config)
+    diff_ids = config["rootfs"].get("diff_ids")
+    if not isinstance(diff_ids, list) or len(diff_ids) != len(base.layers):
+        raise VerificationError(f"base {base.digest}: its config and its manifest name different numbers of layers")
+    layers = tuple(line.layer for line in history if line.layer)
+    if len(base.layers) + len(layers) > MOST_LAYERS:
+        raise NeedsEngineError(
+            f"{len(base.layers)} layers of the base and {len(layers)} more: {MOST_LAYERS} is the limit"
+        )
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
+    config["created"] = when
+    config["config"] = dict(settings)
+    config["rootfs"] = {**config["rootfs"], "diff_ids": [*diff_ids, *(layer.diff_id for layer in layers)]}
+    config["history"] = [*(config.get("history") or []), *(_line(line, when) for line in history)]
+    return _with_manifest(base, config, layers)
+
+
+def as_oci(image: DirectImage) -> DirectImage:
+    """The same image under an OCI manifest, which has another digest: OCI layouts hold no other kind."""
+    if image.manifest_type == OCI_MANIFEST:
+        return image
+    document = json.loads(image.manifest)
+    document["mediaType"] = OCI_MANIFEST
+    document["config"]["mediaType"] = OCI_CONFIG
+    document["layers"] = [_family(layer, docker=False) for layer in document["layers"]]
+    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return replace(
+        image,
+        config_descriptor=replace(image.config_descriptor, media_type=OCI_CONFIG),
+        manifest=manifest,
+        manifest_type=OCI_MANIFEST,
+        digest=sha256_digest(manifest),
+    )
+
+
+def _line(line: History, when: str) -> dict[str, Any]:
+    document: dict[str, Any] = {"created": when, "created_by": line.text, "comment": "imgtool"}
+    return document if line.layer else {**document, "empty_layer": True}
+
+
+def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSource, ...]) -> DirectImage:
+    added = [layer.descriptor for layer in layers]
+    docker = base.media_type == DOCKER_MANIFEST and all(one.media_type == OCI_LAYER_GZIP for one in added)
+    config_bytes = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    config_type = DOCKER_CONFIG if docker else OCI_CONFIG
+    config_descriptor = Descriptor(config_type, sha256_digest(config_bytes), len(config_bytes))
+    raw_layers = [_family(dict(layer), docker=docker) for layer in base.document["layers"]]
+    document = {
+        **{key: value for key, value in base.document.items() if key not in {"annotations", "subject"}},
+        "mediaType": DOCKER_MANIFEST if docker else OCI_MANIFEST,
+        "config": config_descriptor.document(),
+        "layers": raw_layers + [_family(one.document(), docker=docker) for one in added],
+    }
+    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(manifest) > LARGEST_MANIFEST:
+        raise NeedsEngineError(f"the manifest has {len(manifest)} bytes: registries take {LARGEST_MANIFEST}")
+    return DirectImage(
+        base_layers=base.layers,
+        layers=layers,
+        config=config_bytes,
+        config_descriptor=config_descriptor,
+        manifest=manifest,
+        manifest_type=document["mediaType"],
+        digest=sha256_digest(manifest),
+        diff_ids=tuple(config["rootfs"]["diff_ids"]),
+    )
+
+
+def _family(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
+    """A layer's descriptor with the type of the manifest's family; the bytes are the same."""
+    found = layer.get("mediaType", "")
+    if any(word in found for word in _FOREIGN):
+        raise NeedsEngineError(f"the base has a layer of type {found}, which must not be pushed")
+    if docker:
+        return {**layer, "mediaType": {OCI_LAYER_GZIP: DOCKER_LAYER_GZIP}.get(found, found)}
+    wanted = _TO_OCI.get(found, found)
+    if wanted not in {*_TO_OCI.values(), OCI_LAYER_ZSTD}:
+        raise NeedsEngineError(f"the base has a layer of the unknown type {found}")
+    return {**layer, "mediaType": wanted}

@@ -1,0 +1,139 @@
+"""What each instruction does to an image's run settings, the `config` object of its config.
+
+The rules are those of Docker's builders (moby `builder/dockerfile/dispatchers.go`, BuildKit
+`dockerfile2llb/convert.go`), which agree on everything here; where they do not, NeedsEngineError.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.dockerfile.evaluate import Evaluated
+
+Settings = Mapping[str, Any]
+_Change = Callable[[Settings, Evaluated], dict[str, Any]]
+_SHELL = ["/bin/sh", "-c"]
+_PORT = re.compile(r"(?P<first>\d{1,5})(?:-(?P<last>\d{1,5}))?(?:/(?P<protocol>tcp|udp|sctp))?\Z")
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h))+\Z")
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_HEALTH_TIMES = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
+
+
+def apply(settings: Settings, step: Evaluated, *, cmd_set: bool) -> dict[str, Any]:
+    """The settings after one instruction.
+
+    Args:
+        settings: before it; not changed.
+        step: any instruction but COPY, ADD, RUN and FROM.
+        cmd_set: whether this stage had a CMD before: without one, ENTRYPOINT drops the base's.
+
+    Raises:
+        NeedsEngineError: the instruction is for an engine.
+    """
+    if step.name == "ENTRYPOINT" and not cmd_set:
+        settings = {key: value for key, value in settings.items() if key != "Cmd"}
+    change = _CHANGES.get(step.name)
+    if change is None:
+        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is for an engine")
+    return {**settings, **change(settings, step)}
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The variables of `Env`, in order."""
+    return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
+
+
+def working_folder(settings: Settings, path: str) -> str:
+    """WORKDIR's meaning: absolute, or below the one before."""
+    return posixpath.normpath(posixpath.join("/", settings.get("WorkingDir") or "/", path))
+
+
+def _env(settings: Settings, step: Evaluated) -> dict[str, Any]:
+    variables = {**environment(settings), **dict(step.pairs)}
+    return {"Env": [f"{name}={value}" for name, value in variables.items()]}
+
+
+def _label(settings: Settings, step: Evaluated) -> dict[str, Any]:
+    return {"Labels": {**(settings.get("Labels") or {}), **dict(step.pairs)}}
+
+
+def _command(settings: Settings, step: Evaluated) -> list[str]:
+    if step.instruction.json is not None:
+        return list(step.instruction.json)
+    return [*(settings.get("Shell") or _SHELL), step.instruction.text]
+
+
+def _expose(settings: Settings, step: Evaluated) -> dict[str, Any]:
+    ports = dict(settings.get("ExposedPorts") or {})
+    for word in step.words:
+        match = _PORT.match(word)
+        if match is None:
+            raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is for an engine")
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        if not first <= last <= 65535:
+            raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is no range of ports")
+        ports |= {f"{port}/{match['protocol'] or 'tcp'}": {} for port in range(first, last + 1)}
+    return {"ExposedPorts": ports}
+
+
+def _volume(settings: Settings, step: Evaluated) -> dict[str, Any]:
+    return {"Volumes": {**(settings.get("Volumes") or {}), **{word: {} for word in step.words}}}
+
+
+def _healthcheck(settings: Settings, step: Evaluated) -> dict[str, Any]:
+    del settings
+    kind, _, rest = step.instruction.text.partition(" ")
+    if kind.upper() == "NONE":
+        return {"Healthcheck": {"Test": ["NONE"]}}
+    unknown = set(step.flags) - {*_HEALTH_TIMES, "retries"}
+    if unknown:
+        raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{min(unknown)} is for an engine")
+    check: dict[str, Any] = {"Test": _test(rest.strip())}
+    check |= {field: _nanoseconds(step.flags[flag]) for flag, field in _HEALTH_TIMES.items() if flag in step.flags}
+    if "retries" in step.flags:
+        check["Retries"] = int(step.flags["retries"])
+    return {"Healthcheck": check}
+
+
+def _test(text: str) -> list[str]:
+    try:
+        words = json.loads(text) if text.startswith("[") else None
+    except ValueError:
+        words = None
+    return ["CMD", *words] if words else ["CMD-SHELL", text]
+
+
+def _nanoseconds(text: str) -> int:
+    """Go's duration, such as `1m30s`."""
+    if not _DURATION.match(text):
+        raise NeedsEngineError(f"HEALTHCHECK: {text!r} is no duration such as 30s")
+    return round(sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([a-zµ]+)", text)))
+
+
+def _word(field: str) -> _Change:
+    return lambda _, step: {field: step.words[0]}
+
+
+def _line(field: str) -> _Change:
+    return lambda settings, step: {field: _command(settings, step)}
+
+
+_CHANGES: dict[str, _Change] = {
+    "ARG": lambda _settings, _step: {},
+    "CMD": _line("Cmd"),
+    "ENTRYPOINT": _line("Entrypoint"),
+    "ENV": _env,
+    "EXPOSE": _expose,
+    "HEALTHCHECK": _healthcheck,
+    "LABEL": _label,
+    "SHELL": lambda _, step: {"Shell": list(step.instruction.json or _SHELL)},
+    "STOPSIGNAL": _word("StopSignal"),
+    "USER": _word("User"),
+    "VOLUME": _volume,
+    "WORKDIR": lambda settings, step: {"WorkingDir": working_folder(settings, step.words[0])},
+}

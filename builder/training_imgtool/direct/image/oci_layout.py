@@ -1,0 +1,138 @@
+"""An OCI image layout: images in a folder, as `skopeo`, `podman` and registries' import tools read it.
+
+Format: OCI image specification 1.1, "Image Layout". Blobs that are there already are checked and not
+written again; the index comes last, so that an interrupted run leaves nothing that points nowhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.direct.image.image import DirectImage, as_oci
+from training_imgtool.registry.manifests import OCI_INDEX, Descriptor
+
+_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+_NAME = "org.opencontainers.image.ref.name"
+_BLOCK = 1 << 20
+
+ReadBlob = Callable[[Descriptor], Iterator[bytes]]
+
+
+def write_layout(
+    folder: Path, images: Mapping[str, DirectImage], read_base: ReadBlob, platform: Mapping[str, str]
+) -> dict[str, str]:
+    """Adds images to the layout in `folder`, which is made when it is not there; returns their digests by name.
+
+    A layout holds OCI manifests only, so an image on a base of Docker's family has another digest here than in a
+    registry; its layers and config are the same bytes.
+
+    Args:
+        folder: the layout. Other images in it stay; one of the same name is replaced.
+        images: by name, such as `master` or a tag.
+        read_base: the bytes of a layer of the base that is not in the layout yet.
+        platform: `os`, `architecture` and `variant` for the index.
+
+    Raises:
+        LocalFileError: the folder cannot be written, or holds something that is not a layout.
+        VerificationError: a layer came out as other bytes than its digest says.
+    """
+    images = {name: as_oci(image) for name, image in images.items()}
+    try:
+        (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            found = _index(folder)
+            for image in images.values():
+                for layer in image.base_layers:
+                    _put(folder, layer, read_base)
+                for source in image.layers:
+                    _put(folder, source.descriptor, lambda _, source=source: source.open())  # type: ignore[misc]
+                _put(folder, image.config_descriptor, lambda _, image=image: iter((image.config,)))  # type: ignore[misc]
+                _put(folder, _manifest(image), lambda _, image=image: iter((image.manifest,)))  # type: ignore[misc]
+            _write(folder / "oci-layout", iter((_LAYOUT,)))
+            index = json.dumps(_with(found, images, platform), indent=1, sort_keys=True).encode() + b"\n"
+            _write(folder / "index.json", iter((index,)))
+    except OSError as error:
+        raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
+    return {name: image.digest for name, image in images.items()}
+
+
+def _manifest(image: DirectImage) -> Descriptor:
+    return Descriptor(image.manifest_type, image.digest, len(image.manifest))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time; the lock ends with the process, so none is ever left behind."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _index(folder: Path) -> dict[str, Any]:
+    path = folder / "index.json"
+    if not path.exists():
+        return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+    try:
+        document = json.loads(path.read_bytes())
+        if not isinstance(document["manifests"], list):
+            raise TypeError  # noqa: TRY301 - all the ways of being no index end in one message
+    except (ValueError, KeyError, TypeError) as error:
+        raise LocalFileError(f"{path}: not an OCI index", hint="choose another folder") from error
+    return dict(document)
+
+
+def _with(index: dict[str, Any], images: Mapping[str, DirectImage], platform: Mapping[str, str]) -> dict[str, Any]:
+    kept = [one for one in index["manifests"] if (one.get("annotations") or {}).get(_NAME) not in images]
+    added = [
+        {**_manifest(image).document(), "platform": dict(platform), "annotations": {_NAME: name}}
+        for name, image in images.items()
+    ]
+    return {**index, "manifests": kept + added}
+
+
+def _put(folder: Path, blob: Descriptor, read: ReadBlob) -> None:
+    path = folder / "blobs" / "sha256" / blob.digest.removeprefix("sha256:")
+    if path.exists() and path.stat().st_size == blob.size and _digest(path) == blob.digest:
+        return
+    found, size = _write(path, read(blob), expected=blob.digest)
+    if (found, size) != (blob.digest, blob.size):
+        raise VerificationError(f"layer {blob.short}: came out as {found} with {size} bytes")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb", buffering=0) as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _write(path: Path, blocks: Iterator[bytes], expected: str | None = None) -> tuple[str, int]:
+    """Writes a file whole or not at all; with `expected`, only when that is its digest."""
+    digest, size = hashlib.sha256(), 0
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as file:
+        try:
+            for block in blocks:
+                file.write(block)
+                digest.update(block)
+                size += len(block)
+            file.flush()
+            found = f"sha256:{digest.hexdigest()}"
+            if expected in {None, found}:
+                os.fchmod(file.fileno(), 0o644)
+                Path(file.name).replace(path)
+            else:
+                Path(file.name).unlink()
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    return found, size

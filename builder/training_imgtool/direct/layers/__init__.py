@@ -1,0 +1,1 @@
+"""Layers as bytes: tar headers, compression, splicing, caching."""

@@ -1,0 +1,133 @@
+"""Layers as bytes: measured without keeping them, or compressed into the cache; checked when read again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflated, piece_codec
+from training_imgtool.direct.layers.deflate import GZIP_HEADER, trailer
+from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
+from training_imgtool.direct.layers.splice import Sink
+from training_imgtool.registry.manifests import Descriptor
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+_PIECE = 1 << 20  # bytes of tar in one gzip member
+_BATCH = 1 << 16
+
+Blocks = Callable[[Sink], Iterator[bytes]]
+
+
+def measured(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
+    """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
+    plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
+    for piece in _pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
+        size += len(piece)
+        blob.update(piece)
+    return LayerRecord(
+        name=name,
+        blob=Descriptor(media_type, f"sha256:{blob.hexdigest()}", size),
+        diff_id=f"sha256:{plain.hexdigest()}",
+    )
+
+
+def kept(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> LayerRecord:
+    """Compresses a whole tar into the cache."""
+    plain = hashlib.sha256()
+    digest, size = cache.keep_blob(codec.compress(noted(tar, plain.update)))
+    return LayerRecord(
+        name=name, blob=Descriptor(codec.media_type, digest, size), diff_id=f"sha256:{plain.hexdigest()}"
+    )
+
+
+def packed_codec() -> str:
+    """What `packed` compresses with, for keys."""
+    return f"{piece_codec()}-members-{_PIECE}"
+
+
+def packed(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
+    """Compresses a tar into the cache as gzip members of 1 MiB each, side by side."""
+    plain = hashlib.sha256()
+    digest, size = cache.keep_blob(_members(noted(tar, plain.update), pool, ahead))
+    return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
+
+
+class Members:
+    """A codec for large layers: gzip members of 1 MiB each, made side by side."""
+
+    media_type = OCI_GZIP
+
+    def __init__(self) -> None:
+        self.name = packed_codec()
+
+    def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The compressed blocks of `blocks`."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        workers = os.cpu_count() or 1
+        with ThreadPoolExecutor(workers, thread_name_prefix="compress") as pool:
+            yield from _members(blocks, pool, workers)
+
+
+def _members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
+    waiting: deque[Future[bytes]] = deque()
+    for piece in _pieces(tar):
+        waiting.append(pool.submit(_member, piece))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _member(data: bytes) -> bytes:
+    return b"".join((GZIP_HEADER, deflated(data), trailer(crc32(data, 0), len(data))))
+
+
+def _pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
+    """The same bytes in blocks of at least `least`, the last one aside."""
+    parts: list[bytes] = []
+    size = 0
+    for block in blocks:
+        parts.append(block)
+        size += len(block)
+        if size >= least:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if size:
+        yield b"".join(parts)
+
+
+def noted(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
+    """Passes blocks of a tar on in pieces and shows each to the sink."""
+    for piece in _pieces(blocks):
+        sink(piece)
+        yield piece
+
+
+def verified(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
+    """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
+    digest, size = hashlib.sha256(), 0
+    for portion in _pieces(blocks, _BATCH):
+        digest.update(portion)
+        size += len(portion)
+        yield portion
+    if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
+        forget()
+        raise RemadeError(blob, "what was recorded of it is wrong")
+
+
+class RemadeError(VerificationError):
+    """A layer that was made again came out as other bytes than its record says; the record is dropped."""
+
+    def __init__(self, blob: Descriptor, why: str) -> None:
+        super().__init__(
+            f"layer {blob.short}: made again, it is not the same: {why}",
+            hint="the record is dropped: run again and the layer is made anew",
+        )
+        self.digest = blob.digest

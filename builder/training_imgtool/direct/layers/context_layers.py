@@ -1,0 +1,92 @@
+"""A layer of files from the build context.
+
+Code is compressed by zlib, which every machine has, at one fixed level; what is so large that it must have data in it,
+by the fastest library, in pieces side by side, a tenth of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.layers import blobs, splice
+from training_imgtool.direct.layers.codecs import Codec, zlib_codec
+from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, layer_key
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.layers.splice import Item, Sink
+
+OnceEach = SingleFlight[LayerSource]
+"""The context layers of one run."""
+_KEPT_MOST = 4 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
+_LARGE = 4 << 20  # bytes of files
+
+
+def context_layer(
+    items: tuple[Item, ...], hashes: tuple[str, ...], history: str, *, cache: LayerCache, mtime: int, once: OnceEach
+) -> LayerSource:
+    """The layer of `items`, in their order; made once, though several roles begin at the same time and have the same.
+
+    Args:
+        items: entries whose contents come from the context.
+        hashes: the content hash of each, empty for folders and links; with the entries they are the cache's key.
+        history: the instruction.
+        cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
+        mtime: of every entry.
+        once: holds what this run made.
+
+    Raises:
+        InputError: a file changed since the context was scanned.
+        LocalFileError: the cache cannot be written.
+    """
+    codec = blobs.Members() if sum(item.entry.size for item in items) > _LARGE else zlib_codec()
+    key = layer_key(
+        {
+            "kind": "context",
+            "version": splice.VERSION,
+            "codec": codec.name,
+            "mtime": mtime,
+            "entries": [[repr(item.entry), digest] for item, digest in zip(items, hashes, strict=True)],
+        }
+    )
+
+    return once.do((key, history), partial(_made, items, history, key=key, cache=cache, mtime=mtime, codec=codec))
+
+
+def _made(
+    items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec | blobs.Members
+) -> LayerSource:
+    def blocks(sink: Sink | None = None) -> Iterator[bytes]:
+        plain = splice.tar(items, mtime)
+        return codec.compress(blobs.noted(plain, sink) if sink else plain)
+
+    known = cache.find(key)
+    record, data = (known.layers[0], None) if known else _measured(history, codec.media_type, blocks)
+    if not known:
+        cache.keep(key, Record((record,)))
+    again = partial(blobs.verified, blob=record.blob, forget=partial(cache.forget, key))
+    return LayerSource(
+        descriptor=record.blob,
+        diff_id=record.diff_id,
+        history=history,
+        open=(lambda: iter((data,))) if data is not None else lambda: again(blocks()),
+    )
+
+
+def _measured(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
+    """The layer's record, and its bytes when they are few."""
+    held: list[bytes] = []
+    size = 0
+
+    def held_blocks(sink: Sink) -> Iterator[bytes]:
+        nonlocal size
+        for block in blocks(sink):
+            size += len(block)
+            if size <= _KEPT_MOST:
+                held.append(block)
+            else:
+                held.clear()
+            yield block
+
+    record = blobs.measured(name, media_type, held_blocks)
+    return record, b"".join(held) if size <= _KEPT_MOST else None

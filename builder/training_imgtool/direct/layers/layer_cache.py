@@ -1,0 +1,190 @@
+"""What making a layer taught: its digest, diff ID and size, kept under a key of everything it was made from.
+
+A record is a small JSON document, the same on disk and as the blob of a registry artifact, so that a
+second machine can take over the result without the wheels. A record names its own key and the hash of
+its fields, so a torn or foreign file is never believed. Blobs that cannot be made again cheaply
+(bytecode, whole-layer compression) are kept beside the records under their digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from training_imgtool.core.atomic_files import temporary_file, used
+from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import InvalidReferenceError, checked_digest
+from training_imgtool.registry.manifests import Descriptor
+
+RECORD_TYPE = "application/vnd.imgtool.layer.v1+json"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord:
+    """A layer that was made once. `blob` is what the manifest names, `diff_id` the hash of the tar in it."""
+
+    name: str
+    blob: Descriptor
+    diff_id: str
+
+
+def layer_key(fields: Mapping[str, Any]) -> str:
+    """The key of a layer made from `fields`: 64 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was made under one key; `claims`: which paths the layers hold (`path_conflicts`), if known."""
+
+    layers: tuple[LayerRecord, ...]
+    claims: Mapping[str, str] | None = None
+
+
+def dump_record(key: str, record: Record) -> bytes:
+    """The record as bytes, the same for the same record."""
+    body: dict[str, Any] = {
+        "key": key,
+        "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in record.layers],
+    }
+    if record.claims is not None:
+        body["claims"] = dict(record.claims)
+    return json.dumps({**body, "check": layer_key(body)}, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def read_record(data: bytes, key: str) -> Record:
+    """A record; raises VerificationError when it is damaged or another key's."""
+    try:
+        body = json.loads(data)
+        if body.pop("check") != layer_key(body) or body["key"] != key:
+            raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
+        layers = tuple(
+            LayerRecord(
+                name=str(layer["name"]),
+                blob=Descriptor(str(layer["mediaType"]), checked_digest(layer["digest"]), int(layer["size"])),
+                diff_id=checked_digest(layer["diffID"]),
+            )
+            for layer in body["layers"]
+        )
+        claims = body.get("claims")
+        return Record(layers, {str(path): str(claims[path]) for path in claims} if claims is not None else None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidReferenceError) as error:
+        raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
+
+
+class SharedRecords(Protocol):
+    """Records that other machines see too, such as artifacts in the registry."""
+
+    def get(self, key: str) -> bytes | None:
+        """The record of `key`, or None; never raises for one that is missing or cannot be read."""
+
+    def put(self, key: str, record: bytes) -> None:
+        """Offers a record; failing to is not an error."""
+
+
+class LayerCache:
+    """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name."""
+
+    def __init__(self, folder: Path, shared: SharedRecords | None = None) -> None:
+        self._shared = shared
+        self._records = folder / "layers"
+        self._blobs = folder / "blobs" / "sha256"
+
+    def find(self, key: str) -> Record | None:
+        """What was made under `key`, here or shared, or None; a damaged record counts as none."""
+        path = self._records / key[:2] / f"{key}.json"
+        try:
+            used(path, path.stat())
+            return read_record(path.read_bytes(), key)
+        except OSError:
+            pass
+        except VerificationError:
+            self.forget(key)
+        data = self._shared.get(key) if self._shared else None
+        if data is None:
+            return None
+        try:
+            record = read_record(data, key)
+        except VerificationError:
+            return None
+        self._write(path, (data,))
+        return record
+
+    def keep(self, key: str, record: Record) -> None:
+        """Keeps what was made under `key`, and offers it to other machines; raises LocalFileError."""
+        data = dump_record(key, record)
+        self._write(self._records / key[:2] / f"{key}.json", (data,))
+        if self._shared:
+            self._shared.put(key, data)
+
+    def forget(self, key: str) -> None:
+        """Removes the record of `key`, because what it said proved wrong."""
+        (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
+
+    def has_blob(self, blob: Descriptor) -> bool:
+        """Whether the blob is here, by its size; reading it checks the hash."""
+        path = self._blob(blob.digest)
+        try:
+            state = path.stat()
+        except OSError:
+            return False
+        used(path, state)
+        return state.st_size == blob.size
+
+    def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
+        """Keeps a blob and returns its digest and size; raises LocalFileError."""
+        digest, size = hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for block in blocks:
+                digest.update(block)
+                size += len(block)
+                yield block
+
+        self._write(None, counted(), name=lambda: self._blobs / digest.hexdigest())
+        return f"sha256:{digest.hexdigest()}", size
+
+    def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
+        """The blob's bytes; raises VerificationError at the end when they are not those of its digest."""
+        path = self._blob(blob.digest)
+        digest = hashlib.sha256()
+        try:
+            with path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                    yield block
+        except OSError as error:
+            raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
+        if f"sha256:{digest.hexdigest()}" != blob.digest:
+            path.unlink(missing_ok=True)
+            raise VerificationError(f"{path}: damaged, removed", hint="run again: it is made anew")
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
+        """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
+        folder = path.parent if path else self._blobs
+        temporary = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary, handle = temporary_file(folder, 0o600)
+            with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.writelines(blocks)
+            os.replace(temporary, name() if name else path or folder)  # noqa: PTH105 - as everywhere: the one atomic step
+            temporary = None
+        except OSError as error:
+            message = f"{folder}: cannot be written: {error.strerror}"
+            raise LocalFileError(
+                message, hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
+            ) from error
+        finally:
+            if temporary:
+                temporary.unlink(missing_ok=True)

@@ -1,0 +1,83 @@
+"""Which paths a layer's wheels claim, in few words, so that a clash between wheels is seen without the wheels.
+
+Below site-packages a folder that holds files of its own stands for all that is in it: a package is one
+wheel's. A folder that holds nothing but folders, or `__init__.py`, may be shared by many (namespace packages),
+so what is in it is claimed piece by piece. Every other path stands for itself, with its content's hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Kind
+from training_imgtool.direct.layers.wheel_zip import read
+
+_SHARED = "__init__.py"
+_DIGITS = 32
+
+Claims = Mapping[str, str]
+"""Paths: a whole folder ends in `/` and has an empty value; another's value changes with mode and content."""
+
+
+def claims_of(items: Iterable[Item], site: str) -> dict[str, str]:
+    """What the entries claim.
+
+    Args:
+        items: those of one layer.
+        site: site-packages as the entries name it.
+
+    Raises:
+        VerificationError: a wheel is damaged; LocalFileError: it cannot be read.
+    """
+    files = [item for item in items if item.entry.kind is not Kind.FOLDER]
+    top = f"{site.strip('/')}/"
+    owned = {folder for item in files if (folder := _owned(item.entry.path, top))}
+    claimed: dict[str, str] = {}
+    for item in files:
+        path = item.entry.path
+        folder = next((above for above in _above(path) if above in owned), None)
+        if folder:
+            claimed[f"{folder}/"] = ""
+        else:
+            claimed[path] = _identity(item)
+    return claimed
+
+
+def overlapping(claims: Mapping[str, Claims]) -> set[str]:
+    """The names of those that may hold one path with different content; the others cannot."""
+    holders: dict[str, dict[str, str]] = {}
+    for name, claimed in claims.items():
+        for path, identity in claimed.items():
+            holders.setdefault(path.rstrip("/"), {})[name] = f"/{identity}" if path.endswith("/") else identity
+    found: set[str] = set()
+    for path, here in holders.items():
+        if len(here) > 1 and (len({*here.values()}) > 1 or "/" in here.values()):
+            found.update(here)
+        for above in _above(path):
+            others = holders.get(above, {}).keys()
+            if others and len(others | here.keys()) > 1:
+                found.update(here, others)
+    return found
+
+
+def _owned(path: str, top: str) -> str | None:
+    """The folder that a file makes its wheel's own."""
+    folder, _, name = path.rpartition("/")
+    return folder if folder.startswith(top) and name != _SHARED else None
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a path lies in, from the top."""
+    at = path.find("/")
+    while at > 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def _identity(item: Item) -> str:
+    entry = item.entry
+    content = read(item.wheel, item.member) if item.wheel and item.member else item.data
+    digest = hashlib.sha256(content + entry.target.encode()).hexdigest()
+    return f"{entry.kind}{entry.mode:o}:{digest[:_DIGITS]}"

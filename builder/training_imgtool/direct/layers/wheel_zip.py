@@ -1,0 +1,180 @@
+"""A wheel as its zip directory: where each member's DEFLATE stream lies, and its bytes in blocks.
+
+The directory is read by `zipfile`, as pip reads it (zip64, data descriptors and odd names included);
+the streams are read in place, so that they can be carried over as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.core.records import dataclass, quick
+from training_imgtool.direct.layers.codecs import crc32, inflate_errors, inflater
+
+_LOCAL_HEADER = 30  # bytes before the name (APPNOTE 4.3.7)
+_SIGNATURE = b"PK\x03\x04"
+_ENCRYPTED = 0x1 | 0x40  # APPNOTE 4.4.4, bits 0 and 6
+_PATCHED = 0x20
+_BLOCK = 1 << 20
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One file in a wheel.
+
+    Attributes:
+        header: the local header's offset in the file.
+        compressed: bytes of the stream in the wheel.
+        size: bytes of the content.
+        executable: pip gives it mode 755.
+    """
+
+    name: str
+    header: int
+    deflated: bool
+    compressed: int
+    size: int
+    crc: int
+    executable: bool
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelFile:
+    """A wheel on this machine; `sha256` is what the lock says, `members` in the directory's order."""
+
+    path: Path
+    sha256: str
+    members: tuple[Member, ...]
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+
+def open_wheel(path: Path, sha256: str) -> WheelFile:
+    """Reads the directory of the wheel at `path`.
+
+    Raises:
+        LocalFileError: the file cannot be read.
+        VerificationError: it is not a zip file.
+        NeedsEngineError: a member is in a form that only an engine can unpack.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = {info.filename: info for info in archive.infolist()}  # of two entries the last counts, as for pip
+    except OSError as error:
+        raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
+    except zipfile.BadZipFile as error:
+        raise _damaged(path, str(error)) from error
+    return WheelFile(
+        path=path,
+        sha256=sha256,
+        members=tuple(_member(path, info) for info in infos.values() if not info.filename.endswith("/")),
+    )
+
+
+def _member(path: Path, info: zipfile.ZipInfo) -> Member:
+    if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NeedsEngineError(
+            f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"
+        )
+    mode = info.external_attr >> 16
+    return Member(
+        name=info.filename,
+        header=info.header_offset,
+        deflated=info.compress_type == zipfile.ZIP_DEFLATED,
+        compressed=info.compress_size,
+        size=info.file_size,
+        crc=info.CRC,
+        executable=bool(mode and stat.S_ISREG(mode) and mode & 0o111),
+    )
+
+
+def check_hash(wheel: WheelFile) -> None:
+    """Raises VerificationError when the wheel is not the locked one."""
+    with wheel.path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != wheel.sha256:
+        raise VerificationError(
+            f"{wheel.path.name}: sha256 is {found}, the lock says {wheel.sha256}",
+            hint=f"remove {wheel.path} and run again; if it comes back, the index serves another file",
+        )
+
+
+@contextmanager
+def opened(wheel: WheelFile) -> Iterator[int]:
+    """A file descriptor to read streams from."""
+    try:
+        descriptor = os.open(wheel.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise LocalFileError(f"{wheel.path}: cannot be read: {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]:
+    """The member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
+    guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
+    head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
+    if head[:4] != _SIGNATURE:
+        raise _damaged(wheel.path, f"{member.name} has no local header")
+    start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+    first = head[start : start + member.compressed]
+    left, offset = member.compressed - len(first), member.header + max(start, len(head))
+    if first:
+        yield first
+    while left:
+        block = os.pread(descriptor, min(left, _BLOCK), offset)
+        if not block:
+            raise _damaged(wheel.path, f"{member.name} ends early")
+        left, offset = left - len(block), offset + len(block)
+        yield block
+
+
+def content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
+
+    Raises VerificationError when its size or CRC-32 is not the directory's.
+    """
+    crc, size = 0, 0
+    for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
+        crc, size = crc32(block, crc), size + len(block)
+        yield block
+    if size != member.size or crc != member.crc:
+        raise _damaged(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
+
+
+def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    engine = inflater()
+    try:
+        for block in blocks:
+            left = block
+            while left and not engine.eof:
+                yield engine.decompress(left, _BLOCK)
+                left = engine.unconsumed_tail
+        while not engine.eof and (rest := engine.decompress(b"", _BLOCK)):
+            yield rest
+    except inflate_errors() as error:
+        raise _damaged(wheel.path, f"{member.name}: {error}") from error
+    if not engine.eof or engine.unused_data:
+        raise _damaged(wheel.path, f"{member.name}: the stream is longer or shorter than the directory says")
+
+
+def read(wheel: WheelFile, member: Member) -> bytes:
+    """The member's whole content; for small files."""
+    with opened(wheel) as descriptor:
+        return b"".join(content(wheel, member, stream(descriptor, wheel, member)))
+
+
+def _damaged(path: Path, what: str) -> VerificationError:
+    return VerificationError(f"{path.name}: damaged wheel: {what}", hint=f"remove {path} and run again")

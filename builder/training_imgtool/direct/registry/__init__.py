@@ -1,0 +1,1 @@
+"""What the direct builder reads from a registry and writes to it."""

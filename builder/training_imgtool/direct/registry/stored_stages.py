@@ -1,0 +1,141 @@
+"""Images of stages that a repository already has, by content key: on this machine, else asked for in one request.
+
+A stage's image lies in the repository under `STAGE-KEY`, like a role's. Its manifest carries its config as the
+descriptor's `data` (OCI image specification 1.1, "Descriptors"), so one GET brings both.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+from pathlib import Path
+
+from training_imgtool.core.atomic_files import write_atomic
+from training_imgtool.core.errors import ImgtoolError, LocalFileError, RegistryRefusedError, VerificationError
+from training_imgtool.core.records import dataclass, replace
+from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.registry.stage_names import file_name, stage_file
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import Manifest, parse_manifest, sha256_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An image's manifest and config, exact bytes."""
+
+    manifest: Manifest
+    config: bytes
+
+
+class StoredStages:
+    """Looks up and keeps the manifests and configs of stages and bases."""
+
+    def __init__(self, registries: Registries, cache: Path) -> None:
+        self._registries = registries
+        self._cache = cache
+
+    def stage(self, tag: Tag) -> Stored | None:
+        """The stage's image, when the repository has it."""
+        path = stage_file(self._cache, tag)
+        found = _read(path)
+        if found is not None:
+            return found
+        registry = self._registries.at(tag.repository)
+        try:
+            manifest = registry.manifest(tag)
+        except RegistryRefusedError:
+            return None
+        config = _inline(manifest) or registry.read(tag.repository, manifest.config)
+        stored = Stored(manifest, config)
+        _write(path, stored)
+        return stored
+
+    def base(self, base: Digest) -> Stored:
+        """A base image's manifest and config; a digest never changes, so they are asked for once.
+
+        Raises RegistryRefusedError when there is none, and what reading raises.
+        """
+        path = self._cache / "bases" / f"{file_name(base.digest)}.json"
+        found = _read(path)
+        if found is not None and found.manifest.digest == base.digest:
+            return found
+        registry = self._registries.at(base.repository)
+        try:
+            manifest = registry.manifest(base)
+        except RegistryRefusedError as error:
+            if registry.head(base) is not None:
+                raise
+            raise RegistryRefusedError(
+                f"base image {base}: the registry has no such image (any more); image.lock pins it",
+                hint="`imgtool lock --upgrade` takes what the base's tag names now; "
+                "IMGTOOL_MIRRORS names a registry that has it",
+            ) from error
+        stored = Stored(manifest, registry.read(base.repository, manifest.config))
+        _write(path, stored)
+        return stored
+
+    def keep(self, tag: Tag, image: DirectImage) -> None:
+        """Remembers a stage's image that was just pushed."""
+        _write(stage_file(self._cache, tag), stored_of(image))
+
+    def forget(self, tag: Tag) -> None:
+        """Forgets a stage that the registry turned out not to have, or to have anew."""
+        with contextlib.suppress(OSError):
+            stage_file(self._cache, tag).unlink(missing_ok=True)
+
+
+def stored_of(image: DirectImage) -> Stored:
+    """An image that was just made, as one to append to."""
+    return Stored(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config)
+
+
+def with_inline_config(image: DirectImage) -> DirectImage:
+    """The same image, its manifest carrying the config's bytes."""
+    document = json.loads(image.manifest)
+    document["config"] = {**document["config"], "data": base64.b64encode(image.config).decode()}
+    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return replace(image, manifest=manifest, digest=sha256_digest(manifest))
+
+
+def _inline(manifest: Manifest) -> bytes | None:
+    config = manifest.document.get("config")
+    data = config.get("data") if isinstance(config, dict) else None
+    if not isinstance(data, str):
+        return None
+    try:
+        found = base64.b64decode(data, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return found if sha256_digest(found) == manifest.config.digest else None
+
+
+def _read(path: Path) -> Stored | None:
+    """What was kept, if it is whole: the config is checked against the manifest that names it."""
+    try:
+        kept = json.loads(path.read_bytes())
+        manifest = parse_manifest(base64.b64decode(kept["manifest"]), kept["type"], str(path))
+        config = base64.b64decode(kept["config"])
+    except (OSError, ValueError, KeyError, TypeError, ImgtoolError):
+        return None
+    intact = manifest.digest == kept.get("digest") and sha256_digest(config) == manifest.config.digest
+    return Stored(manifest, config) if intact else None
+
+
+def _write(path: Path, stored: Stored) -> None:
+    """Keeps a manifest and its config; a cache that cannot be written costs requests, nothing else."""
+    if sha256_digest(stored.config) != stored.manifest.config.digest:
+        raise VerificationError(f"{stored.manifest.digest}: the config is not the one that the manifest names")
+    kept = {
+        "type": stored.manifest.media_type,
+        "digest": stored.manifest.digest,
+        "manifest": base64.b64encode(stored.manifest.body).decode(),
+        "config": base64.b64encode(stored.config).decode(),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(kept).encode())
+    except (OSError, LocalFileError):
+        return

@@ -1,0 +1,216 @@
+"""What executing a stage without a container comes to, worked out before anything is read or made.
+
+Rule 1 of the design holds here: a stage is taken on only when the result is sure to be the one that an
+engine would give. Everything else raises NeedsEngineError with the line and the reason, and goes to an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from training_imgtool.context.context import Context
+from training_imgtool.core.errors import InputError, NeedsEngineError
+from training_imgtool.core.records import dataclass, field
+from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.direct.copy import Copied, copied, new_folder
+from training_imgtool.direct.filesystem import Attributes, Folders, base_folders
+from training_imgtool.direct.image import image_config
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.evaluate import Evaluated, evaluate
+from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage, parse
+from training_imgtool.plan import LockedVariant
+
+ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
+_SHELLS = frozenset({"ash", "bash", "dash", "sh"})
+_CHANGES_PYTHON = frozenset(
+    {"PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction's effect: a layer of files, the layers of the wheels, or settings only."""
+
+    text: str
+    files: Copied | None = None
+    wheels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An image as far as it is known between two instructions."""
+
+    settings: Mapping[str, Any]
+    folders: Folders
+    cmd_set: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What stages are made from."""
+
+    context: Context
+    locked: LockedVariant
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The way from an image that exists to the stage that is wanted.
+
+    Attributes:
+        start: the base, when no stage needs an engine.
+        engine_stage: otherwise the last stage that an engine has to build; its image is what is appended to.
+        stages: those above it, lowest first, each done directly.
+        reasons: why the stages below are for an engine, by label.
+    """
+
+    start: Digest | None
+    engine_stage: Stage | None
+    stages: tuple[Stage, ...]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+def chain(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
+    """Splits the stages below `target` (itself included) into an engine's and the direct builder's.
+
+    Raises NeedsEngineError when `target` itself is for an engine, or the base has no digest.
+    """
+    line = _ancestry(dockerfile, dockerfile.stage(target))
+    base = parse_reference(line[0].base)
+    if not isinstance(base, Digest):
+        raise NeedsEngineError(f"FROM {line[0].base}: a base without a digest")
+    reasons = {}
+    state = State({}, base_folders({}))
+    first = 0
+    for number, stage in enumerate(line):
+        try:
+            _, state = plan_stage(dockerfile, stage, state, material)
+        except NeedsEngineError as error:
+            reasons[stage.label] = error.message
+            first = number + 1
+            state = State({}, base_folders({}, texts_below(line[:first])))
+    if first == len(line):
+        raise NeedsEngineError(f"stage {line[-1].label}: {reasons[line[-1].label]}")
+    return Chain(
+        start=None if first else base,
+        engine_stage=line[first - 1] if first else None,
+        stages=line[first:],
+        reasons=reasons,
+    )
+
+
+def can_execute(dockerfile: Dockerfile, label: str, material: Material) -> str | None:
+    """Why the stage `label` on its own is for an engine; None when it can be made directly."""
+    stage = dockerfile.stage(label)
+    below = _ancestry(dockerfile, stage)[:-1]
+    try:
+        plan_stage(dockerfile, stage, State({}, base_folders({}, texts_below(below))), material)
+    except NeedsEngineError as error:
+        return error.message
+    return None
+
+
+def texts_below(stages: tuple[Stage, ...]) -> str:
+    """The instructions of stages that an engine builds; folders that they name are not known here."""
+    return "".join(one.raw for stage in stages for one in stage.instructions)
+
+
+def plan_stage(
+    dockerfile: Dockerfile, stage: Stage, state: State, material: Material
+) -> tuple[tuple[Step, ...], State]:
+    """The stage's steps and the state after it.
+
+    Raises:
+        NeedsEngineError: an instruction is for an engine; the message says which and why.
+        DockerfileError: a variable cannot be expanded.
+    """
+    if state.settings.get("OnBuild"):
+        raise NeedsEngineError("the base has ONBUILD instructions")
+    state = State(state.settings, state.folders)  # a CMD counts in its own stage only
+    steps: list[Step] = []
+    for step in evaluate(dockerfile, stage, image_config.environment(state.settings)):
+        done, state = _planned(dockerfile, stage, step, state, material)
+        steps.append(done)
+    return tuple(steps), state
+
+
+def _planned(
+    dockerfile: Dockerfile, stage: Stage, step: Evaluated, state: State, material: Material
+) -> tuple[Step, State]:
+    one = step.instruction
+    text = f"{one.name} {_flags(one)}{one.text}"
+    if one.name == "COPY" and "from" in step.flags:
+        _check_packages(dockerfile, stage, step, state, material)
+        venv = {install_step.VENV: Attributes(0o755)}
+        return Step(text, wheels=True), State(state.settings, state.folders.with_made(venv), state.cmd_set)
+    if one.name in {"COPY", "ADD"}:
+        files = _copied(step, state, material)
+        return Step(text, files=files), State(state.settings, state.folders.with_made(files.folders), state.cmd_set)
+    settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
+    folders, made = state.folders, None
+    if one.name == "WORKDIR" and folders.known(settings["WorkingDir"]) is None:
+        if settings.get("User") not in ROOT:
+            raise NeedsEngineError(f"line {one.line}: WORKDIR makes a folder as {settings['User']}")
+        made = new_folder(settings["WorkingDir"], folders)
+        folders = folders.with_made(made.folders)
+    return Step(text, files=made), State(settings, folders, state.cmd_set or one.name == "CMD")
+
+
+def _copied(step: Evaluated, state: State, material: Material) -> Copied:
+    try:
+        files = copied(step, material.context, state.folders, str(state.settings.get("WorkingDir") or "/"))
+    except InputError as error:
+        raise NeedsEngineError(f"line {step.instruction.line}: {error.message}", hint=error.hint) from error
+    for volume in state.settings.get("Volumes") or ():
+        if any(f"/{item.entry.path}/".startswith(f"{volume.rstrip('/')}/") for item in files.items):
+            raise NeedsEngineError(f"line {step.instruction.line}: {volume} is a volume of the base")
+    return files
+
+
+def _flags(one: Instruction) -> str:
+    return "".join(f"--{name}{'' if value is None else f'={value}'} " for name, value in one.flags)
+
+
+def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Evaluated, state: State, material: Material) -> None:
+    """Raises NeedsEngineError unless this copies the environment that exactly the known script makes."""
+    one = step.instruction
+    where = f"line {one.line}: COPY --from={step.flags['from']}"
+    source = dockerfile.earlier(step.flags["from"], stage)
+    if source is None or set(step.flags) != {"from"} or step.words != (install_step.VENV, install_step.VENV):
+        raise NeedsEngineError(f"{where}: only {install_step.VENV} of the wheels stage is known here")
+    if dockerfile.earlier(source.base, source) is not dockerfile.earlier(stage.base, stage) or (
+        dockerfile.earlier(source.base, source) is None and source.base != stage.base
+    ):
+        raise NeedsEngineError(f"{where}: it starts from another image than this stage")
+    if [(found.name, found.text) for found in source.instructions] != _expected(material):
+        raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
+    if state.folders.known(install_step.VENV):
+        raise NeedsEngineError(f"{where}: {install_step.VENV} is there already")
+    state.folders.check_new(install_step.VENV)
+    _check_surroundings(where, state.settings)
+
+
+def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:
+    """Raises NeedsEngineError when the script would do something else on this image."""
+    if settings.get("User") not in ROOT:
+        raise NeedsEngineError(f"{where}: the image below runs as {settings['User']}")
+    shell = settings.get("Shell")
+    if shell and (shell[0].rpartition("/")[2] not in _SHELLS or shell[-1] != "-c"):
+        raise NeedsEngineError(f"{where}: the image below has the shell {shell}")
+    changed = sorted(_CHANGES_PYTHON & {*image_config.environment(settings)})
+    if changed:
+        raise NeedsEngineError(f"{where}: {changed[0]} in the image below changes what Python installs or compiles")
+
+
+def _expected(material: Material) -> list[tuple[str, str]]:
+    script = install_step.install_script(material.locked, material.exclude)
+    text = f"FROM scratch\nCOPY {install_step.context_folder(material.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
+    return [(one.name, one.text) for one in parse(text).stages[0].instructions]
+
+
+def _ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
+    """The stage and those it starts from, lowest first."""
+    below = dockerfile.earlier(stage.base, stage)
+    return (*_ancestry(dockerfile, below), stage) if below else (stage,)

@@ -1,0 +1,1 @@
+"""A set of wheels as the files and layers of an installed environment."""

@@ -1,0 +1,48 @@
+"""What layers are made with on this machine. A module of its own: most runs make no layers of wheels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.records import dataclass, field
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.layers.codecs import Compression
+from training_imgtool.direct.layers.context_layers import OnceEach
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layers import MTIME, LayerSource
+from training_imgtool.plan import Wheel
+
+if TYPE_CHECKING:
+    from training_imgtool.direct.wheels.bytecode import Interpreter
+
+
+def _unheard(source: object) -> None:
+    """Takes no notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What layers are made with on this machine.
+
+    Attributes:
+        wheel_path: fetches a wheel if needed and says where it is; called from several threads.
+        find_interpreter: a CPython of a minor version, or None.
+        mtime: of every entry, in seconds since 1970.
+        workers: how many cores to use.
+        ready: told of each layer as soon as its digest is known, from several threads.
+        expect: told once which wheels `wheel_path` will be asked for, first the one that every layer needs; others
+            only if something was lost.
+        contexts: the layers of files from the context that this run made.
+    """
+
+    cache: LayerCache
+    wheel_path: Callable[[Wheel], Path]
+    find_interpreter: Callable[[str], Interpreter | None]
+    compression: Compression = Compression.SPLICE
+    mtime: int = MTIME
+    workers: int = 2
+    ready: Callable[[LayerSource], None] = _unheard
+    expect: Callable[[tuple[Wheel, ...]], None] = _unheard
+    contexts: OnceEach = field(default_factory=SingleFlight)

@@ -1,0 +1,274 @@
+"""The `packages` stage as layers made from the locked wheels: no pip, no container, no file on disk.
+
+Every group of wheels gives a layer of its files and one of its bytecode. What a layer came to is kept in
+the LayerCache under a key of everything it is made from, so that the next run, or another machine, needs
+neither the wheels nor the time. A group's record also says which paths it claims, so that one that changed
+is checked against the others without their wheels. The whole set has a record too: its groups do not clash.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.layers import blobs, splice
+from training_imgtool.direct.layers.codecs import Compression, codec
+from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, layer_key
+from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels
+from training_imgtool.direct.layers.path_conflicts import claims_of, overlapping
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
+from training_imgtool.direct.wheels import wheel_items
+from training_imgtool.direct.wheels.bytecode import Interpreter
+from training_imgtool.direct.wheels.install import Environment
+from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.pip_script import script_template
+from training_imgtool.dockerfile import install_step
+from training_imgtool.plan import LockedVariant, Wheel
+
+ENVIRONMENT = "environment"
+BYTECODE = " bytecode"
+
+
+def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> tuple[LayerSource, ...]:
+    """The layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
+
+    Raises:
+        NeedsEngineError: only an engine can be sure of the result; the message says why.
+        VerificationError: a wheel is not the locked one, or damaged.
+        LocalFileError: a wheel or the cache cannot be read or written.
+    """
+    return _Making(locked, exclude, shop).layers()
+
+
+class _Making:
+    """One run; holds the pools and what was installed so far."""
+
+    def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> None:
+        self._locked, self._exclude, self._shop = locked, exclude, shop
+        self._groups = group_wheels(locked.wheels)
+        self._files: dict[str, wheel_items.GroupFiles] = {}
+        self._parts: dict[str, list[splice.Part]] = {}  # of the layers spliced here, by name
+        self._codec = codec(shop.compression)
+        self._spliced = shop.compression is Compression.SPLICE
+        _check_exclude(exclude)
+
+    def layers(self) -> tuple[LayerSource, ...]:
+        key = self._key("set", self._locked.wheels)
+        known = self._shop.cache.find(key)
+        if known is None:
+            known = Record(self._make())
+            self._shop.cache.keep(key, known)
+            return tuple(map(self._source, known.layers))
+        self._tell(known)
+        return tuple(map(self._source, known.layers))
+
+    def _make(self) -> tuple[LayerRecord, ...]:
+        """Makes what has no record yet, and proves that the groups do not clash."""
+        records = self._known()
+        missing = tuple(group for group in self._groups if group.name not in records)
+        if missing and self._compiles:
+            _ = self._interpreter  # before anything is fetched
+        self._shop.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
+        records |= self._made_anew(missing if ENVIRONMENT in records else (None, *missing))
+        self._check_clashes(records)
+        names = [ENVIRONMENT, *(group.name for group in self._groups)]
+        found = [layer for name in names for layer in records[name].layers]
+        return tuple(sorted(found, key=lambda layer: layer.name.endswith(BYTECODE)))
+
+    def _made_anew(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
+        """Makes groups as their wheels arrive; of those that are here the largest first, so that none is left alone."""
+        records: dict[str, Record] = {}
+        here: list[Group | None] = []
+        running: dict[Future[Any], str] = {}
+        workers = self._shop.workers
+        arrivals = ThreadPoolExecutor(len(units) or 1, thread_name_prefix="arrivals")
+        coming: dict[Future[Any], Group | None] = {arrivals.submit(self._arrived, unit): unit for unit in units}
+        with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
+            try:
+                while coming or here or running:
+                    here.sort(key=lambda unit: unit.size if unit else 0)
+                    while here and len(running) < workers:
+                        unit = here.pop()
+                        running[pool.submit(self._new, unit, inner)] = unit.name if unit else ENVIRONMENT
+                    for future in wait({*coming, *running}, return_when=FIRST_COMPLETED).done:
+                        result = future.result()
+                        if future in running:
+                            records[running.pop(future)] = result
+                        else:
+                            here.append(coming.pop(future))
+            finally:
+                arrivals.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)
+        return records
+
+    def _arrived(self, group: Group | None) -> None:
+        """Waits until the group's wheels are on this machine."""
+        for wheel in group.wheels if group else ():
+            self._shop.wheel_path(wheel)
+
+    def _known(self) -> dict[str, Record]:
+        """The groups that somebody made before, asked for side by side."""
+        units = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
+        with ThreadPoolExecutor(8) as pool:
+            found = dict(zip(units, pool.map(self._find, units.values()), strict=True))
+        known = {name: record for name, record in found.items() if record}
+        for record in known.values():
+            self._tell(record)
+        return known
+
+    def _find(self, group: Group | None) -> Record | None:
+        return self._shop.cache.find(self._key("group", group.wheels if group else ()))
+
+    def _tell(self, record: Record) -> None:
+        for layer in record.layers:
+            self._shop.ready(self._source(layer))
+
+    def _install(self, group: Group) -> wheel_items.GroupFiles:
+        return wheel_items.group_files(group.wheels, self._environment, self._exclude, self._shop.wheel_path)
+
+    @functools.cached_property
+    def _environment(self) -> Environment:
+        pip = open_wheel(self._shop.wheel_path(self._locked.installer), self._locked.installer.sha256)
+        check_hash(pip)
+        return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=script_template(pip))
+
+    def _check_clashes(self, records: Mapping[str, Record]) -> None:
+        """Compares the files of the groups whose claims leave it open; they need their wheels for that."""
+        claims = {name: record.claims for name, record in records.items() if record.claims is not None}
+        doubtful = overlapping(claims) if len(claims) == len(records) else {*records}
+        found: dict[str, Item] = {}
+        for item in wheel_items.environment_items(self._locked) if ENVIRONMENT in doubtful else ():
+            wheel_items.merge(found, item)
+        for group in self._groups:
+            for item in self._again(group).items if group.name in doubtful else ():
+                wheel_items.merge(found, item)
+
+    def _new(self, group: Group | None, inner: Executor) -> Record:
+        """Makes a group's layers and keeps what they came to."""
+        layers = []
+        for layer in self._made(group, inner):
+            if layer:
+                layers.append(layer)
+                self._shop.ready(self._source(layer))  # goes up while the next is made
+        items = self._again(group).items if group else wheel_items.environment_items(self._locked)
+        site = install_step.site_packages(self._locked)
+        record = Record(tuple(layers), claims_of(items, site))
+        self._shop.cache.keep(self._key("group", group.wheels if group else ()), record)
+        return record
+
+    def _made(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
+        if group is None:
+            yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
+            return
+        files = self._again(group)
+        yield self._files_record(group.name, files.items)
+        if files.sources and self._compiles:
+            yield self._bytecode_record(group.name, files.sources, inner)
+
+    @property
+    def _compiles(self) -> bool:
+        return "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
+
+    def _files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
+        if self._spliced:
+            parts = self._parts[name] = []
+            return blobs.measured(
+                name, self._codec.media_type, partial(splice.splice, items, self._shop.mtime, keep=parts.append)
+            )
+        plain = splice.tar(items, self._shop.mtime)
+        return blobs.kept(name, self._shop.cache, self._codec, plain)
+
+    @functools.cached_property
+    def _interpreter(self) -> Interpreter:
+        python = self._locked.variant.python
+        found = self._shop.find_interpreter(python)
+        if found is None:
+            raise NeedsEngineError(
+                f"bytecode for Python {python} cannot be made here: no such interpreter",
+                hint=f"install Python {python} (uv python install), or use an engine",
+            )
+        return found
+
+    def _bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
+        items = wheel_items.bytecode_items(sources, self._interpreter, inner, ahead=self._shop.workers)
+        first = next(items, None)
+        if first is None:
+            return None
+        tar = splice.tar(chain((first,), items), self._shop.mtime)
+        if self._spliced:
+            return blobs.packed(name + BYTECODE, self._shop.cache, tar, inner, ahead=self._shop.workers)
+        return blobs.kept(name + BYTECODE, self._shop.cache, self._codec, tar)
+
+    def _source(self, record: LayerRecord) -> LayerSource:
+        return LayerSource(
+            descriptor=record.blob,
+            diff_id=record.diff_id,
+            history=f"COPY {install_step.VENV}: {record.name} # imgtool, from wheels",
+            open=partial(self._open, record),
+        )
+
+    def _open(self, record: LayerRecord) -> Iterator[bytes]:
+        """The layer's bytes: from the cache where they are kept, else made again from the wheels."""
+        cache = self._shop.cache
+        if cache.has_blob(record.blob):
+            return cache.read_blob(record.blob)
+        name = record.name.removesuffix(BYTECODE)
+        group = next((group for group in self._groups if group.name == name), None)
+        if self._spliced and not record.name.endswith(BYTECODE):
+            return blobs.verified(self._spliced_again(record.name, group), record.blob, partial(self._forget, group))
+        self._remake(record, group)
+        return cache.read_blob(record.blob)
+
+    def _spliced_again(self, name: str, group: Group | None) -> Iterator[bytes]:
+        parts = self._parts.get(name)
+        if parts is not None:
+            return splice.joined(parts)
+        items = wheel_items.environment_items(self._locked) if group is None else self._again(group).items
+        return splice.splice(items, self._shop.mtime)
+
+    def _again(self, group: Group) -> wheel_items.GroupFiles:
+        if group.name not in self._files:
+            self._files[group.name] = self._install(group)
+        return self._files[group.name]
+
+    def _remake(self, record: LayerRecord, group: Group | None) -> None:
+        with ThreadPoolExecutor(self._shop.workers) as inner:
+            if group is not None:
+                self._again(group)
+            made = [layer for layer in self._made(group, inner) if layer and layer.name == record.name]
+        if [layer.blob.digest for layer in made] != [record.blob.digest]:
+            self._forget(group)
+            raise blobs.RemadeError(record.blob, "a compiler or library here differs from the one that made it first")
+
+    def _forget(self, group: Group | None) -> None:
+        self._shop.cache.forget(self._key("set", self._locked.wheels))
+        self._shop.cache.forget(self._key("group", group.wheels if group else ()))
+
+    def _key(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
+        """Over the script's text, which names the Python minor and so the bytecode's format, and all that it reads."""
+        script = install_step.install_script(self._locked, self._exclude)
+        fields: dict[str, Any] = {
+            "kind": kind,
+            "version": splice.VERSION,
+            "script": hashlib.sha256(script.encode()).hexdigest(),
+            "pip": self._locked.installer.sha256,
+            "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
+            "mtime": self._shop.mtime,
+            "codec": blobs.packed_codec() if self._spliced else self._codec.name,
+            "compression": self._shop.compression.value,
+        }
+        return layer_key(fields)
+
+
+def _check_exclude(exclude: tuple[str, ...]) -> None:
+    for prefix in exclude:
+        parts = prefix.strip("/").split("/")
+        if not all(parts) or {".", ".."} & set(parts):
+            raise NeedsEngineError(f"exclude: {prefix!r} is not a plain path below site-packages")

@@ -1,0 +1,1 @@
+"""Dockerfiles: rendered from templates, parsed, checked and evaluated."""

@@ -1,0 +1,88 @@
+"""The `packages` step: the one RUN that both an engine and the direct builder can execute.
+
+`install_script` is the exact text that templates render and that `direct` recognises; nothing
+else may make that text. It lays out a virtual environment at /opt/venv by hand (no ensurepip, so a base
+needs nothing but its interpreter), installs exactly the locked wheels with pip run from its own wheel,
+without a network, and compiles them once so that importing TensorFlow does not.
+
+In the context the variant's folder is `wheels/<variant>`; in the stage it is `/wheels`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+
+from training_imgtool.plan import LockedVariant
+
+VENV = "/opt/venv"
+WHEELS = "/wheels"
+REQUIREMENTS = "requirements.txt"
+UNCOMPILED = "tests"
+"""Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
+_UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
+
+
+def context_folder(locked: LockedVariant) -> str:
+    """Where the variant's wheels lie in the build context."""
+    return f"{context_root()}/{locked.variant.name}"
+
+
+def context_root() -> str:
+    """The folder of the build context that is imgtool's own."""
+    return "wheels"
+
+
+def site_packages(locked: LockedVariant) -> str:
+    """The environment's site-packages, an absolute path in the image."""
+    return f"{VENV}/lib/python{locked.variant.python}/site-packages"
+
+
+def pyvenv_cfg(locked: LockedVariant) -> str:
+    """The text of pyvenv.cfg (PEP 405)."""
+    home = PurePosixPath(locked.variant.python_executable).parent
+    return f"home = {home}\ninclude-system-site-packages = false\nversion = {locked.variant.python}\n"
+
+
+def requirements_text(locked: LockedVariant) -> str:
+    """A requirements file of exactly the locked wheels, each with its hash (pip's --require-hashes form)."""
+    return "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
+
+
+def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The shell commands that make /opt/venv, one string each.
+
+    Args:
+        locked: what to install, and with which interpreter.
+        exclude: path prefixes below site-packages that are removed after installing, such as `tensorflow/include`.
+    """
+    python = locked.variant.python
+    site = site_packages(locked)
+    config = pyvenv_cfg(locked).replace("\n", "\\n")
+    commands = [
+        "set -eu",
+        f"mkdir -p {VENV}/bin {site}",
+        f"ln -s {locked.variant.python_executable} {VENV}/bin/python",
+        f"ln -s python {VENV}/bin/python3",
+        f"ln -s python {VENV}/bin/python{python}",
+        f"printf '{config}' > {VENV}/pyvenv.cfg",
+        (
+            f"{VENV}/bin/python {WHEELS}/installer/{locked.installer.file}/pip --isolated --no-cache-dir"
+            " --disable-pip-version-check install --quiet --no-index --no-deps --no-compile --no-warn-script-location"
+            f" --root-user-action=ignore --require-hashes --find-links {WHEELS} -r {WHEELS}/{REQUIREMENTS}"
+        ),
+    ]
+    commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]
+    if tuple(int(part) for part in python.split(".")) >= _UNCHECKED_HASH_SINCE:
+        # -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files
+        # that are not for this Python; they are left uncompiled, as pip does.
+        commands.append(
+            f"{{ {VENV}/bin/python -m compileall -q -f -j 0 -x /{UNCOMPILED}/ --invalidation-mode unchecked-hash {site}"
+            " >/dev/null || true; }"
+        )
+    return tuple(commands)
+
+
+def install_script(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> str:
+    r"""The argument of RUN: the commands joined by `; \` and a newline."""
+    return "; \\\n    ".join(install_commands(locked, exclude))

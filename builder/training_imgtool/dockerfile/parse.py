@@ -1,0 +1,272 @@
+"""Reads Dockerfiles: the whole syntax of the Dockerfile reference, to frozen values.
+
+The rules of lines, comments, continuations, directives, flags and heredocs are those of BuildKit's
+`frontend/dockerfile/parser`. Nothing is expanded here; `dockerfile.evaluate` does that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.records import dataclass
+from training_imgtool.dockerfile.lines import (
+    HEREDOC,
+    Heredoc,
+    LineError,
+    directives,
+    logical_lines,
+    physical_lines,
+    split_flags,
+)
+from training_imgtool.dockerfile.substitution import expand, raw_pairs, split_words
+
+NAMES = frozenset(
+    """ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL
+    USER VOLUME WORKDIR""".split()  # noqa: SIM905 - a table of words reads best so
+)
+_JSON_FORM = frozenset({"ADD", "CMD", "COPY", "ENTRYPOINT", "RUN", "SHELL", "VOLUME"})
+_WITH_FLAGS = frozenset({"ADD", "COPY", "FROM", "HEALTHCHECK", "RUN"})
+_MAY_BE_EMPTY = frozenset({"CMD", "ENTRYPOINT"})
+_STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*\Z")
+
+
+class DockerfileError(InputError):
+    """A Dockerfile that no builder would take; the message begins with `file:line`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        name: upper case.
+        flags: `--name=value` in order; the value of `--link` is None.
+        text: the rest, continuation lines joined, without flags.
+        json: the words of a JSON form; None for a shell form.
+        heredocs: of RUN, COPY, ADD.
+        line: of its first line in the file, 1-based.
+        raw: its lines as they stand, each with its newline, comments in between included.
+        escape: the file's escape character.
+    """
+
+    name: str
+    flags: tuple[tuple[str, str | None], ...]
+    text: str
+    json: tuple[str, ...] | None
+    heredocs: tuple[Heredoc, ...]
+    line: int
+    raw: str
+    escape: str = "\\"
+
+    def flag(self, name: str) -> str | None:
+        """The value of the last `--name=…`; empty for a bare `--name`; None when it is not there."""
+        found = [value or "" for flag, value in self.flags if flag == name]
+        return found[-1] if found else None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The JSON form's words, else the text split at spaces, quotes kept."""
+        return self.json if self.json is not None else tuple(self.text.split())
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What COPY or ADD takes, heredocs left out; quotes gone, a word with a variable as it stands."""
+        words = (word for word in self.words[:-1] if not HEREDOC.match(word))
+        return tuple(word if "$" in word else expand(word, {}, self.escape) for word in words)
+
+    @property
+    def destination(self) -> str:
+        """Where COPY or ADD puts it; not expanded."""
+        return self.words[-1]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str | None], ...]:
+        """The names and values of ENV, LABEL and ARG (None for an ARG without a value); not expanded."""
+        if self.name == "ARG":
+            words = (word.partition("=") for word in split_words(self.text, self.escape))
+            return tuple((name, value if equals else None) for name, equals, value in words)
+        return raw_pairs(self.text, self.escape)
+
+    @property
+    def wrapped(self) -> Instruction:
+        """The instruction inside ONBUILD."""
+        return _instruction(self.text, (), self.line, self.raw, self.escape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One FROM and what follows it."""
+
+    name: str | None  # lower case, as builders compare it
+    index: int
+    base: str  # what FROM names, global ARGs put in
+    platform: str | None
+    instructions: tuple[Instruction, ...]
+    line: int
+    raw: str
+
+    @property
+    def label(self) -> str:
+        """Its name, else its number: what a dictionary of stages is keyed by."""
+        return self.name or str(self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dockerfile:
+    """A whole file. `args` are the ARGs before the first FROM, `directives` such as escape and syntax."""
+
+    file: str
+    args: tuple[Instruction, ...]
+    stages: tuple[Stage, ...]
+    directives: Mapping[str, str]
+
+    def stage(self, name: str) -> Stage:
+        """The stage called `name`, or with that number; raises KeyError when there is none."""
+        wanted = name.lower()
+        for stage in self.stages:
+            if wanted in (stage.name, str(stage.index)):
+                return stage
+        raise KeyError(name)
+
+    def earlier(self, reference: str, before: Stage) -> Stage | None:
+        """The stage above `before` that `FROM` or `--from` means by `reference`; None when it means an image."""
+        wanted = reference.lower()
+        for stage in reversed(self.stages[: before.index]):
+            if wanted in (stage.name, str(stage.index)):
+                return stage
+        return None
+
+
+@lru_cache(maxsize=64)
+def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
+    """Parses a Dockerfile; raises DockerfileError that begins with `file:line`."""
+    lines = physical_lines(text)
+    try:
+        found = directives(lines)
+        escape = found.get("escape", "\\")
+        logical = tuple(logical_lines(lines, escape))
+    except LineError as error:
+        raise DockerfileError(f"{file}:{error.line}: {error}") from error
+    instructions = []
+    for line in logical:
+        try:
+            instructions.append(_instruction(line.text, line.heredocs, line.number, line.raw, escape))
+        except InputError as error:
+            raise DockerfileError(f"{file}:{line.number}: {error}", hint=error.hint) from error
+    return _staged(tuple(instructions), found, file)
+
+
+@lru_cache(maxsize=512)  # roles share most lines, and a role's text is read with its key too
+def _instruction(joined: str, heredocs: tuple[Heredoc, ...], line: int, raw: str, escape: str) -> Instruction:
+    parts = joined.strip().split(maxsplit=1)
+    name = parts[0].upper() if parts else ""
+    if name not in NAMES:
+        raise DockerfileError(
+            f"unknown instruction {parts[0] if parts else ''!r}", hint="a line lost its `\\` perhaps?"
+        )
+    rest = parts[1].strip() if len(parts) > 1 else ""
+    flags: tuple[tuple[str, str | None], ...] = ()
+    if name in _WITH_FLAGS:
+        flags, rest = split_flags(rest)
+    if not rest and name not in _MAY_BE_EMPTY:
+        raise DockerfileError(f"{name} needs an argument")
+    words = _json_words(rest) if name in _JSON_FORM else None
+    instruction = Instruction(
+        name=name, flags=flags, text=rest, json=words, heredocs=heredocs, line=line, raw=raw, escape=escape
+    )
+    _check(instruction)
+    return instruction
+
+
+def _check(instruction: Instruction) -> None:
+    """Refuses what every builder refuses while parsing."""
+    name = instruction.name
+    if name in {"COPY", "ADD"} and len(instruction.words) < 2:
+        raise DockerfileError(f"{name} needs a source and a destination")
+    if name in {"ENV", "LABEL"} and not all(key for key, _ in instruction.pairs):
+        raise DockerfileError(f"{name}: an empty name")
+    if name == "ARG" and not all(key for key, _ in instruction.pairs):
+        raise DockerfileError("ARG: an empty name")
+    if name == "SHELL" and not instruction.json:
+        raise DockerfileError('SHELL needs a JSON array, such as ["/bin/sh", "-c"]')
+    if name == "HEALTHCHECK" and instruction.text.split()[0].upper() not in {"NONE", "CMD"}:
+        raise DockerfileError("HEALTHCHECK: expected NONE or CMD")
+    if name == "ONBUILD" and instruction.wrapped.name in {"ONBUILD", "FROM", "MAINTAINER"}:
+        raise DockerfileError(f"ONBUILD {instruction.wrapped.name} is not allowed")
+
+
+def _staged(instructions: tuple[Instruction, ...], found: Mapping[str, str], file: str) -> Dockerfile:
+    """Groups instructions into stages, global ARGs put into FROM."""
+    first = next((n for n, one in enumerate(instructions) if one.name == "FROM"), len(instructions))
+    args = instructions[:first]
+    for one in args:
+        if one.name != "ARG":
+            raise DockerfileError(f"{file}:{one.line}: {one.name} before the first FROM: only ARG may stand there")
+    if first == len(instructions):
+        raise DockerfileError(f"{file}: no FROM")
+    starts = [n for n, one in enumerate(instructions) if one.name == "FROM"]
+    variables = global_args(args)
+    stages: list[Stage] = []
+    for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(instructions)], strict=True)):
+        try:
+            stage = _stage(index, instructions[start], instructions[start + 1 : end], variables)
+        except InputError as error:
+            raise DockerfileError(f"{file}:{instructions[start].line}: {error}", hint=error.hint) from error
+        if stage.name is not None and any(stage.name == other.name for other in stages):
+            raise DockerfileError(f"{file}:{stage.line}: the stage {stage.name!r} is there twice")
+        stages.append(stage)
+    return Dockerfile(file=file, args=args, stages=tuple(stages), directives=found)
+
+
+def global_args(args: tuple[Instruction, ...]) -> dict[str, str]:
+    """The values of the ARGs before the first FROM that have one."""
+    variables: dict[str, str] = {}
+    for one in args:
+        variables |= {name: expand(value, variables, one.escape) for name, value in one.pairs if value is not None}
+    return variables
+
+
+def _stage(
+    index: int, start: Instruction, instructions: tuple[Instruction, ...], variables: Mapping[str, str]
+) -> Stage:
+    words = start.text.split()
+    if len(words) not in (1, 3) or (len(words) == 3 and words[1].upper() != "AS"):
+        raise DockerfileError(f"FROM {start.text}: expected IMAGE or IMAGE AS NAME")
+    name = words[2].lower() if len(words) == 3 else None
+    if name is not None and not _STAGE_NAME.match(name):
+        raise DockerfileError(f"{name!r} is not a stage's name: expected a letter, then letters, digits, '.', '_', '-'")
+    base = expand(words[0], variables, start.escape)
+    if not base:
+        raise DockerfileError(f"FROM {words[0]} is empty once its variables are put in")
+    platform = start.flag("platform")
+    return Stage(
+        name=name,
+        index=index,
+        base=base,
+        platform=expand(platform, variables, start.escape) if platform else None,
+        instructions=instructions,
+        line=start.line,
+        raw=start.raw,
+    )
+
+
+def _json_words(rest: str) -> tuple[str, ...] | None:
+    """The JSON form's words; None when it is a shell form. An array of other things than text is an error."""
+    if not rest.startswith("["):
+        return None
+    try:
+        words, end = json.JSONDecoder().raw_decode(rest)
+    except ValueError:
+        return None
+    if rest[end:].strip():
+        raise DockerfileError(
+            f"{rest[:60]}: a JSON form with text after it: Docker 20.10 drops the text, BuildKit takes it for shell",
+            hint="begin a shell test with `test` instead of `[`",
+        )
+    if not all(isinstance(word, str) for word in words):
+        raise DockerfileError(f"{rest[:60]}: a JSON form holds only strings")
+    return tuple(words)

@@ -1,0 +1,222 @@
+"""Renders a role's Dockerfile: plain values in, checked text out, the same bytes anywhere.
+
+Templates of ours render in this process. A user's template is data from a pull request: it renders in a child
+with limits (`dockerfile.jinja`). Either way values are checked before, and the text is parsed after: with
+harmless values in their place, the template must give the same instructions, so no value can add one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.core import resources
+from training_imgtool.core.errors import ImgtoolError, InputError
+from training_imgtool.core.records import dataclass, field
+from training_imgtool.dockerfile.parse import Dockerfile, parse
+from training_imgtool.dockerfile.render_cache import RenderMemo
+from training_imgtool.dockerfile.rules import check_directives, check_rules
+from training_imgtool.dockerfile.template_values import check_values, template_values
+from training_imgtool.plan import KEY_LABEL, REVISION, RolePlan
+from training_imgtool.spec.model import Role
+
+BUILTIN = frozenset({"base.Dockerfile.j2", *(f"{role}.Dockerfile.j2" for role in Role)})
+LONGEST = 1 << 20  # characters of a rendered Dockerfile, bytes of a template
+_PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
+
+
+class TemplateError(InputError):
+    """A template that cannot be rendered, or gives something else than a Dockerfile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRoots:
+    """Where templates lie: the spec's folder for the user's, and our own."""
+
+    user: Path | None = None
+    builtin: Path = field(default_factory=lambda: resources.directory("templates"))
+
+
+def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, memo: RenderMemo | None = None) -> str:
+    """The Dockerfile of one role; ends in one newline.
+
+    Args:
+        plan: every choice made.
+        roots: where templates are looked for.
+        key: the content key for the last label; None leaves the label out, which changes no key.
+        memo: remembers what our own templates gave; None asks them each time.
+
+    Raises:
+        FieldError: a value that has no place in a Dockerfile, by its field.
+        TemplateError: a template that is wrong, with `TEMPLATE:LINE`; or a value that changed the instructions.
+        DockerfileError: a rendered line that is refused.
+    """
+    values = template_values(plan)
+    check_values(plan)
+    text, harmless = _rendered(plan.template, [values, _harmless(values)], roots, memo)
+    file = f"{plan.role}.Dockerfile"
+    check_directives(text, file)
+    dockerfile = parse(text, file=file)
+    _compare(dockerfile, parse(harmless, file=file), plan.template)
+    check_rules(dockerfile)
+    _check_end(dockerfile, plan)
+    return text if key is None else with_key(text, key)
+
+
+def with_key(text: str, key: str) -> str:
+    """A rendered Dockerfile with its content key as the last label, which the key itself does not cover."""
+    return f'{text}LABEL {KEY_LABEL}="{key}"\n'
+
+
+def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values with a plain letter for all free text."""
+    free = {"env": values["env"], "labels": values["labels"]}
+    return {
+        **values,
+        **{name: {key: "x" if value else "" for key, value in pairs.items()} for name, pairs in free.items()},
+        "user": "x" if values["user"] else "",
+        "source": "x",
+        "module": "x",
+        "entrypoint": ["x"] * len(values["entrypoint"]),
+    }
+
+
+def _rendered(
+    template: str, values: list[dict[str, Any]], roots: TemplateRoots, memo: RenderMemo | None
+) -> tuple[str, ...]:
+    request = {
+        "builtin": str(roots.builtin),
+        "builtin_names": sorted(BUILTIN),
+        "user": str(roots.user) if roots.user is not None else None,
+        "template": template,
+        "values": values,
+        "limit": LONGEST,
+    }
+    if template in BUILTIN:
+        revision = values[0]["labels"].get(REVISION, "")
+        make = partial(_with_normal_texts, _here, request)
+        answer = memo.answer(request, revision, _sources(roots), make) if memo else make()
+    else:
+        answer = _with_normal_texts(_in_child, request)
+    if "error" in answer:
+        raise _template_error(template, answer["error"], values[0])
+    return tuple(answer["texts"])
+
+
+def _with_normal_texts(ask: Callable[[dict[str, Any]], dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
+    answer = ask(request)
+    return {"texts": [_normalised(text) for text in answer["texts"]]} if "texts" in answer else answer
+
+
+def _here(request: dict[str, Any]) -> dict[str, Any]:
+    from training_imgtool.dockerfile.jinja import render as render_here
+
+    return render_here(request)
+
+
+def _sources(roots: TemplateRoots) -> list[Path]:
+    """What a text of our own templates depends on beside the values; Jinja by the file that names its version."""
+    jinja = find_spec("jinja2")
+    ours = [*(roots.builtin / name for name in sorted(BUILTIN)), Path(__file__).with_name("render_child.py")]
+    return [*ours, Path(jinja.origin)] if jinja and jinja.origin else ours
+
+
+def _in_child(request: dict[str, Any]) -> dict[str, Any]:
+    """Runs `render_child` with limits; whatever happens to it comes back as an answer."""
+    import subprocess
+
+    child = Path(__file__).with_name("render_child.py")
+    limits = {"error": {"kind": "limits", "message": "", "where": ""}}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(child)],
+            input=json.dumps({**request, "path": sys.path}).encode(),
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return limits
+    if done.returncode < 0 or b"MemoryError" in done.stderr:
+        return limits
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").splitlines()[-20:]
+        raise ImgtoolError("the program that renders templates failed", details=tuple(last))
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _template_error(template: str, error: Mapping[str, str], values: Mapping[str, Any]) -> TemplateError:
+    where = error["where"] or template
+    message = error["message"]
+    match error["kind"]:
+        case "undefined":
+            return TemplateError(f"{where}: {message}", hint=f"defined: {', '.join(sorted(values))}")
+        case "missing":
+            return TemplateError(
+                f"{where}: no template {message!r}",
+                hint=f"a path relative to the spec, or one of {', '.join(sorted(BUILTIN))}",
+            )
+        case "security":
+            return TemplateError(f"{where}: not allowed in a template: {message}")
+        case "limits" | "memory":
+            return TemplateError(f"{where}: the template exceeded 5 s or 512 MiB")
+        case "recursion":
+            return TemplateError(f"{where}: the template includes or extends itself")
+    return TemplateError(f"{where}: {message}")
+
+
+def _normalised(text: str) -> str:
+    """Unix lines, no blank lines at the ends, one between instructions, none inside one."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
+    blank = {
+        number
+        for one in _continued(text)
+        for number, line in enumerate(one.raw.splitlines(), one.line)
+        if not line.strip()
+    }
+    lines = [line for number, line in enumerate(text.split("\n"), 1) if number not in blank]
+    return "\n".join(lines)
+
+
+def _continued(text: str) -> list[Any]:
+    """The instructions over several lines whose blank lines mean nothing."""
+    try:
+        dockerfile = parse(text)
+    except InputError:
+        return []  # parsed again, with the file's name, by the caller
+    every = [*dockerfile.args, *(one for stage in dockerfile.stages for one in stage.instructions)]
+    return [one for one in every if not one.heredocs and "\n" in one.raw.rstrip("\n")]
+
+
+def _shape(dockerfile: Dockerfile) -> list[str]:
+    names = [one.name for one in dockerfile.args]
+    for stage in dockerfile.stages:
+        names += ["FROM", *(one.name for one in stage.instructions)]
+    return names
+
+
+def _compare(dockerfile: Dockerfile, harmless: Dockerfile, template: str) -> None:
+    """Refuses a text whose instructions depend on the values in it."""
+    found, expected = _shape(dockerfile), _shape(harmless)
+    if found != expected or dockerfile.directives != harmless.directives:
+        same = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), len(expected))
+        raise TemplateError(
+            f"{template}: a value changes the instructions: {' '.join(found[same : same + 3]) or 'fewer of them'} "
+            f"where other values give {' '.join(expected[same : same + 3]) or 'none'}",
+            hint="put values in with the filters env_value, label, shell or exec_json, and do not branch on free text",
+        )
+
+
+def _check_end(dockerfile: Dockerfile, plan: RolePlan) -> None:
+    last = dockerfile.stages[-1]
+    if last.name != plan.role:
+        raise TemplateError(
+            f"{plan.template}: the last stage is {last.label!r}, expected {str(plan.role)!r}",
+            hint=f'let the template begin with {{% extends "{plan.role}.Dockerfile.j2" %}}',
+        )

@@ -1,0 +1,74 @@
+"""What a rendered Dockerfile may not contain, whatever its template says: nothing that moves, nothing unnamed."""
+
+from __future__ import annotations
+
+import re
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.dockerfile.lines import LineError, directives, physical_lines
+from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
+
+_FRONTEND = r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z"
+
+
+def check_directives(text: str, file: str) -> None:
+    """Refuses foreign frontends and another escape character; raises DockerfileError."""
+    try:
+        found = directives(physical_lines(text))
+    except LineError as error:
+        raise DockerfileError(f"{file}:{error.line}: {error}") from error
+    syntax = found.get("syntax")
+    if syntax is not None and not re.match(_FRONTEND, syntax):
+        raise DockerfileError(
+            f"{file}:1: syntax={syntax}: a frontend is a program that runs the build",
+            hint="only docker/dockerfile is allowed",
+        )
+    if found.get("escape", "\\") != "\\":
+        raise DockerfileError(f"{file}:1: escape=`: the quoting filters need the usual backslash")
+
+
+def check_rules(dockerfile: Dockerfile) -> None:
+    """Refuses images without a digest and ADD from the network.
+
+    Raises:
+        DockerfileError: with `file:line`, and what to do instead.
+    """
+    for stage in dockerfile.stages:
+        try:
+            line = stage.line
+            _check_image(stage.base, dockerfile, stage)
+            for instruction in stage.instructions:
+                line = instruction.line
+                _check(instruction, dockerfile, stage)
+        except InputError as error:
+            raise DockerfileError(f"{dockerfile.file}:{line}: {error}", hint=error.hint) from error
+
+
+def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> None:
+    if instruction.name in {"ADD", "COPY"}:
+        source = instruction.flag("from")
+        if source is not None:
+            _check_image(source, dockerfile, stage)
+        for word in instruction.sources:
+            if "://" in word or word.startswith("git@"):
+                raise InputError(
+                    f"ADD {word}: what lies behind an address can change",
+                    hint="put the file in the context, or fetch it in a RUN that checks its hash",
+                )
+    for flag, value in instruction.flags:
+        fields = dict(part.partition("=")[::2] for part in (value or "").split(",")) if flag == "mount" else {}
+        if "from" in fields:
+            _check_image(fields["from"], dockerfile, stage)
+    if instruction.name == "ONBUILD":
+        _check(instruction.wrapped, dockerfile, stage)
+
+
+def _check_image(reference: str, dockerfile: Dockerfile, stage: Stage) -> None:
+    if reference == "scratch" or dockerfile.earlier(reference, stage) is not None:
+        return
+    if not isinstance(parse_reference(reference), Digest):
+        raise InputError(
+            f"{reference} is neither a stage above nor an image by digest",
+            hint="a tag can be moved: write REPOSITORY:TAG@sha256:…",
+        )

@@ -1,0 +1,133 @@
+"""The values that Dockerfile templates see, and what they must be to stand in a Dockerfile."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.dockerfile import install_step
+from training_imgtool.plan import RolePlan
+
+BASE_NAME = "org.opencontainers.image.base.name"
+BASE_DIGEST = "org.opencontainers.image.base.digest"
+DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+~:-]+)?\Z")
+_SOURCE = re.compile(r"(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*\Z")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*\Z")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def template_values(plan: RolePlan) -> dict[str, Any]:
+    """What a template can use: text, lists and dictionaries of text, nothing else."""
+    variant = plan.locked.variant
+    labels = {**plan.labels, BASE_NAME: plan.base_name, BASE_DIGEST: plan.base.digest}
+    return {
+        "role": str(plan.role),
+        "platform": plan.platform,
+        "base": {"reference": _base_reference(plan), "name": plan.base_name, "digest": plan.base.digest},
+        "variant": {
+            "name": variant.name,
+            "accelerator": str(variant.accelerator),
+            "package": variant.package,
+            "tensorflow": variant.tensorflow,
+            "python": variant.python,
+            "python_from": variant.python_from,
+            "python_executable": variant.python_executable,
+            "cuda": variant.cuda or "",
+            "cudnn": variant.cudnn or "",
+            "os": variant.os or "",
+        },
+        "cuda_base": plan.cuda_base,
+        "apt_packages": list(apt_packages(plan)),
+        "check_libraries": _library_check(variant.libraries) if plan.cuda_base else "",
+        "deadsnakes_key": DEADSNAKES_KEY,
+        "venv": install_step.VENV,
+        "wheels": {
+            "folder": install_step.context_folder(plan.locked),
+            "destination": install_step.WHEELS,
+            "install_script": install_step.install_script(plan.locked, plan.exclude),
+        },
+        "source": plan.source,
+        "module": plan.module,
+        "entrypoint": list(plan.entrypoint),
+        "env": dict(sorted(plan.env.items())),
+        "labels": dict(sorted(labels.items())),
+        "user": plan.user or "",
+    }
+
+
+def apt_packages(plan: RolePlan) -> tuple[str, ...]:
+    """The packages of the `system` stage: Python where the base lacks it, and the spec's own; sorted."""
+    variant = plan.locked.variant
+    wanted = set(plan.system_packages)
+    if variant.python_from in {"apt", "deadsnakes"}:
+        wanted |= {f"python{variant.python}", "ca-certificates"}
+        if tuple(int(part) for part in variant.python.split(".")) < (3, 10):
+            # pip imports distutils there, and Debian and its kin ship it apart from Python (pip/_internal/locations).
+            wanted.add("python3-distutils" if variant.python_from == "apt" else f"python{variant.python}-distutils")
+    return tuple(sorted(wanted))
+
+
+def _library_check(libraries: tuple[str, ...]) -> str:
+    """A Python program that opens each library: no GPU needed, and a wrong base fails here, not in the job."""
+    if not libraries:
+        return ""
+    names = ", ".join(f'"{name}"' for name in libraries)
+    return f"import ctypes; [ctypes.CDLL(name) for name in [{names}]]"
+
+
+def _base_reference(plan: RolePlan) -> str:
+    """`REPOSITORY:TAG@DIGEST`: the tag is for people, the digest decides."""
+    name, colon, tag = plan.base_name.rpartition(":")
+    with_tag = f":{tag}" if colon and "/" not in tag and "@" not in name else ""
+    return f"{plan.base.repository}{with_tag}@{plan.base.digest}"
+
+
+def check_values(plan: RolePlan) -> None:
+    """Refuses what no quoting can save, by its field; raises FieldError."""
+    texts = {
+        "trainer.source": plan.source,
+        "trainer.module": plan.module,
+        "user": plan.user or "",
+        "base": plan.base_name,
+        **{f"system_packages[{number}]": text for number, text in enumerate(plan.system_packages)},
+        **{f"exclude[{number}]": text for number, text in enumerate(plan.exclude)},
+        **{f"env.{_shown(name)}": value for name, value in plan.env.items()},
+        **{f"labels.{_shown(name)}": value for name, value in plan.labels.items()},
+    }
+    for where, text in texts.items():
+        _check_text(where, text)
+    rules = [
+        (
+            "trainer.source",
+            plan.source,
+            _SOURCE,
+            "a folder below the spec's: letters, digits and ._@+- between slashes",
+        ),
+        *(("system_packages", one, _PACKAGE, "a Debian package, such as libgomp1") for one in plan.system_packages),
+        *(("env", name, _ENV_NAME, "a variable's name: letters, digits, '_', '.', '-'") for name in plan.env),
+        *(("labels", name, _LABEL_NAME, "a label's name: letters, digits and ._/-") for name in plan.labels),
+        *(("user", one, _USER, "a user, or USER:GROUP") for one in filter(None, (plan.user,))),
+    ]
+    for where, text, rule, expected in rules:
+        if not rule.match(text):
+            raise FieldError(f"{_shown(text)}: expected {expected}", field=where)
+
+
+def _check_text(where: str, text: str) -> None:
+    for character in text:
+        if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _BIDI:
+            name = unicodedata.name(character, "control character")
+            raise FieldError(
+                f"holds U+{ord(character):04X} ({name.lower()}), which has no place in a Dockerfile",
+                field=where,
+                hint="write the text on one line",
+            )
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)[:80]

@@ -1,0 +1,69 @@
+"""Engines: what runs RUN instructions. Each back end is a module with a class that satisfies `Engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, Protocol
+
+from training_imgtool.core.progress import Progress
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Digest, Login, Tag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageBuild:
+    """One stage to build: its own instructions on top of a parent that is already there.
+
+    Attributes:
+        key: the stage's content key; the engine tags the result `imgtool/stage:<key>` in its own store.
+        parent: what FROM names: a base by digest, or the key of a stage built before.
+        parent_is_key: whether `parent` is a key.
+        copies_from: keys of the stages that `COPY --from` names, by the stage's name.
+        dockerfile: the stage's text, with `FROM` naming `parent` and each `COPY --from` its stage.
+        context: writes a tar of exactly what the stage copies to a binary stream.
+        line: the line of the rendered Dockerfile where the stage begins (1-based), for error messages.
+        lines: the line there of each instruction of `dockerfile`, in order; empty when unknown.
+    """
+
+    key: str
+    subject: str
+    parent: str
+    parent_is_key: bool
+    copies_from: dict[str, str]
+    dockerfile: str
+    context: Callable[[IO[bytes]], None]
+    line: int
+    platform: str
+    lines: tuple[int, ...] = ()
+    no_cache: bool = False
+
+
+class Engine(Protocol):
+    """Builds stages and pushes images. Implementations read no environment and print nothing."""
+
+    name: str
+
+    def image_id(self, key: str) -> str | None:
+        """The image built under `key` that the engine still has, or None."""
+
+    def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
+        """Makes the base available under its digest; raises RegistryRefusedError, CredentialsError, TemporaryError."""
+
+    def build(self, stage: StageBuild, progress: Progress) -> str:
+        """Builds one stage and returns its image ID; raises BuildFailedError, EngineUnavailableError."""
+
+    def tag(self, image_id: str, tag: Tag) -> None:
+        """Names an image."""
+
+    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
+        """Pushes a tag; the manifest digest the registry was given (`sha256:…`), None where the engine does not say.
+
+        `subject` is what progress calls it; without it, the tag's name.
+        Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
+        """
+
+    def load(self, stream: IO[bytes]) -> str:
+        """Loads an image from a tar as `docker load` takes it, and returns its ID; raises EngineUnavailableError."""
+
+    def close(self) -> None:
+        """Stops what is still running."""

@@ -1,0 +1,1 @@
+"""The Docker Engine, through docker-py."""

@@ -1,0 +1,232 @@
+"""The door to docker-py, the only module that imports it: connects to a Docker Engine and speaks its API.
+
+docker-py would read config.json and every login in it, run every credential helper before a build, follow the
+environment's proxies and .netrc, and let the errors of four packages through. `_Client` and `DockerApi` prevent that.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import docker
+import docker.errors
+import docker.tls
+from docker.constants import DEFAULT_DOCKER_API_VERSION
+
+from training_imgtool import __version__
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
+from training_imgtool.core.settings import Settings
+from training_imgtool.engines.docker.context import Endpoint, find_endpoint
+from training_imgtool.engines.docker.engine import DockerEngine
+from training_imgtool.engines.docker.errors import cause_of, engine_error, hint_for, is_engine_fault
+from training_imgtool.engines.stream import Event, follow
+
+_OLDEST_API = (1, 32)  # the first that takes a platform for a build
+_SHORT_SECONDS = 60.0
+_PING_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
+SILENCE_SECONDS = 30.0  # after which a silent engine is asked whether it is still there
+
+
+def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
+    """The engine that DOCKER_HOST, a Docker context or the default names, once it has answered.
+
+    Raises EngineUnavailableError when it does not answer within `timeout` seconds, or is too old.
+    """
+    endpoint = find_endpoint(settings)
+    try:
+        with closing(_Client(endpoint, "1.32", timeout)) as client:
+            answer = client.get(f"{client.base_url}/_ping", timeout=timeout)
+            answer.raise_for_status()
+            found = answer.headers.get("Api-Version", "")
+    except Exception as error:
+        if not is_engine_fault(error):
+            raise
+        raise EngineUnavailableError(
+            f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {cause_of(error)}",
+            hint=hint_for(error),
+        ) from error
+    return DockerEngine(DockerApi(endpoint, _api_version(found, endpoint)))
+
+
+def _api_version(found: str, endpoint: Endpoint) -> str:
+    """The newest version of the API that both sides speak."""
+    try:
+        theirs = tuple(int(part) for part in found.split("."))
+    except ValueError:
+        raise EngineUnavailableError(
+            f"{endpoint} (from {endpoint.source}) answers, but not as a Docker Engine: no Api-Version in its answer",
+            hint="check DOCKER_HOST and `docker context show`",
+        ) from None
+    if theirs < _OLDEST_API:
+        raise EngineUnavailableError(
+            f"the Docker Engine at {endpoint} speaks API {found}; 1.32 (Docker 17.09) or newer is needed"
+        )
+    return min((found, DEFAULT_DOCKER_API_VERSION), key=lambda text: [int(part) for part in text.split(".")])
+
+
+class _Client(docker.APIClient):
+    """docker-py's client without what it takes from files and the environment by itself. One request at a time."""
+
+    def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
+        _knock(endpoint, timeout or _PING_SECONDS)
+        self._proxies_of_config = dict(endpoint.proxies)
+        tls: Any = False
+        if endpoint.tls:
+            pair = (str(endpoint.cert), str(endpoint.key)) if endpoint.cert else None
+            ca = str(endpoint.ca) if endpoint.ca else None
+            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=ca, verify=endpoint.verify)
+        agent = f"training-imgtool/{__version__}"
+        wait: Any = timeout  # None, for a stream, waits without end; the stubs know whole seconds only
+        super().__init__(endpoint.url, version=version, timeout=wait, tls=tls, user_agent=agent)
+        self.aborted = threading.Event()
+        self.trust_env = False  # no .netrc, no proxy between here and the engine
+
+    @property
+    def _general_configs(self) -> dict[str, Any]:
+        return {"proxies": self._proxies_of_config}
+
+    @_general_configs.setter
+    def _general_configs(self, value: object) -> None:
+        """Leaves aside the config.json that docker-py has read."""
+
+    def _set_auth_headers(self, headers: object) -> None:
+        """Sends no logins with a build: what it starts from has been pulled."""
+
+
+def _knock(endpoint: Endpoint, timeout: float) -> None:
+    """Raises OSError when nobody listens on the socket: docker-py leaves its own open when it cannot connect."""
+    if endpoint.url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(timeout)
+            client.connect(endpoint.url.removeprefix("unix://"))
+
+
+class _Request:
+    """One request whose answer is a stream; see `stream.Request`."""
+
+    def __init__(self, client: _Client, send: Callable[[_Client], Iterable[Event]]) -> None:
+        self._client = client
+        self._send = send
+        self._response: Any = None
+        client.hooks["response"].append(self._answered)
+
+    def _answered(self, response: Any, *args: object, **kwargs: object) -> None:
+        del args, kwargs
+        self._response = response
+        if self._client.aborted.is_set():
+            response.close()
+
+    def events(self) -> Iterator[Event]:
+        for event in self._send(self._client):
+            if not isinstance(event, dict):
+                raise EngineUnavailableError(f"the Docker Engine answered {str(event)[:200]!r}, which is no event")
+            yield event
+
+    def abort(self) -> None:
+        self._client.aborted.set()
+        response = self._response
+        if response is not None:
+            with suppress(Exception):  # it may have ended meanwhile
+                response.raw.shutdown()
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._client.close()
+
+
+class DockerApi:
+    """One engine's API: questions with short answers, and streams. Thread-safe: each request has its connection."""
+
+    def __init__(self, endpoint: Endpoint, version: str) -> None:
+        self.endpoint = endpoint
+        self.stopped = threading.Event()
+        self._version = version
+        self._idle = threading.Condition()
+        self._running = 0  # streams under way
+
+    def answers(self) -> bool:
+        """Whether the engine answers a ping."""
+        try:
+            with closing(_Client(self.endpoint, self._version, _PING_SECONDS)) as client:
+                return bool(client.ping())
+        except Exception as error:
+            if not is_engine_fault(error):
+                raise
+            return False
+
+    @contextmanager
+    def ask(self, doing: str, *, refused: Callable[[str, int | None], ImgtoolError] | None = None) -> Iterator[Any]:
+        """A docker-py client for questions with short answers; raises EngineUnavailableError for what goes wrong.
+
+        Args:
+            doing: what it is asked for, for messages.
+            refused: makes the error when the engine says no, from its words and the answer's status.
+        """
+        try:
+            with closing(_Client(self.endpoint, self._version, _SHORT_SECONDS)) as client:
+                yield client
+        except Exception as error:
+            if refused is not None and isinstance(error, docker.errors.APIError):
+                raise refused(error.explanation or str(error), error.status_code) from error
+            if isinstance(error, ImgtoolError) or not is_engine_fault(error):
+                raise
+            raise engine_error(doing, self.endpoint, error) from error
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        """What the engine knows of an image, or None when it has no such image."""
+        with self.ask(f"looking for the image {name}") as client, suppress(docker.errors.ImageNotFound):
+            found: dict[str, Any] = client.inspect_image(name)
+            return found
+        return None
+
+    def remove(self, name: str) -> None:
+        """Takes a name away; one that is not there is fine."""
+        with self.ask(f"removing the name {name}") as client, suppress(docker.errors.ImageNotFound):
+            client.remove_image(name)
+
+    @contextmanager
+    def stream(
+        self,
+        send: Callable[[Any], Iterable[Event]],
+        *,
+        where: Callable[[], str],
+        refused: Callable[[str, int | None], ImgtoolError],
+    ) -> Iterator[Generator[Event, None, None]]:
+        """The events of one long request, which ends with the block, or with `close`.
+
+        Args:
+            send: sends the request with a docker-py client (its event `aborted` ends it) and returns the events.
+            where: what the engine is at, for messages.
+            refused: makes the error when the engine's answer has a status of failure, from its words and the status.
+        """
+        with self._idle:
+            self._running += 1
+        try:
+            request = _Request(_Client(self.endpoint, self._version, None), send)
+            events = follow(
+                request, where=where, stopped=self.stopped, answers=self.answers, silence_seconds=SILENCE_SECONDS
+            )
+            with closing(events):
+                yield events
+        except docker.errors.APIError as error:
+            raise refused(error.explanation or str(error), error.status_code) from error
+        except Exception as error:
+            if isinstance(error, ImgtoolError) or not is_engine_fault(error):
+                raise
+            raise engine_error(where(), self.endpoint, error) from error
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
+
+    def close(self) -> None:
+        """Ends every stream, and waits a little until their connections are closed: that makes the engine stop."""
+        self.stopped.set()
+        with self._idle:
+            self._idle.wait_for(lambda: self._running == 0, timeout=_CLOSE_SECONDS)

@@ -1,0 +1,225 @@
+"""Containers and their network on a Docker Engine: what `imgtool run` needs of it, and nothing more."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
+from training_imgtool.core.sanitize import printable
+from training_imgtool.engines.containers import Container, Ended, Found, Machine, Network
+from training_imgtool.engines.stream import Event
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.docker.client import DockerApi
+
+GONE = 404
+_CONFLICT = 409
+_TRIES = 5  # to get the network that was asked for
+
+
+class RefusedError(EngineUnavailableError):
+    """The engine answered, and said no: with its own words and the status of its answer."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Containers:
+    """The containers of one engine. Thread-safe; what the engine refuses is a RefusedError."""
+
+    def __init__(self, api: DockerApi) -> None:
+        self.api = api
+
+    def machine(self) -> Machine:
+        """What there is to share out."""
+        with self.api.ask("asking what the machine has") as client:
+            info = client.info()
+        return Machine(
+            cpus=int(info.get("NCPU") or 1),
+            memory=int(info.get("MemTotal") or 0),
+            nvidia="nvidia" in (info.get("Runtimes") or {}),
+            limits_cpu=bool(info.get("CpuCfsQuota")),
+            limits_memory=bool(info.get("MemoryLimit")),
+        )
+
+    def image_id(self, name: str) -> str | None:
+        """The ID of an image that the engine has, or None."""
+        found = self.api.inspect(name)
+        return str(found["Id"]) if found else None
+
+    def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
+        """A private network whose containers can have addresses of their own, so that they keep them when restarted.
+
+        An engine allows that only in a subnet that was asked for, so the one it chose is asked for again.
+        """
+        chosen = self._create_network(name, labels, None)
+        for _ in range(_TRIES):
+            if chosen.addresses is None:
+                break
+            self.remove_network(chosen.id)
+            try:
+                return self._create_network(name, labels, chosen.addresses)
+            except RefusedError:  # somebody was quicker
+                chosen = self._create_network(name, labels, None)
+        return Network(id=chosen.id, name=chosen.name, addresses=None)
+
+    def _create_network(self, name: str, labels: Mapping[str, str], subnet: ipaddress.IPv4Network | None) -> Network:
+        pools = [{"Subnet": str(subnet)}] if subnet else []
+        ipam = {"Driver": "default", "Config": pools} if pools else None
+        with self.api.ask(f"making the network {name}", refused=_refused(f"the network {name}")) as client:
+            made = client.create_network(name, driver="bridge", labels=dict(labels), ipam=ipam, check_duplicate=True)
+            known = client.inspect_network(made["Id"])
+        configs = (known.get("IPAM") or {}).get("Config") or []
+        return Network(id=str(made["Id"]), name=name, addresses=_subnet(configs))
+
+    def create(self, container: Container) -> str:
+        """Makes a container and returns its ID; it does not run yet."""
+        with self.api.ask(f"making {container.name}", refused=_refused(container.name)) as client:
+            endpoint = client.create_endpoint_config(aliases=list(container.aliases), ipv4_address=container.address)
+            made = client.create_container(
+                container.image,
+                command=None if container.command is None else list(container.command),
+                entrypoint=None if container.entrypoint is None else list(container.entrypoint),
+                hostname=container.hostname,
+                environment=dict(container.env),
+                labels=dict(container.labels),
+                name=container.name,
+                host_config=_host_config(client, container),
+                networking_config=client.create_networking_config({container.network.name: endpoint}),
+                use_config_proxy=False,  # gRPC would send the cluster's own traffic through a proxy
+            )
+        return str(made["Id"])
+
+    def start(self, container_id: str, name: str) -> None:
+        """Starts a container; raises RefusedError with the engine's words when its program cannot be run."""
+        with self.api.ask(f"starting {name}", refused=_refused(name)) as client:
+            client.start(container_id)
+
+    def output(self, container_id: str, name: str) -> Iterator[bytes]:
+        """What the container prints, as it comes, until it ends."""
+
+        def send(client: Any) -> Iterator[Event]:
+            blocks = client.logs(container_id, stdout=True, stderr=True, stream=True, follow=True)
+            return ({"data": block} for block in blocks)
+
+        with self.api.stream(send, where=lambda: f"{name}: reading its output", refused=_refused(name)) as events:
+            for event in events:
+                yield event["data"]
+
+    def wait(self, container_id: str, name: str) -> Ended:
+        """Returns when the container has ended."""
+
+        def send(client: Any) -> list[Event]:
+            return [client.wait(container_id)]
+
+        with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_refused(name)) as events:
+            codes = [int(event["StatusCode"]) for event in events]
+        with self.api.ask(f"looking at {name}", refused=_refused(name)) as client:
+            state = client.inspect_container(container_id)["State"]
+        return Ended(
+            exit_code=int(state.get("ExitCode", codes[0] if codes else -1)),
+            out_of_memory=bool(state.get("OOMKilled")),
+            fault=printable(str(state.get("Error") or "")),
+        )
+
+    def memory(self, container_id: str, name: str) -> Iterator[int]:
+        """The bytes that a running container uses, once a second until it is removed.
+
+        Files that are only cached do not count, as in `docker stats`.
+        """
+
+        def send(client: Any) -> Iterator[Event]:
+            found: Iterator[Event] = client.stats(container_id, stream=True, decode=True)
+            return found
+
+        with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=_refused(name)) as events:
+            for event in events:
+                found = event.get("memory_stats") or {}
+                known = found.get("stats") or {}
+                if "usage" in found:
+                    cached = known.get("total_inactive_file", known.get("inactive_file", 0))
+                    yield max(0, int(found["usage"]) - int(cached))
+
+    def signal(self, container_id: str, name: str) -> None:
+        """Sends a signal, such as SIGTERM; one that has ended already is fine."""
+        try:
+            with self.api.ask(f"sending {name}", refused=_refused(name)) as client:
+                client.kill(container_id, signal=name)
+        except RefusedError as error:
+            if error.status not in {GONE, _CONFLICT}:
+                raise
+
+    def remove(self, container_id: str) -> None:
+        """Kills and removes a container with its volumes; one that is gone, or being removed, is fine."""
+        try:
+            with self.api.ask("removing a container", refused=_refused(container_id[:12])) as client:
+                client.remove_container(container_id, force=True, v=True)
+        except RefusedError as error:
+            if error.status not in {GONE, _CONFLICT}:
+                raise
+
+    def remove_network(self, network_id: str) -> None:
+        """Removes a network; one that is gone is fine."""
+        try:
+            with self.api.ask("removing a network", refused=_refused(network_id[:12])) as client:
+                client.remove_network(network_id)
+        except RefusedError as error:
+            if error.status != GONE:
+                raise
+
+    def containers_with(self, label: str) -> tuple[Found, ...]:
+        """The containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
+        with self.api.ask("listing containers") as client:
+            found = client.containers(all=True, filters={"label": label})
+        return tuple(
+            Found(id=str(one["Id"]), name=str((one.get("Names") or ["/?"])[0]).lstrip("/"), labels=one["Labels"] or {})
+            for one in found
+        )
+
+    def networks_with(self, label: str) -> tuple[Found, ...]:
+        """The networks that carry `NAME` or `NAME=VALUE`."""
+        with self.api.ask("listing networks") as client:
+            found = client.networks(filters={"label": label})
+        return tuple(Found(id=str(one["Id"]), name=str(one["Name"]), labels=one["Labels"] or {}) for one in found)
+
+
+def _refused(name: str) -> Callable[[str, int | None], ImgtoolError]:
+    def error(words: str, status: int | None) -> ImgtoolError:
+        said = printable(" ".join(words.split()), most=400)
+        return RefusedError(f"{name}: the Docker Engine says: {said}", status=status)
+
+    return error
+
+
+def _host_config(client: Any, container: Container) -> Any:
+    limits: dict[str, Any] = {}
+    if container.cpus is not None:
+        limits["nano_cpus"] = int(container.cpus * 1e9)
+    if container.memory is not None:
+        limits["mem_limit"] = container.memory
+    if container.gpus:
+        wanted = {"count": container.gpus} if isinstance(container.gpus, int) else {"device_ids": list(container.gpus)}
+        limits["device_requests"] = [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
+    return client.create_host_config(
+        network_mode=container.network.name,
+        mounts=[
+            {"Type": "bind", "Source": folder, "Target": inside, "ReadOnly": False}
+            for inside, folder in container.mounts.items()
+        ],
+        restart_policy={"Name": "no"},
+        log_config={"type": "json-file", "config": {}},  # the engine's default may keep nothing to read
+        **limits,
+    )
+
+
+def _subnet(configs: list[dict[str, Any]]) -> ipaddress.IPv4Network | None:
+    for config in configs:
+        network = ipaddress.ip_network(config.get("Subnet") or "::/0", strict=False)
+        if isinstance(network, ipaddress.IPv4Network):
+            return network
+    return None

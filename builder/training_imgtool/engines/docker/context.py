@@ -1,0 +1,151 @@
+"""Which Docker Engine to talk to: DOCKER_HOST, else the Docker context, else the usual socket.
+
+The order is that of the `docker` command (docker/cli, `cli/command/cli.go`, `resolveContextName`): DOCKER_HOST,
+DOCKER_CONTEXT, `currentContext` of config.json. A context lies in `contexts/meta/<sha256 of its name>/meta.json`,
+its certificates in `contexts/tls/<the same>/docker/{ca,cert,key}.pem`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.settings import Settings
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where an engine answers.
+
+    Attributes:
+        url: `unix:///PATH` or `tcp://HOST:PORT`.
+        source: what named it, for messages: `DOCKER_HOST`, `Docker context x`, `the default`.
+        tls: whether a tcp endpoint speaks TLS; `verify` whether its certificate is checked.
+        proxies: `proxies` of config.json, which the engine gives to RUN steps.
+    """
+
+    url: str
+    source: str
+    tls: bool = False
+    verify: bool = True
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    proxies: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def find_endpoint(settings: Settings) -> Endpoint:
+    """The engine that the machine's settings name; raises EngineUnavailableError that says which setting is wrong."""
+    config = _config(settings.docker_config / "config.json")
+    proxies = config.get("proxies")
+    proxies = proxies if isinstance(proxies, dict) else {}
+    if settings.docker_host:
+        return _from_host(settings.docker_host, settings, proxies)
+    current = config.get("currentContext")
+    name = settings.docker_context or (current if isinstance(current, str) else None)
+    if not name or name == "default":
+        return Endpoint(url=DEFAULT_HOST, source="the default", proxies=proxies)
+    source = "DOCKER_CONTEXT" if settings.docker_context else "currentContext of config.json"
+    return _from_context(name, source, settings.docker_config / "contexts", proxies)
+
+
+def _from_host(host: str, settings: Settings, proxies: Mapping[str, Any]) -> Endpoint:
+    url = checked_host(host, "DOCKER_HOST")
+    verify = bool(settings.environ.get("DOCKER_TLS_VERIFY"))
+    if not url.startswith("tcp://") or not (verify or settings.environ.get("DOCKER_TLS")):
+        return Endpoint(url=url, source="DOCKER_HOST", proxies=proxies)
+    folder = Path(settings.environ.get("DOCKER_CERT_PATH") or settings.docker_config)
+    certificates = _certificates(folder)
+    if verify and "ca" not in certificates:
+        raise EngineUnavailableError(
+            f"DOCKER_TLS_VERIFY is set, and {folder} has no ca.pem",
+            hint="point DOCKER_CERT_PATH at the folder with ca.pem, cert.pem and key.pem",
+        )
+    return Endpoint(url=url, source="DOCKER_HOST", tls=True, verify=verify, proxies=proxies, **certificates)
+
+
+def _from_context(name: str, source: str, contexts: Path, proxies: Mapping[str, Any]) -> Endpoint:
+    folder = hashlib.sha256(name.encode()).hexdigest()
+    meta = contexts / "meta" / folder / "meta.json"
+    try:
+        endpoint = _json(meta)["Endpoints"]["docker"]
+        host = endpoint["Host"]
+        skip_verify = bool(endpoint.get("SkipTLSVerify"))
+    except FileNotFoundError:
+        raise EngineUnavailableError(
+            f"Docker context {name!r} (from {source}) does not exist: {meta} is not there",
+            hint="`docker context ls` lists the contexts; `docker context use default` goes back",
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineUnavailableError(
+            f"Docker context {name!r} (from {source}): {meta} cannot be used: {type(error).__name__}: {error}",
+            hint="`docker context inspect` shows it; `docker context use default` goes back",
+        ) from error
+    url = checked_host(host, f"Docker context {name!r}")
+    certificates = _certificates(contexts / "tls" / folder / "docker")
+    return Endpoint(
+        url=url,
+        source=f"Docker context {name!r}",
+        tls=url.startswith("tcp://") and bool(certificates),
+        verify=not skip_verify,
+        proxies=proxies,
+        **certificates,
+    )
+
+
+def checked_host(host: object, source: str) -> str:
+    """`host` when it is a kind of address that works here; raises EngineUnavailableError otherwise."""
+    expected = "expected unix:///PATH or tcp://HOST:PORT"
+    if not isinstance(host, str):
+        raise EngineUnavailableError(f"{source}: no Docker host in it; {expected}")
+    host = host.strip()
+    if host.startswith("ssh://"):
+        raise EngineUnavailableError(
+            f"{source}: {host}: ssh is not supported",
+            hint="forward the socket: ssh -NL /tmp/docker.sock:/var/run/docker.sock HOST, "
+            "then DOCKER_HOST=unix:///tmp/docker.sock",
+        )
+    if host.startswith("unix://") and len(host) > len("unix://"):
+        return host
+    if host.startswith(("tcp://", "http://", "https://")):
+        url = urlsplit(host)
+        try:
+            port = url.port
+        except ValueError:
+            port = None
+        if url.hostname and port and url.password is None:
+            return f"tcp://{url.netloc}{url.path}"
+    raise EngineUnavailableError(f"{source}: {host[:100]!r} is not the address of a Docker Engine: {expected}")
+
+
+def _certificates(folder: Path) -> dict[str, Any]:
+    found = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key") if (folder / f"{name}.pem").is_file()}
+    if ("cert" in found) != ("key" in found):
+        raise EngineUnavailableError(f"{folder}: cert.pem and key.pem belong together, and one is missing")
+    return dict(found)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """config.json, or nothing when it is not there or broken: its logins are not this module's."""
+    try:
+        found = _json(path)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json(path: Path) -> Any:
+    with path.open("rb") as file:
+        return json.loads(file.read(_LARGEST_FILE))

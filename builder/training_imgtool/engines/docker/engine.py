@@ -1,0 +1,264 @@
+"""The Docker Engine as an engine: builds stages with its classic builder, pulls bases, pushes tags.
+
+Success is what the engine was seen to have: an image under the stage's key, a base under its digest, a digest from
+the registry. The classic builder is used because the API's BuildKit needs a session that docker-py does not speak.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    ImgtoolError,
+    InputError,
+    LocalFileError,
+    TemporaryError,
+)
+from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
+from training_imgtool.core.reference import Digest, Login, Tag, checked_digest
+from training_imgtool.core.sanitize import printable
+from training_imgtool.engines import StageBuild
+from training_imgtool.engines.docker.events import BuildLog, PullLog, PushLog, error_message
+from training_imgtool.engines.docker.registry_errors import worth_retrying
+from training_imgtool.engines.stream import blocks_of
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.docker.client import DockerApi
+
+STAGES = "imgtool/stage"
+DOCKERFILE = ".imgtool.Dockerfile"
+_TRIES = 5
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+_RETRY_SECONDS = 120.0
+_BLOCK = 1 << 20
+_KEY = re.compile(r"[0-9a-f]{16,128}\Z")
+
+T = TypeVar("T")
+
+
+class DockerEngine:
+    """A Docker Engine that answered; satisfies `engines.Engine`. Thread-safe: a connection per request."""
+
+    name = "docker"
+
+    def __init__(self, api: DockerApi) -> None:
+        self.api = api
+
+    def image_id(self, key: str) -> str | None:
+        """The image built under `key` that the engine still has, or None."""
+        found = self.api.inspect(f"{STAGES}:{key}")
+        return str(found["Id"]) if found else None
+
+    def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
+        """Makes the base available under its digest; one that is there for this platform is not pulled.
+
+        Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
+        """
+        if self._has(base, platform):
+            return
+        subject = f"base {base.repository.path}"
+        progress(Step(subject, f"pulling {base}"))
+
+        def pull() -> None:
+            log = PullLog(subject, base.repository.registry, login, progress)
+
+            def send(client: Any) -> Any:
+                where, auth = str(base.repository), _auth(login, base.repository.registry)
+                return client.pull(
+                    where, tag=base.digest, stream=True, decode=True, auth_config=auth, platform=platform
+                )
+
+            with self.api.stream(send, where=lambda: f"{subject}: pull", refused=log.failure) as events:
+                for event in events:
+                    log.take(event)
+
+        self._retried(pull, subject, progress)
+        if not self._has(base, platform):
+            raise EngineUnavailableError(
+                f"{subject}: the Docker Engine pulled {base}, and has no {platform} image of it"
+            )
+
+    def build(self, stage: StageBuild, progress: Progress) -> str:
+        """Builds one stage, tags it `imgtool/stage:<key>` and returns its image ID.
+
+        Raises BuildFailedError, InputError (a COPY source is missing), EngineUnavailableError, and what writing
+        the context raises.
+        """
+        self._require(stage)
+        log = BuildLog(stage, progress, self.api.answers)
+
+        def send(client: Any) -> Any:
+            return client.build(
+                fileobj=_context(stage, progress, client.aborted.is_set),
+                custom_context=True,
+                dockerfile=DOCKERFILE,
+                tag=f"{STAGES}:{stage.key}",
+                platform=stage.platform,
+                nocache=stage.no_cache,
+                rm=True,
+                forcerm=True,
+                pull=False,
+                decode=True,
+            )
+
+        with self.api.stream(send, where=log.where, refused=log.failure) as events:
+            for event in events:
+                log.take(event)
+        built = log.finished()
+        if self.image_id(stage.key) is None:
+            raise EngineUnavailableError(f"{stage.subject}: the Docker Engine built {built} and did not keep its tag")
+        return built
+
+    def tag(self, image_id: str, tag: Tag) -> None:
+        """Names an image; raises EngineUnavailableError."""
+        with self.api.ask(f"naming {image_id[:19]} {tag}") as client:
+            client.tag(image_id, str(tag.repository), tag.name)
+
+    def remove_tag(self, tag: Tag | str) -> None:
+        """Takes a name away, and the image with it when nothing else needs it; a name that is not there is fine."""
+        self.api.remove(str(tag))
+
+    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
+        """Pushes a tag; the manifest digest the registry was given, or None: Podman's engine (4.3) does not say it.
+
+        Raises RegistryRefusedError, CredentialsError, TemporaryError (after five tries), EngineUnavailableError.
+        """
+        subject = subject or tag.name
+        host = tag.repository.registry
+        progress(Step(subject, f"pushing {tag}"))
+
+        def push() -> str | None:
+            log = PushLog(subject, host, login, progress)
+
+            def send(client: Any) -> Any:
+                auth = _auth(login, host)
+                return client.push(str(tag.repository), tag.name, stream=True, decode=True, auth_config=auth)
+
+            with self.api.stream(send, where=lambda: f"{subject}: push", refused=log.failure) as events:
+                for event in events:
+                    log.take(event)
+            progress(LogLine(subject, log.summary()))
+            return None if log.digest is None else checked_digest(log.digest)
+
+        return self._retried(push, subject, progress)
+
+    def load(self, stream: IO[bytes]) -> str:
+        """Loads an image from a tar as `docker load` takes it; returns its ID. Raises EngineUnavailableError."""
+
+        def send(client: Any) -> Any:
+            return client.load_image(iter(lambda: stream.read(_BLOCK), b""), quiet=True)
+
+        loaded = ""
+
+        def failure(message: str, code: int | None = None) -> ImgtoolError:
+            del code
+            return EngineUnavailableError(f"loading an image: {printable(message)}")
+
+        with self.api.stream(send, where=lambda: "loading an image", refused=failure) as events:
+            for event in events:
+                if message := error_message(event):
+                    raise failure(message)
+                _, found, name = str(event.get("stream", "")).partition("Loaded image")
+                loaded = name.partition(":")[2].strip() if found else loaded
+        image = self.api.inspect(loaded) if loaded else None
+        if image is None:
+            raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without naming it")
+        return str(image["Id"])
+
+    def close(self) -> None:
+        """Stops what is still running: builds, pulls and pushes end in their threads with EngineUnavailableError."""
+        self.api.close()
+
+    def _has(self, base: Digest, platform: str) -> bool:
+        found = self.api.inspect(str(base))
+        return found is not None and _is_for(found, platform)
+
+    def _require(self, stage: StageBuild) -> None:
+        """Raises unless all that the stage starts from is there: the classic builder would pull it from Docker Hub.
+
+        It also takes an image ID of any platform, so that is looked at here.
+        """
+        for name in (stage.parent, *stage.copies_from.values()):
+            if name == "scratch":
+                continue
+            image = f"{STAGES}:{name}" if _KEY.match(name) else name
+            found = self.api.inspect(image)
+            if found is None:
+                raise EngineUnavailableError(
+                    f"{stage.subject}: the image {image}, which the stage needs, is no longer in the Docker Engine",
+                    hint="something removed it meanwhile: run the same command again",
+                )
+            if not _is_for(found, stage.platform):
+                raise InputError(
+                    f"{stage.subject}: {image} is an image for {found.get('Os')}/{found.get('Architecture')}, "
+                    f"and the stage is to be built for {stage.platform}"
+                )
+
+    def _retried(self, attempt: Callable[[], T], subject: str, progress: Progress) -> T:
+        """Calls `attempt` until it succeeds or fails for good; five times at most, the engine retries blobs itself."""
+        began = time.monotonic()
+        number = 1
+        while True:
+            try:
+                return attempt()
+            except TemporaryError as error:
+                seconds = time.monotonic() - began
+                if not worth_retrying(error):
+                    raise
+                if number == _TRIES or seconds > _RETRY_SECONDS:
+                    message = f"{error.message} ({number} tries in {seconds:.0f} s)"
+                    raise TemporaryError(message, hint=error.hint) from error
+                delay = random.uniform(0, min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (number - 1)))  # noqa: S311 - jitter
+                progress(LogLine(subject, f"try {number} of {_TRIES} failed, next in {delay:.1f} s: {error.message}"))
+            number += 1
+            if self.api.stopped.wait(delay):
+                raise EngineUnavailableError(f"{subject}: stopped")
+
+
+def _context(stage: StageBuild, progress: Progress, aborted: Callable[[], bool]) -> Iterator[bytes]:
+    """The stage's tar behind its Dockerfile, in blocks.
+
+    The `.dockerignore` makes the engine take both away again before it builds, so that no COPY sees them.
+    """
+
+    def write(stream: IO[bytes]) -> None:
+        stream.write(_tar_entry(".dockerignore", f".dockerignore\n{DOCKERFILE}\n"))
+        stream.write(_tar_entry(DOCKERFILE, stage.dockerfile))
+        try:
+            stage.context(stream)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise LocalFileError(f"{stage.subject}: the build context cannot be read: {error}") from error
+
+    done = 0
+    for block in blocks_of(write, aborted):
+        done += len(block)
+        progress(Transfer(stage.subject, "context", done, None))
+        yield block
+
+
+def _is_for(image: Mapping[str, Any], platform: str) -> bool:
+    return [image.get("Os"), image.get("Architecture")] == platform.split("/")[:2]
+
+
+def _tar_entry(name: str, text: str) -> bytes:
+    data = text.encode()
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    return entry.tobuf() + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+def _auth(login: Login | None, host: str) -> dict[str, str]:
+    """What goes into X-Registry-Auth. Never None, for which docker-py would look up a login of its own."""
+    if login is None:
+        return {}
+    if login.username == "<token>":  # what a credential helper answers for an identity token
+        return {"identitytoken": login.password, "serveraddress": host}
+    return {"username": login.username, "password": login.password, "serveraddress": host}

@@ -1,0 +1,254 @@
+"""What the Docker Engine's event streams say: progress to show, the result at the end, or the error.
+
+Build, pull and push answer with status 200 and JSON objects; a failure is an object with `errorDetail` among them,
+and success is only what was said to have succeeded: an image ID, a digest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import BuildFailedError, EngineUnavailableError, ImgtoolError, InputError
+from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
+from training_imgtool.core.reference import Login
+from training_imgtool.core.sanitize import printable
+from training_imgtool.engines import StageBuild
+from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full, registry_error
+
+Event = Mapping[str, Any]
+
+_TAIL = 20
+_LONGEST_PARTIAL = 1 << 16  # characters of a line without an end
+_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)\Z", re.DOTALL)
+_EXIT = re.compile(r"returned a non-zero code: (-?\d+)")
+_HOUSEKEEPING = re.compile(
+    r"(?: ---> (?:[0-9a-f]{12}|Running in [0-9a-f]{12}|Using cache)|Removing intermediate container [0-9a-f]{12}"
+    r"|Successfully (?:built [0-9a-f]{12}|tagged \S+))\Z"
+)
+_FILES = re.compile(
+    r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)",
+    re.IGNORECASE,
+)
+_ENGINES_OWN = re.compile(  # why a container could not be started that no Dockerfile is to blame for
+    r"failed to create endpoint|network (?:bridge|controller)|container networking|iptables|cgroup"
+    r"|resource temporarily unavailable|too many open files|cannot allocate memory",
+    re.IGNORECASE,
+)
+_BASE = re.compile(r"manifest|pull access|unauthorized|denied|registry|no such image", re.IGNORECASE)
+
+
+class BuildLog:
+    """Reads the events of one build.
+
+    Args:
+        stage: what is built.
+        progress: is told of steps and of what they print.
+        answers: whether the engine still answers: exit code 137 is a killed step or a dying engine.
+    """
+
+    def __init__(self, stage: StageBuild, progress: Progress, answers: Callable[[], bool]) -> None:
+        self.image_id: str | None = None
+        self._stage = stage
+        self._progress = progress
+        self._answers = answers
+        self._tail: deque[str] = deque(maxlen=_TAIL)
+        self._partial = ""
+        self._number = 0
+        self._instruction = ""
+
+    def take(self, event: Event) -> None:
+        """Reads one event; raises BuildFailedError, InputError, EngineUnavailableError, and those of a registry."""
+        if message := error_message(event):
+            self._flush()
+            raise self.failure(message)
+        aux = event.get("aux")
+        if isinstance(aux, Mapping) and isinstance(aux.get("ID"), str):
+            self.image_id = aux["ID"]
+        if isinstance(text := event.get("stream"), str):
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        step = _STEP.match(text.rstrip("\n"))
+        if step and int(step[1]) == self._number + 1:
+            self._flush()
+            self._number, self._instruction = int(step[1]), printable(" ".join(step[3].split()), most=300)
+            self._tail.clear()
+            self._progress(Step(self._stage.subject, f"{step[1]}/{step[2]} {self._instruction}"))
+            return
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            self._line(line)
+        if len(self._partial) > _LONGEST_PARTIAL:
+            self._flush()
+
+    def _flush(self) -> None:
+        partial, self._partial = self._partial, ""
+        if partial:
+            self._line(partial)
+
+    def _line(self, line: str) -> None:
+        shown = printable(line)  # the engine wraps what comes from stderr in colours
+        if not shown.strip() or _HOUSEKEEPING.match(shown):
+            return
+        self._tail.append(shown)
+        self._progress(LogLine(self._stage.subject, line))
+
+    def where(self) -> str:
+        """The stage and the instruction under way, for messages."""
+        if not self._number:
+            return f"{self._stage.subject}: before the first step"
+        lines = self._stage.lines
+        if self._number <= len(lines):
+            place = f"line {lines[self._number - 1]} of the rendered Dockerfile"
+        else:
+            place = f"in the stage that begins at line {self._stage.line} of the rendered Dockerfile"
+        return f"{self._stage.subject}: {self._instruction} ({place})"
+
+    def failure(self, message: str, status: int | None = None) -> ImgtoolError:
+        """The error that the engine's `message` is; `status` is that of its answer when it refused the request."""
+        exited = _EXIT.search(message)
+        if exited:
+            return self._step_failed(int(exited[1]))
+        said = f"{self.where()}: {printable(message)}"
+        if is_full(message):
+            return EngineUnavailableError(f"{said}: the Docker Engine's disk is full", hint=FULL_HINT)
+        if self._instruction.startswith("FROM ") and _BASE.search(message):
+            return registry_error(self.where(), message, "the base image's registry", None)
+        running = self._instruction.startswith("RUN ")
+        if status == 400 or "requires BuildKit" in message or (not running and _FILES.search(message)):
+            return InputError(said, hint="`imgtool render` prints the Dockerfile; COPY takes from the spec's folder")
+        if running and not _ENGINES_OWN.search(message):
+            return BuildFailedError(said, details=tuple(self._tail))
+        return EngineUnavailableError(f"{said} (the Docker Engine's words)", details=tuple(self._tail))
+
+    def _step_failed(self, code: int) -> ImgtoolError:
+        if code != 137:
+            return BuildFailedError(
+                f"{self.where()}: ended with exit code {code}",
+                hint="`imgtool render` prints the Dockerfile; the step's last lines are above",
+                details=tuple(self._tail),
+            )
+        if not self._answers():
+            return EngineUnavailableError(f"{self.where()}: the Docker Engine stopped while this ran")
+        return BuildFailedError(
+            f"{self.where()}: was killed (exit code 137)",
+            hint="out of memory? give the engine's machine or its build more, or let the step use less",
+            details=tuple(self._tail),
+        )
+
+    def finished(self) -> str:
+        """The image that was built; raises EngineUnavailableError when the stream ended without naming one."""
+        self._flush()
+        if self.image_id is None:
+            raise EngineUnavailableError(
+                f"{self.where()}: the Docker Engine's answer ended without an image",
+                hint="the engine's own log says why; try again",
+                details=tuple(self._tail),
+            )
+        return self.image_id
+
+
+class PushLog:
+    """Reads the events of one push."""
+
+    def __init__(self, subject: str, host: str, login: Login | None, progress: Progress) -> None:
+        self.digest: str | None = None
+        self._doing = f"{subject}: push"
+        self._transfers = _Transfers(subject, progress)
+        self._host = host
+        self._login = login
+        self._there: set[str] = set()
+        self._mounted: set[str] = set()
+        self._sent: set[str] = set()
+
+    def take(self, event: Event) -> None:
+        """Reads one event; raises the error that it is."""
+        if message := error_message(event):
+            raise self.failure(message)
+        aux = event.get("aux")
+        if isinstance(aux, Mapping) and isinstance(aux.get("Digest"), str):
+            self.digest = aux["Digest"]
+        status, layer = str(event.get("status", "")), str(event.get("id", ""))
+        if status == "Pushing":
+            self._transfers.take(event)
+        elif status == "Pushed":
+            self._sent.add(layer)
+            self._transfers.end(layer)
+        elif status == "Layer already exists":
+            self._there.add(layer)
+        elif status.startswith("Mounted from"):
+            self._mounted.add(layer)
+
+    def failure(self, message: str, status: int | None = None) -> ImgtoolError:
+        """The error that the engine's `message` is."""
+        del status
+        if "does not exist locally" in message:
+            return EngineUnavailableError(f"{self._doing}: the Docker Engine no longer has the image")
+        return registry_error(self._doing, message, self._host, self._login)
+
+    def summary(self) -> str:
+        """How many layers were sent, mounted from another repository, or there already."""
+        counts = ((self._sent, "sent"), (self._mounted, "mounted"), (self._there, "already there"))
+        parts = [f"{len(layers)} {word}" for layers, word in counts if layers]
+        return f"layers: {', '.join(parts) or 'none'}"
+
+
+class PullLog:
+    """Reads the events of one pull."""
+
+    def __init__(self, subject: str, host: str, login: Login | None, progress: Progress) -> None:
+        self._doing = f"{subject}: pull"
+        self._transfers = _Transfers(subject, progress)
+        self._host = host
+        self._login = login
+
+    def take(self, event: Event) -> None:
+        """Reads one event; raises the error that it is."""
+        if message := error_message(event):
+            raise self.failure(message)
+        if event.get("status") == "Downloading":
+            self._transfers.take(event)
+        elif event.get("status") == "Download complete":
+            self._transfers.end(str(event.get("id", "")))
+
+    def failure(self, message: str, status: int | None = None) -> ImgtoolError:
+        """The error that the engine's `message` is."""
+        del status
+        return registry_error(self._doing, message, self._host, self._login)
+
+
+class _Transfers:
+    """Turns `progressDetail` into transfers, one per layer."""
+
+    def __init__(self, subject: str, progress: Progress) -> None:
+        self._subject = subject
+        self._progress = progress
+        self._sizes: dict[str, int] = {}
+
+    def take(self, event: Event) -> None:
+        detail = event.get("progressDetail")
+        current = detail.get("current") if isinstance(detail, Mapping) else None
+        if not isinstance(current, int):
+            return
+        layer = str(event.get("id", ""))
+        total = detail.get("total") if isinstance(detail, Mapping) else None
+        # The engine estimates the total of a push from the unpacked files, and can pass it.
+        self._sizes[layer] = max(current, total if isinstance(total, int) else 0)
+        self._progress(Transfer(self._subject, layer, current, self._sizes[layer]))
+
+    def end(self, layer: str) -> None:
+        if size := self._sizes.get(layer):
+            self._progress(Transfer(self._subject, layer, size, size))
+
+
+def error_message(event: Event) -> str | None:
+    """The engine's sentence when the event is an error."""
+    detail = event.get("errorDetail")
+    message = detail.get("message") if isinstance(detail, Mapping) else None
+    found = message or event.get("error")
+    if found is None:
+        return "an error without words" if "errorDetail" in event or "error" in event else None
+    return str(found)

@@ -1,0 +1,160 @@
+"""One short-lived container on a Docker Engine that runs a program and is gone again: what `imgtool verify` needs.
+
+Without a network, without privileges, and never longer than its time. A label says until when, so that what a killed
+process left behind is swept by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
+from training_imgtool.core.sanitize import printable
+from training_imgtool.engines.docker.containers import Containers, RefusedError
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.docker.client import DockerApi
+
+UNTIL = "dev.imgtool.probe.until"  # seconds since 1970, after which the container is nobody's
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 30.0
+_PIDS = 4096  # TensorFlow starts threads per CPU
+_LARGEST_OUTPUT = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A program to run in an image.
+
+    Attributes:
+        image: a reference or ID that the engine has.
+        command: the program and its arguments; the image's own entry point is not used.
+        user: who runs it; None for the image's own user.
+        read_only: whether the image's files may not be changed.
+        seconds: how long the program takes at most, by its own clock.
+        gpus: whether it gets all GPUs of the machine.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    user: str | None = None
+    read_only: bool = False
+    seconds: float
+    gpus: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of it. `fault` is the engine's word on why the program did not start, else None."""
+
+    output: bytes = b""
+    errors: str = ""  # the last lines of stderr
+    fault: str | None = None
+    late: bool = False
+
+
+def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.time) -> Answer:
+    """Runs a program in a new container and removes it, whatever happens.
+
+    Raises EngineUnavailableError when the engine fails; a program that cannot be started is an Answer.
+    """
+    containers = Containers(api)
+    container = ""
+    try:
+        container = _create(api, probe, now() + probe.seconds + 2 * _GRACE_SECONDS)
+        try:
+            containers.start(container, "the probe")
+        except RefusedError as error:
+            return Answer(fault=error.message.partition("the Docker Engine says: ")[2])
+        late = not _ended(api, container, probe.seconds + _GRACE_SECONDS)
+        if late:
+            containers.signal(container, "SIGKILL")
+        return Answer(output=_log(api, container, stdout=True), errors=_tail(api, container), late=late)
+    finally:
+        if container:
+            containers.remove(container)
+
+
+def sweep(api: DockerApi, *, now: Callable[[], float] = time.time) -> int:
+    """Removes the containers of processes that were killed; returns how many there were."""
+    containers = Containers(api)
+    gone = 0
+    for found in containers.containers_with(UNTIL):
+        until = found.labels.get(UNTIL, "")
+        if until.isascii() and until.isdigit() and int(until) < now():
+            containers.remove(found.id)
+            gone += 1
+    return gone
+
+
+def _create(api: DockerApi, probe: Probe, until: float) -> str:
+    with api.ask("making a container to look into the image", refused=_refused) as client:
+        options: dict[str, Any] = {"tmpfs": {"/tmp": "rw,exec"}} if probe.read_only else {}  # noqa: S108 - the container's
+        if probe.gpus:
+            options["device_requests"] = [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}]
+        made = client.create_container(
+            probe.image,
+            entrypoint=[probe.command[0]],
+            command=list(probe.command[1:]),
+            user=probe.user,
+            labels={UNTIL: str(int(until))},
+            network_disabled=True,
+            use_config_proxy=False,
+            host_config=client.create_host_config(
+                network_mode="none",
+                read_only=probe.read_only,
+                cap_drop=["ALL"],
+                cap_add=["DAC_READ_SEARCH"] if probe.user else None,  # root that may read every file, and no more
+                security_opt=["no-new-privileges"],
+                pids_limit=_PIDS,
+                restart_policy={"Name": "no"},
+                log_config={"type": "json-file", "config": {}},
+                **options,
+            ),
+        )
+    return str(made["Id"])
+
+
+def _ended(api: DockerApi, container: str, seconds: float) -> bool:
+    """Whether the container ends within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with api.ask("waiting for the probe", refused=_refused) as client:
+            state = client.inspect_container(container)["State"]
+        if state.get("Status") in {"exited", "dead"}:
+            return True
+        if api.stopped.wait(_POLL_SECONDS):
+            raise EngineUnavailableError("looking into the image: stopped")
+    return False
+
+
+def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
+    """What the program printed, up to a limit that no honest one reaches."""
+
+    def send(client: Any) -> Iterator[dict[str, Any]]:
+        blocks = client.logs(container, stdout=stdout, stderr=not stdout, stream=True, follow=False)
+        return ({"data": block} for block in blocks)
+
+    found = bytearray()
+    with api.stream(send, where=lambda: "reading the probe's answer", refused=_refused) as events:
+        for event in events:
+            found += event["data"]
+            if len(found) > _LARGEST_OUTPUT:
+                raise EngineUnavailableError(f"the probe printed more than {_LARGEST_OUTPUT} bytes")
+    return bytes(found)
+
+
+def _tail(api: DockerApi, container: str) -> str:
+    text = ""
+    with suppress(EngineUnavailableError):
+        text = _log(api, container, stdout=False).decode("utf-8", "replace")
+    return "\n".join(printable(line, most=300) for line in text.splitlines()[-5:])
+
+
+def _refused(words: str, status: int | None) -> ImgtoolError:
+    said = printable(" ".join(words.split()), most=400)
+    return RefusedError(f"looking into the image: the Docker Engine says: {said}", status=status)

@@ -1,0 +1,121 @@
+"""What a registry's no means when only the engine's sentence about it is left.
+
+The Docker Engine reports a failed pull or push as free text in an answer with status 200. The texts are
+those of distribution/distribution `registry/api/errcode` and of moby's `distribution/errors.go`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from training_imgtool.core.errors import (
+    CredentialsError,
+    EngineUnavailableError,
+    ImgtoolError,
+    RegistryRefusedError,
+    TemporaryError,
+)
+from training_imgtool.core.reference import Login
+from training_imgtool.core.sanitize import printable
+
+_CREDENTIALS = re.compile(
+    r"unauthorized|no basic auth credentials|authentication required|unauthenticated|incorrect username or password"
+    r"|status:? 401",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(r"denied|insufficient_scope|forbidden|status:? 403", re.IGNORECASE)
+_IMMUTABLE = re.compile(r"immutable|tag_invalid", re.IGNORECASE)
+_UNKNOWN = re.compile(r"manifest[ _]unknown|name[ _]unknown|repository .*not (?:found|known)|not found", re.IGNORECASE)
+_TLS = re.compile(r"x509:|server gave HTTP response to HTTPS client|tls: (?!handshake timeout)", re.IGNORECASE)
+_NO_HOST = re.compile(r"no such host", re.IGNORECASE)
+_TEMPORARY = re.compile(
+    r"connection (?:refused|reset)|broken pipe|\bEOF\b|time-?out|timed out|deadline exceeded|network is unreachable"
+    r"|no route to host|server misbehaving|too ?many ?requests|unavailable|\b(?:408|429|499|500|502|503|504|522)\b"
+    r"|blob upload (?:invalid|unknown)|internal server error|bad gateway|received unexpected HTTP status: 5",
+    re.IGNORECASE,
+)
+_FULL = re.compile(r"no space left on device", re.IGNORECASE)
+
+FULL_HINT = "`docker system df` shows what takes the space, `docker builder prune` and `docker image prune` free it"
+
+
+def registry_error(doing: str, message: str, host: str, login: Login | None) -> ImgtoolError:
+    """The error for `message`, which an engine gave while `doing` something with the registry `host`.
+
+    RegistryRefusedError when it is none of the texts known: an unknown no is not tried again.
+    """
+    said = f"{doing}: {host} refused through the Docker Engine: {printable(message)}"
+    make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refused)
+    return make(said, host, login)
+
+
+def is_full(message: str) -> bool:
+    """Whether `message` says that the engine's disk is full."""
+    return bool(_FULL.search(message))
+
+
+def worth_retrying(error: ImgtoolError) -> bool:
+    """Whether the same request may succeed a moment later: not for a host that has no address."""
+    return isinstance(error, TemporaryError) and not _NO_HOST.search(error.message)
+
+
+def _refused(said: str, host: str, login: Login | None) -> ImgtoolError:
+    del login
+    return RegistryRefusedError(said, hint=f"the words are those of {host} or of the engine")
+
+
+def _credentials(said: str, host: str, login: Login | None) -> ImgtoolError:
+    if login is None:
+        return CredentialsError(f"{said} (no credentials were sent)", hint=f"log in with `docker login {host}`")
+    return CredentialsError(f"{said} (sent: user {login.username!r} and a password)", hint="log in again")
+
+
+def _denied(said: str, host: str, login: Login | None) -> ImgtoolError:
+    sent = "no credentials were sent; " if login is None else f"user {login.username!r} "
+    return RegistryRefusedError(
+        said,
+        hint=f"{sent}may lack the right to do this (on Artifact Registry: role Artifact Registry Writer), "
+        f"or the repository does not exist at {host}: `imgtool push --create-repository` makes one there",
+    )
+
+
+def _immutable(said: str, host: str, login: Login | None) -> ImgtoolError:
+    del host, login
+    return RegistryRefusedError(said, hint="the tag is taken and cannot be moved: choose another one with --tag")
+
+
+def _unknown(said: str, host: str, login: Login | None) -> ImgtoolError:
+    del login
+    return RegistryRefusedError(said, hint=f"check the name and the digest, and that the repository exists at {host}")
+
+
+def _tls(said: str, host: str, login: Login | None) -> ImgtoolError:
+    del login
+    return RegistryRefusedError(
+        said,
+        hint=f"the engine must trust the registry: put its CA into /etc/docker/certs.d/{host}/ca.crt, "
+        "or list it under insecure-registries in the engine's daemon.json",
+    )
+
+
+def _temporary(said: str, host: str, login: Login | None) -> ImgtoolError:
+    del login
+    return TemporaryError(said, hint=f"check that {host} can be reached from the engine's machine, then try again")
+
+
+def _full(said: str, host: str, login: Login | None) -> ImgtoolError:
+    del host, login
+    return EngineUnavailableError(said, hint=FULL_HINT)
+
+
+_MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str, str, Login | None], ImgtoolError]], ...] = (
+    (_IMMUTABLE, _immutable),
+    (_TLS, _tls),
+    (_NO_HOST, _temporary),
+    (_CREDENTIALS, _credentials),
+    (_DENIED, _denied),
+    (_FULL, _full),
+    (_TEMPORARY, _temporary),
+    (_UNKNOWN, _unknown),
+)

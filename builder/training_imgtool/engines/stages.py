@@ -1,0 +1,186 @@
+"""Runs the stages of rendered Dockerfiles on an engine: each content key once, independent ones side by side.
+
+A stage is built on its own, from its parent's image, under its content key; so the roles of a spec share
+what they have in common, and a stage that the engine still has is not built again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import IO, Protocol
+
+from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.progress import Done, Outcome, Progress
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Digest, Login, parse_reference
+from training_imgtool.core.threads import run_all
+from training_imgtool.dockerfile.parse import Dockerfile, Stage
+from training_imgtool.engines import Engine, StageBuild
+
+_SIDE_BY_SIDE = 4
+
+
+class Inputs(Protocol):
+    """Where a stage's files come from."""
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        """Writes a tar of what COPY and ADD name; fetches first what is not on this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One image to make: a parsed Dockerfile, the stage that is wanted, and every stage's key."""
+
+    subject: str
+    dockerfile: Dockerfile
+    target: str
+    keys: Mapping[str, str]
+    shared: Mapping[str, str]  # what progress calls the stages that other roles share, by stage name
+
+
+class StageRunner:
+    """Builds stages on one engine. Thread-safe; a key is built once however many ask for it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        inputs: Inputs,
+        *,
+        platform: str,
+        login_for: Callable[[str], Login | None],
+        progress: Progress,
+        no_cache: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._inputs = inputs
+        self._platform = platform
+        self._login_for = login_for
+        self._progress = progress
+        self._no_cache = no_cache
+        self._lock = threading.Lock()
+        self._images: dict[str, Future[str]] = {}
+        self._bases: dict[Digest, Future[None]] = {}
+
+    def run(self, recipes: tuple[Recipe, ...]) -> dict[str, str]:
+        """Builds every recipe's target, side by side; returns image IDs by subject.
+
+        Raises the first failure after the others have ended: BuildFailedError, EngineUnavailableError and
+        what pulling a base raises.
+        """
+        return run_all({r.subject: partial(self._image, r, r.target) for r in recipes}, most=_SIDE_BY_SIDE)
+
+    def _image(self, recipe: Recipe, name: str) -> str:
+        """The image of one stage: built now, by another thread, or before."""
+        key = recipe.keys[name]
+        with self._lock:
+            future = self._images.get(key)
+            mine = future is None
+            if future is None:
+                future = self._images[key] = Future()
+        if mine:
+            try:
+                future.set_result(self._make(recipe, recipe.dockerfile.stage(name), key))
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+        return future.result()
+
+    def _make(self, recipe: Recipe, stage: Stage, key: str) -> str:
+        subject = recipe.shared.get(stage.label, recipe.subject)
+        if not self._no_cache:
+            found = self._engine.image_id(key)
+            if found is not None:
+                self._progress(Done(subject, Outcome.FOUND, f"stage {stage.label} in the engine"))
+                return found
+        parent, parent_is_key = self._parent(recipe, stage)
+        named = _copied_stages(stage, recipe.dockerfile)
+        copied = {said: self._image(recipe, label) for said, label in named.items()}
+        started = time.monotonic()
+        image = self._engine.build(
+            StageBuild(
+                key=key,
+                subject=subject,
+                parent=parent,
+                parent_is_key=parent_is_key,
+                copies_from=copied,
+                dockerfile=stage_text(recipe.dockerfile, stage, parent, copied),
+                context=lambda stream: self._inputs.write(context_sources(stage), stream),
+                line=stage.line,
+                lines=(
+                    *(one.line for one in recipe.dockerfile.args),
+                    stage.line,
+                    *(one.line for one in stage.instructions),
+                ),
+                platform=self._platform,
+                no_cache=self._no_cache,
+            ),
+            self._progress,
+        )
+        self._progress(Done(subject, Outcome.BUILT, f"stage {stage.label}", time.monotonic() - started))
+        return image
+
+    def _parent(self, recipe: Recipe, stage: Stage) -> tuple[str, bool]:
+        """What FROM names: an image ID of a stage, or a base by digest that the engine has pulled."""
+        earlier = recipe.dockerfile.earlier(stage.base, stage)
+        if earlier is not None and earlier.instructions:
+            return self._image(recipe, earlier.label), True
+        if earlier is not None:
+            return self._parent(recipe, earlier)
+        if stage.base == "scratch":
+            return "scratch", False
+        base = parse_reference(stage.base)
+        if not isinstance(base, Digest):
+            raise EngineUnavailableError(f"FROM {stage.base}: a base without a digest")  # rendering refuses it before
+        self._pull(base)
+        return str(base), False
+
+    def _pull(self, base: Digest) -> None:
+        with self._lock:
+            future = self._bases.get(base)
+            mine = future is None
+            if future is None:
+                future = self._bases[base] = Future()
+        if mine:
+            try:
+                self._engine.pull_base(base, self._platform, self._login_for(base.repository.registry), self._progress)
+                future.set_result(None)
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+        future.result()
+
+
+def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> dict[str, str]:
+    """The stages that `COPY --from` names: their labels, by what the text says."""
+    said = [one.flag("from") for one in stage.instructions if one.name == "COPY"]
+    found = {name: dockerfile.earlier(name, stage) for name in said if name is not None}
+    return {name: other.label for name, other in found.items() if other is not None}
+
+
+def context_sources(stage: Stage) -> tuple[str, ...]:
+    """What the stage's COPY and ADD instructions take from the context."""
+    taken: list[str] = []
+    for instruction in stage.instructions:
+        if instruction.name in {"COPY", "ADD"} and instruction.flag("from") is None:
+            taken += instruction.sources
+    return tuple(dict.fromkeys(taken))
+
+
+def stage_text(dockerfile: Dockerfile, stage: Stage, parent: str, images: Mapping[str, str]) -> str:
+    """The stage on its own: global ARGs, FROM its parent, and each `COPY --from` of a stage from that stage's image."""
+    lines = [*(_line(one.raw) for one in dockerfile.args), f"FROM {parent}\n"]
+    for instruction in stage.instructions:
+        source = instruction.flag("from")
+        text = instruction.raw
+        if source is not None and source in images:
+            text = text.replace(f"--from={source}", f"--from={images[source]}", 1)
+        lines.append(_line(text))
+    return "".join(lines)
+
+
+def _line(raw: str) -> str:
+    return raw if raw.endswith("\n") else f"{raw}\n"

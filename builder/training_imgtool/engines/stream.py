@@ -1,0 +1,166 @@
+"""Follows one long request to an engine: its answer as it comes, its end on demand, its death noticed.
+
+The request runs in a thread of its own, so the thread that follows it can always be interrupted: by a signal, by
+`close()` of the engine, or because the engine no longer answers. docker-py offers none of the three.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from typing import IO, Any, Protocol
+
+from training_imgtool.core.errors import EngineUnavailableError
+
+Event = dict[str, Any]
+
+_LOOK = 0.2  # seconds between looks at whether to stop
+_END = object()
+_QUEUED = 1000
+_BLOCK = 1 << 20
+_JOIN_SECONDS = 2.0
+
+
+class Request(Protocol):
+    """One request that an engine answers with a stream of events."""
+
+    def events(self) -> Iterable[Event]:
+        """Sends the request and yields the answer's events."""
+
+    def abort(self) -> None:
+        """Ends the request from another thread; the engine sees the connection close."""
+
+    def close(self) -> None:
+        """Frees the connection; called in the thread that ran `events`."""
+
+
+class ContextError(Exception):
+    """The function that writes the request's body failed with `error`; no library on the way may wrap it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def follow(
+    request: Request,
+    *,
+    where: Callable[[], str],
+    stopped: threading.Event,
+    answers: Callable[[], bool],
+    silence_seconds: float,
+) -> Generator[Event, None, None]:
+    """Yields the request's events; closing the generator, or setting `stopped`, aborts the request.
+
+    Args:
+        request: what to send.
+        where: what the engine is at, for messages.
+        stopped: set by another thread to end every request of the engine.
+        answers: whether the engine still answers; asked when nothing came for `silence_seconds`, and the request
+            is given up when it says no twice.
+        silence_seconds: how long a silent engine is left alone.
+
+    Raises EngineUnavailableError when stopped or when the engine no longer answers, and whatever the request
+    or its body raised.
+    """
+    events: queue.Queue[Any] = queue.Queue(_QUEUED)
+    done = threading.Event()
+    worker = threading.Thread(target=_run, args=(request, events, done), name="imgtool-engine", daemon=True)
+    worker.start()
+    try:
+        for item in _received(events, stopped, answers, silence_seconds):
+            if isinstance(item, str):
+                raise EngineUnavailableError(f"{where()}: {item}")
+            yield item
+    finally:
+        done.set()
+        request.abort()
+        worker.join(_JOIN_SECONDS)
+
+
+def _run(request: Request, events: queue.Queue[Any], done: threading.Event) -> None:
+    def put(item: object) -> None:
+        while not done.is_set():
+            with suppress(queue.Full):
+                events.put(item, timeout=_LOOK)
+                return
+
+    try:
+        for event in request.events():
+            put(event)
+            if done.is_set():
+                return
+        put(_END)
+    except BaseException as error:  # noqa: BLE001 - the thread that follows raises it
+        put(error)
+    finally:
+        request.close()
+
+
+def _received(
+    events: queue.Queue[Any], stopped: threading.Event, answers: Callable[[], bool], silence_seconds: float
+) -> Iterator[Event | str]:
+    """The events, or why there will be no more."""
+    heard = time.monotonic()
+    silent = 0
+    while True:
+        if stopped.is_set():
+            yield "stopped"
+        try:
+            item = events.get(timeout=_LOOK)
+        except queue.Empty:
+            if time.monotonic() - heard > silence_seconds:
+                silent = 0 if answers() else silent + 1
+                heard = time.monotonic() if silent == 0 else heard
+                if silent == 2:
+                    yield "the engine stopped answering"
+            continue
+        heard, silent = time.monotonic(), 0
+        if item is _END:
+            return
+        if isinstance(item, ContextError):
+            raise item.error
+        if isinstance(item, BaseException):
+            raise item
+        yield item
+
+
+def blocks_of(write: Callable[[IO[bytes]], None], stopped: Callable[[], bool]) -> Iterator[bytes]:
+    """What `write` writes, in blocks, through a pipe: memory stays flat however much it is.
+
+    Raises ContextError with what `write` raised, or with EngineUnavailableError once `stopped` says so.
+    """
+    reader, writer = os.pipe()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with os.fdopen(writer, "wb", buffering=_BLOCK) as stream:
+                write(stream)
+        except BrokenPipeError:
+            pass  # nobody reads on: the request is over
+        except BaseException as error:  # noqa: BLE001 - raised where the blocks are read
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="imgtool-context", daemon=True)
+    thread.start()
+    with os.fdopen(reader, "rb", buffering=0) as source:
+        with suppress(OSError):  # where the system allows it: fewer, larger blocks
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _BLOCK)
+        while not stopped():
+            if not select.select([source], [], [], _LOOK)[0]:
+                continue  # what writes is waiting for something, such as a download
+            if not (block := source.read(_BLOCK)):
+                break
+            yield block
+        else:
+            raise ContextError(EngineUnavailableError("stopped while sending the build context"))
+    thread.join()
+    if failed:
+        raise ContextError(failed[0])

@@ -1,0 +1,142 @@
+"""TF_CONFIG and CLUSTER_SPEC, as each service sets them.
+
+Sources: Google's pages on distributed training of AI Platform and Vertex AI; kubeflow/training-operator v1.9,
+pkg/controller.v1/tensorflow/tensorflow.go. What they say, and where they differ:
+
+- AI Platform sets TF_CONFIG on every machine. The first key of `cluster` is `master`, or `chief` with
+  useChiefInTfConfig; the evaluator is only ever in `task.type`. CLUSTER_SPEC, set for images, lists every
+  replica, the evaluator too, and says `master` whatever TF_CONFIG says.
+- Vertex AI sets TF_CONFIG, always with `chief`, only when there is more than one replica. CLUSTER_SPEC is
+  on every machine and names the pools: `workerpool0` to `workerpool3`.
+- A TFJob has TF_CONFIG only, when there is more than one replica; the evaluator is in `cluster`.
+- Machines of one's own (`local`) have what TensorFlow itself wants: `cluster` without the evaluator, and `task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.spec.model import Role
+
+PORT = 2222
+
+
+class Flavour(StrEnum):
+    """Whose TF_CONFIG it is; the `-master` ones say `master` where the others say `chief`."""
+
+    AI_PLATFORM = "ai-platform"
+    AI_PLATFORM_MASTER = "ai-platform-master"
+    VERTEX = "vertex"
+    TFJOB = "tfjob"
+    TFJOB_MASTER = "tfjob-master"
+    LOCAL = "local"
+    LOCAL_MASTER = "local-master"
+
+    @property
+    def first(self) -> str:
+        """The name of the master's task."""
+        return "master" if self.value.endswith("-master") else "chief"
+
+
+Hosts = Mapping[Role, Sequence[str]]
+_AI_PLATFORM = {Flavour.AI_PLATFORM, Flavour.AI_PLATFORM_MASTER}
+_TFJOB = {Flavour.TFJOB, Flavour.TFJOB_MASTER}
+_POOL = {role: f"workerpool{index}" for index, role in enumerate(Role)}
+
+
+def tf_config(
+    flavour: Flavour,
+    hosts: Hosts,
+    role: Role,
+    index: int,
+    *,
+    job: Mapping[str, Any] | None = None,
+    trial: str | None = None,
+    cloud: str | None = None,
+) -> dict[str, Any] | None:
+    """The TF_CONFIG of one replica, or None where the service sets none.
+
+    Args:
+        flavour: whose.
+        hosts: each role's machines as `HOST` or `HOST:PORT`, in order of index; port 2222 is added.
+        role: the replica's role.
+        index: its number among its role, from 0.
+        job: what the service puts under `job`: the TrainingInput or the CustomJobSpec.
+        trial: the trial's number in a hyperparameter job.
+        cloud: AI Platform's opaque `task.cloud`.
+
+    Raises:
+        InputError: `hosts` has no such replica.
+    """
+    _must_have(hosts, role, index)
+    if _replicas(hosts) == 1 and flavour in {Flavour.VERTEX, *_TFJOB}:
+        return None
+    listed = [r for r in Role if hosts.get(r) and (r is not Role.EVALUATOR or flavour in _TFJOB)]
+    config: dict[str, Any] = {
+        "cluster": {task_name(flavour, r): [with_port(host) for host in hosts[r]] for r in listed},
+        "task": _task(task_name(flavour, role), index, trial, cloud if flavour in _AI_PLATFORM else None),
+        "environment": "cloud",
+    }
+    return config if job is None or flavour not in {*_AI_PLATFORM, Flavour.VERTEX} else {**config, "job": dict(job)}
+
+
+def cluster_spec(
+    flavour: Flavour,
+    hosts: Hosts,
+    role: Role,
+    index: int,
+    *,
+    job: Mapping[str, Any] | None = None,
+    trial: str | None = None,
+    cloud: str | None = None,
+) -> dict[str, Any] | None:
+    """The CLUSTER_SPEC of one replica, or None where the service has none; arguments as for `tf_config`.
+
+    Not established: further keys of AI Platform's, such as open ports.
+    """
+    _must_have(hosts, role, index)
+    if flavour in _TFJOB:
+        return None
+
+    def name(r: Role) -> str:
+        if flavour is Flavour.VERTEX:
+            return _POOL[r]
+        return r.value if flavour in _AI_PLATFORM else task_name(flavour, r)
+
+    spec: dict[str, Any] = {
+        "cluster": {name(r): [with_port(host) for host in hosts[r]] for r in Role if hosts.get(r)},
+        "task": _task(name(role), index, trial, cloud if flavour in _AI_PLATFORM else None),
+        "environment": "cloud",
+    }
+    return spec if job is None or flavour in {Flavour.LOCAL, Flavour.LOCAL_MASTER} else {**spec, "job": dict(job)}
+
+
+def task_name(flavour: Flavour, role: Role) -> str:
+    """What TF_CONFIG calls the role."""
+    return flavour.first if role is Role.MASTER else role.value
+
+
+def with_port(host: str) -> str:
+    """`HOST:2222`, unless the host has a port already; an IPv6 address stands in brackets."""
+    if host.startswith("["):
+        return host if "]:" in host else f"{host}:{PORT}"
+    return host if ":" in host else f"{host}:{PORT}"
+
+
+def _task(name: str, index: int, trial: str | None, cloud: str | None) -> dict[str, Any]:
+    task: dict[str, Any] = {"type": name, "index": index}
+    task |= {} if trial is None else {"trial": trial}
+    return task if cloud is None else {**task, "cloud": cloud}
+
+
+def _replicas(hosts: Hosts) -> int:
+    return sum(len(of_role) for of_role in hosts.values())
+
+
+def _must_have(hosts: Hosts, role: Role, index: int) -> None:
+    having = len(hosts.get(role, ()))
+    if not 0 <= index < having:
+        raise InputError(f"there is no {role} {index}: the cluster has {having}")

@@ -1,0 +1,178 @@
+"""Docker Compose: the cluster on one machine, a service per replica.
+
+Source: the Compose specification.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
+from training_imgtool.jobs.kubernetes.common import is_cluster
+from training_imgtool.jobs.model import (
+    Document,
+    Images,
+    JobFile,
+    JobOptions,
+    args_with_job_dir,
+    image_of,
+    replicas,
+    says_chief,
+    without_none,
+)
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+_JOB_DIR = "/job"
+_MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
+_CPUS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<milli>m?)\Z")
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Everything that keeps this spec from being a Compose file."""
+    return list(_errors(spec))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The Compose file of a spec that `check` found nothing wrong with."""
+    document = without_none(
+        {
+            "name": _project(spec),
+            "services": {
+                service_name(role, index): _service(spec, images, role, index)
+                for role, count in replicas(spec).items()
+                for index in range(count)
+            },
+            "volumes": _volumes(spec),
+        }
+    )
+    return JobFile(
+        target=Target.COMPOSE,
+        documents=(document,),
+        notes=(),
+        command=("docker", "compose", "--file", options.file, "up", "--detach"),
+        header=(
+            "The master's exit code, and the end of the others with it:",
+            f"  docker compose --file {shlex.quote(options.file)} wait --down-project master",
+        ),
+    )
+
+
+def service_name(role: Role, index: int) -> str:
+    """`master`, `worker-0`, …: also the replica's host name."""
+    return "master" if role is Role.MASTER else f"{role}-{index}"
+
+
+def memory(text: str) -> str:
+    """Memory in Docker's words: `16Gi` is `16g`."""
+    found = _MEMORY.match(text)
+    return f"{found['number']}{found['unit'][:1].lower() or 'b'}" if found else text
+
+
+def cpus(text: str) -> str:
+    """CPUs in Docker's words: `500m` is `0.5`."""
+    found = _CPUS.match(text)
+    return f"{float(found['number']) / 1000:g}" if found and found["milli"] else text
+
+
+def is_folder(job_dir: str | None) -> bool:
+    """Whether the job directory is a folder on this machine rather than a URL."""
+    return job_dir is not None and "://" not in job_dir
+
+
+def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Document:
+    of_role, job = spec.roles[role], spec.job
+    own = is_folder(job.job_dir)
+    mounted = _JOB_DIR if own else job.job_dir or (job.volume.mount if job.volume else None)
+    mounts = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
+    mounts += [f"results:{job.volume.mount}"] if job.volume else []
+    return without_none(
+        {
+            "image": image_of(images, role),
+            "hostname": service_name(role, index),
+            "entrypoint": [_literal(word) for word in of_role.command or ()],
+            "command": [_literal(arg) for arg in args_with_job_dir(spec, role, mounted)],
+            "environment": _environment(spec, role, index),
+            "expose": [str(PORT)] if is_cluster(spec) else [],
+            "volumes": mounts,
+            "labels": dict(job.labels),
+            "deploy": _deploy(spec, role),
+            "restart": "no",
+        }
+    )
+
+
+def _environment(spec: ImageSpec, role: Role, index: int) -> Document:
+    env = {key: _literal(value) for key, value in spec.job.env.items()}
+    if not is_cluster(spec):
+        return env
+    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    hosts = {r: [service_name(r, i) for i in range(count)] for r, count in replicas(spec).items()}
+    for key, value in (
+        ("TF_CONFIG", tf_config(flavour, hosts, role, index)),
+        ("CLUSTER_SPEC", cluster_spec(flavour, hosts, role, index)),
+    ):
+        env[key] = _literal(json.dumps(value, separators=(",", ":")))
+    return env
+
+
+def _deploy(spec: ImageSpec, role: Role) -> Document | None:
+    of_role = spec.roles[role]
+    limits = without_none(
+        {
+            "cpus": cpus(of_role.cpus) if of_role.cpus else None,
+            "memory": memory(of_role.memory) if of_role.memory else None,
+        }
+    )
+    gpus = of_role.gpus
+    devices = [{"driver": "nvidia", "count": gpus.count, "capabilities": ["gpu"]}] if gpus else []
+    resources = without_none({"limits": limits, "reservations": {"devices": devices} if devices else None})
+    return {"resources": resources} if resources else None
+
+
+def _volumes(spec: ImageSpec) -> Document:
+    volume = spec.job.volume
+    if not volume:
+        return {}
+    if volume.claim:
+        return {"results": {"name": volume.claim, "external": True}}
+    options = {"type": "nfs", "o": f"addr={volume.nfs_server},rw", "device": f":{volume.nfs_path}"}
+    return {"results": {"driver": "local", "driver_opts": options}}
+
+
+def _literal(text: str) -> str:
+    """Text that Compose leaves alone: it would expand `$NAME`."""
+    return text.replace("$", "$$")
+
+
+def _relative(folder: str) -> str:
+    return folder if folder.startswith(("/", "./", "../", "~")) else f"./{folder}"
+
+
+def _project(spec: ImageSpec) -> str:
+    return spec.job.id or re.sub(r"\.", "-", spec.name)
+
+
+def _errors(spec: ImageSpec) -> Iterator[FieldError]:
+    if Role.MASTER not in spec.roles:
+        yield FieldError("the role master is missing", field="roles")
+    if not _PROJECT.match(_project(spec)):
+        message = f"{_project(spec)!r} is not a Compose project: expected a-z, 0-9, _ and -"
+        yield FieldError(message, field="job.id")
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        if of_role.memory and not _MEMORY.match(of_role.memory):
+            yield FieldError(f"{of_role.memory!r} is not a size: expected 16Gi or 512Mi", field=f"roles.{role}.memory")
+        if of_role.cpus and not _CPUS.match(of_role.cpus):
+            yield FieldError(
+                f"{of_role.cpus!r} is not a number of CPUs: expected 4 or 500m", field=f"roles.{role}.cpus"
+            )
+    volume = spec.job.volume
+    if volume and bool(volume.claim) is bool(volume.nfs_server and volume.nfs_path):
+        yield FieldError("expected either claim (an existing volume), or nfs_server with nfs_path", field="job.volume")
+    if spec.job.job_dir and is_folder(spec.job.job_dir) and ":" in spec.job.job_dir:
+        yield FieldError(f"{spec.job.job_dir!r}: a folder with ':' cannot be mounted", field="job.job_dir")

@@ -1,0 +1,98 @@
+"""What of a spec one target has no place for: refused where it would change the result, said otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.model import replicas
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target
+
+_EVERY = {"target", "id", "job_dir"}
+_GOOGLE = {
+    "project", "region", "scheduling", "service_account", "network", "labels", "encryption_key", "web_access",
+    "chief_in_tf_config",
+}  # fmt: skip
+_KUBERNETES = {"labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling"}
+_JOB: Mapping[Target, frozenset[str]] = {
+    target: frozenset(_EVERY | used)
+    for target, used in {
+        Target.AI_PLATFORM: _GOOGLE
+        | {"env", "scale_tier", "hyperparameters", "runtime_version", "python_version", "package_uris", "staging"},
+        Target.VERTEX: _GOOGLE
+        | {"env", "volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
+        | {"reserved_ip_ranges"},
+        Target.TFJOB: _KUBERNETES,
+        Target.JOBSET: _KUBERNETES,
+        Target.PODS: _KUBERNETES,
+        Target.ECI: _KUBERNETES | {"eci"},
+        Target.COMPOSE: {"env", "volume", "labels"},
+        Target.TF_CONFIG: {"env"},
+    }.items()
+}
+_CLUSTER = {Target.TFJOB, Target.JOBSET, Target.PODS, Target.ECI}
+_KUBE_ROLE = {"node_selector", "tolerations", "cpus", "memory"}
+_ROLE: Mapping[Target, frozenset[str]] = {
+    Target.AI_PLATFORM: frozenset({"machine", "disk", "gpus", "tpu"}),
+    Target.VERTEX: frozenset({"machine", "disk", "gpus", "tpu"}),
+    Target.TFJOB: frozenset({*_KUBE_ROLE, "gpus"}),
+    Target.JOBSET: frozenset({*_KUBE_ROLE, "gpus"}),
+    Target.PODS: frozenset({*_KUBE_ROLE, "gpus"}),
+    Target.ECI: frozenset({*_KUBE_ROLE, "gpus", "machine"}),
+    Target.COMPOSE: frozenset({"cpus", "memory", "gpus"}),
+    Target.TF_CONFIG: frozenset({"cpus", "memory", "gpus"}),
+}
+_EVERY_ROLE = {"count", "accelerator", "base", "template", "args", "command", "env"}
+_SCHEDULING: Mapping[Target, frozenset[str]] = {
+    Target.AI_PLATFORM: frozenset({"max_wait", "max_running", "priority"}),
+    Target.VERTEX: frozenset({"max_wait", "max_running", "strategy", "restart_on_worker_restart", "disable_retries"}),
+    Target.TFJOB: frozenset({"max_wait", "max_running", "restarts", "keep_finished"}),
+    Target.JOBSET: frozenset({"max_running", "restarts", "keep_finished"}),
+    Target.PODS: frozenset({"max_running"}),
+    Target.ECI: frozenset({"max_running"}),
+}
+_REFUSED = {
+    "scale_tier": "give every role a machine and a count",
+    "hyperparameters": "Vertex AI has a resource of its own for it, HyperparameterTuningJob",
+    "runtime_version": "every other target runs images",
+}
+
+
+def misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
+    """What the target cannot do and the job would be another one without."""
+    if target is not Target.AI_PLATFORM:
+        for key, hint in _REFUSED.items():
+            if getattr(spec.job, key):
+                yield FieldError("belongs to AI Platform alone", field=f"job.{key}", hint=hint)
+    for role in replicas(spec):
+        if target in _ROLE and "tpu" not in _ROLE[target] and spec.accelerator_of(role) is Accelerator.TPU:
+            yield FieldError(
+                f"{target} has no TPU roles", field=f"roles.{role}", hint="TPUs: --target ai-platform or vertex"
+            )
+
+
+def leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
+    """One note with everything that is set in the spec and has no counterpart in the target."""
+    left = [f"job.{name}" for name in _given(JobSpec, spec.job) if name not in _JOB[target]]
+    times = spec.job.scheduling
+    if times and "job.scheduling" not in left:
+        left += [f"job.scheduling.{n}" for n in _given(Scheduling, times) if n not in _SCHEDULING.get(target, ())]
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        left += [f"roles.{role}.{n}" for n in _given(RoleSpec, of_role) if n not in _ROLE[target] | _EVERY_ROLE]
+        if isinstance(of_role.gpus, Gpus) and target in _CLUSTER and not of_role.node_selector and not of_role.machine:
+            left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
+    refused = {f"job.{key}" for key in _REFUSED}
+    left = [name for name in left if name not in refused]
+    if left:
+        yield f"note: {target} has no place for {', '.join(left)}"
+
+
+def _given(kind: Any, value: Any) -> Iterator[str]:
+    """The fields of a dataclass that differ from their default."""
+    for item in fields(kind):
+        default = item.default_factory() if item.default_factory is not MISSING else item.default
+        if getattr(value, item.name) != default:
+            yield item.name

@@ -1,0 +1,285 @@
+"""AI Platform Training: the Job that `gcloud ai-platform jobs submit training --config` takes.
+
+The service closed on 2025-01-31; `vertex` is its successor. Rules of the Job are in
+`jobs.google.ai_platform_rules`; here the spec becomes one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.google import gcloud
+from training_imgtool.jobs.google.ai_platform_machines import AGENT, PREFIXES
+from training_imgtool.jobs.google.ai_platform_rules import job_findings
+from training_imgtool.jobs.google.common import pull_rights_findings
+from training_imgtool.jobs.google.hyperparameters import number_errors, spec_names, tuning
+from training_imgtool.jobs.model import (
+    Document,
+    Finding,
+    Images,
+    JobFile,
+    JobOptions,
+    Path,
+    errors_of,
+    image_of,
+    images_hash,
+    job_args,
+    notes_of,
+    replicas,
+    says_chief,
+    tensorflow_minor,
+    without_none,
+)
+from training_imgtool.jobs.tables import cuda_findings
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec, Target
+
+CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
+_TIER_ROLES = {  # the roles of each predefined cluster
+    "BASIC": (Role.MASTER,),
+    "BASIC_GPU": (Role.MASTER,),
+    "BASIC_TPU": (Role.MASTER, Role.WORKER),
+    "STANDARD_1": (Role.MASTER, Role.WORKER, Role.PS),
+    "PREMIUM_1": (Role.MASTER, Role.WORKER, Role.PS),
+}
+PREFIX = dict(zip(Role, PREFIXES, strict=True))
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
+    """Everything that keeps this spec from being a Job, each under the spec's own key."""
+    errors = list(_spec_errors(spec, options))
+    if spec.job.hyperparameters:
+        errors += number_errors(spec.job.hyperparameters)
+    if not errors:
+        errors += errors_of(_findings(spec, images, options), _names(spec))
+    return errors
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The Job of a spec that `check` found nothing wrong with."""
+    job = _job(spec, images, options)
+    command = gcloud.file_command(job, options.file, spec.job.project)
+    return JobFile(
+        target=Target.AI_PLATFORM,
+        documents=(job,),
+        notes=(CLOSED, *_staging(options), *notes_of(_findings(spec, images, options), _names(spec))),
+        command=command,
+        header=(),
+        flags=lambda: gcloud.flag_command(job, spec.job.project),
+    )
+
+
+def _staging(options: JobOptions) -> tuple[str, ...]:
+    if not options.package_uri:
+        return ()
+    file = options.package_uri.rpartition("/")[2]
+    return (f"note: stage the package before the job: gcloud storage cp {file} {options.package_uri}",)
+
+
+def job_id(spec: ImageSpec, images: Images) -> str:
+    """The job's name: given, or the spec's name and a hash of the images."""
+    if spec.job.id:
+        return spec.job.id
+    name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
+    return f"{name if name[:1].isalpha() else f'job_{name}'}_{images_hash(images, spec)}"
+
+
+def _job(spec: ImageSpec, images: Images, options: JobOptions) -> Document:
+    training = _packaged(spec, options) if spec.job.runtime_version else _containers(spec, images)
+    return without_none(
+        {"jobId": job_id(spec, images), "labels": dict(spec.job.labels), "trainingInput": without_none(training)}
+    )
+
+
+def _containers(spec: ImageSpec, images: Images) -> Document:
+    roles = [role for role in Role if role in replicas(spec)]
+    own = any(spec.roles[role].args is not None or spec.roles[role].command is not None for role in roles)
+    chief = spec.job.chief_in_tf_config
+    return {
+        **_cluster(spec),
+        **{f"{PREFIX[role]}Config": _replica(spec, role, image_of(images, role), own_args=own) for role in roles},
+        "args": None if own else list(spec.args),
+        **_common(spec),
+        "useChiefInTfConfig": (says_chief(spec) or None) if chief is None else chief,
+    }
+
+
+def _packaged(spec: ImageSpec, options: JobOptions) -> Document:
+    uris = list(spec.job.package_uris) or ([options.package_uri] if options.package_uri else [])
+    configs = {f"{PREFIX[role]}Config": _machine_config(spec, role) for role in replicas(spec)}
+    return {
+        **_cluster(spec),
+        **configs,
+        "runtimeVersion": spec.job.runtime_version,
+        "pythonVersion": spec.job.python_version,
+        "packageUris": uris,
+        "pythonModule": spec.trainer.module,
+        "args": list(spec.args),
+        **_common(spec),
+    }
+
+
+def _cluster(spec: ImageSpec) -> Document:
+    if spec.job.scale_tier and spec.job.scale_tier != "CUSTOM":
+        return {"scaleTier": spec.job.scale_tier}
+    counts = replicas(spec)
+    types = {f"{PREFIX[role]}Type": machine_of(spec, role) for role in counts}
+    numbers = {f"{PREFIX[role]}Count": count for role, count in counts.items() if role is not Role.MASTER}
+    return {"scaleTier": "CUSTOM", **types, **numbers}
+
+
+def machine_of(spec: ImageSpec, role: Role) -> str | None:
+    """The role's machine type; a TPU role's is `cloud_tpu` unless it says otherwise."""
+    tpu = spec.accelerator_of(role) is Accelerator.TPU
+    return spec.roles[role].machine or ("cloud_tpu" if tpu else None)
+
+
+def _replica(spec: ImageSpec, role: Role, image: str, *, own_args: bool) -> Document:
+    of_role = spec.roles[role]
+    container: Document = {"imageUri": image}
+    if own_args:
+        container["containerCommand"] = list(of_role.command or ())
+        container["containerArgs"] = list(job_args(spec, role))
+    return without_none({**container, **_machine_config(spec, role)})
+
+
+def _machine_config(spec: ImageSpec, role: Role) -> Document:
+    of_role = spec.roles[role]
+    tpu = spec.accelerator_of(role) is Accelerator.TPU and not spec.job.runtime_version
+    disk = of_role.disk
+    return without_none(
+        {
+            "acceleratorConfig": _accelerator(of_role),
+            "tpuTfVersion": _tpu_version(spec, of_role) if tpu else None,
+            "diskConfig": without_none({"bootDiskType": disk.type, "bootDiskSizeGb": disk.size_gb}) if disk else None,
+        }
+    )
+
+
+def _accelerator(of_role: RoleSpec) -> Document | None:
+    chosen = of_role.gpus or of_role.tpu
+    return {"type": chosen.type, "count": chosen.count} if chosen else None
+
+
+def _tpu_version(spec: ImageSpec, of_role: RoleSpec) -> str:
+    return (of_role.tpu.tf_version if of_role.tpu else None) or tensorflow_minor(spec)
+
+
+def _common(spec: ImageSpec) -> Document:
+    job = spec.job
+    times = job.scheduling
+    scheduling = {} if times is None else without_none(
+        {"maxWaitTime": times.max_wait, "maxRunningTime": times.max_running, "priority": times.priority}
+    )  # fmt: skip
+    return {
+        "hyperparameters": tuning(job.hyperparameters) if job.hyperparameters else None,
+        "region": job.region,
+        "jobDir": job.job_dir,
+        "scheduling": scheduling,
+        "network": job.network,
+        "serviceAccount": job.service_account,
+        "encryptionConfig": {"kmsKeyName": job.encryption_key} if job.encryption_key else None,
+        "enableWebAccess": job.web_access,
+    }
+
+
+def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
+    if spec.job.env:
+        yield FieldError(
+            "AI Platform cannot set environment variables", field="job.env", hint="put them in `env`: the images'"
+        )
+    yield from _role_errors(spec)
+    if spec.job.runtime_version:
+        if not spec.job.package_uris and not options.package_uri:
+            yield FieldError(
+                "a job with a runtime version needs its package in Cloud Storage",
+                field="job.staging",
+                hint="give job.staging, such as gs://my-bucket/packages, or job.package_uris",
+            )
+        minor = tensorflow_minor(spec)
+        if spec.job.runtime_version != minor:
+            yield FieldError(
+                f"{spec.job.runtime_version!r} is another TensorFlow than {spec.tensorflow}",
+                field="job.runtime_version",
+                hint=f"expected {minor}, or another tensorflow",
+            )
+
+
+def _tier_errors(spec: ImageSpec, tier: str) -> Iterator[FieldError]:
+    for role, count in replicas(spec).items():
+        if role not in _TIER_ROLES.get(tier, tuple(Role)):
+            yield FieldError(f"the scale tier {tier} has no {role}", field=f"roles.{role}")
+        elif count != 1:
+            message = f"{count}: the scale tier {tier} decides how many there are"
+            yield FieldError(message, field=f"roles.{role}.count", hint="leave it out, or use CUSTOM")
+
+
+def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    preset = spec.job.scale_tier and spec.job.scale_tier != "CUSTOM"
+    if Role.MASTER not in spec.roles:
+        yield FieldError("the role master is missing: every job has one", field="roles")
+    if preset:
+        yield from _tier_errors(spec, str(spec.job.scale_tier))
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        field = f"roles.{role}"
+        if preset:
+            given = {"machine": of_role.machine, "gpus": of_role.gpus, "tpu": of_role.tpu}
+            for key in (key for key, value in given.items() if value is not None):
+                yield FieldError(
+                    f"goes only with the scale tier CUSTOM, not {spec.job.scale_tier}", field=f"{field}.{key}"
+                )
+        elif machine_of(spec, role) is None:
+            yield FieldError(
+                f"is missing: {role} needs a machine type", field=f"{field}.machine", hint="for example n1-standard-8"
+            )
+        if of_role.tpu and of_role.tpu.topology:
+            yield FieldError("AI Platform has no TPU topology", field=f"{field}.tpu.topology")
+        if spec.job.runtime_version and of_role.command is not None:
+            yield FieldError("goes only with images, not with job.runtime_version", field=f"{field}.command")
+        if spec.job.runtime_version and of_role.args is not None:
+            yield FieldError("with job.runtime_version all roles have the same args", field=f"{field}.args")
+
+
+def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
+    job = _job(spec, images, options)
+    found = job_findings(job, allow_unknown=options.allow_unknown)
+    uris: dict[Path, str] = {}
+    for role, prefix in PREFIX.items():
+        config: Any = job["trainingInput"].get(f"{prefix}Config", {})
+        path: Path = ("trainingInput", f"{prefix}Config")
+        if "imageUri" in config:
+            uris[(*path, "imageUri")] = config["imageUri"]
+        gpus = spec.roles[role].gpus if role in spec.roles else None
+        if gpus and role in options.cuda:
+            found += cuda_findings((*path, "acceleratorConfig", "type"), gpus.type, options.cuda[role])
+    found += pull_rights_findings(uris, spec.job.project, AGENT)
+    return found
+
+
+def _names(spec: ImageSpec) -> dict[str, str]:
+    job = {
+        "scaleTier": "job.scale_tier", "args": "args", "region": "job.region", "jobDir": "job.job_dir",
+        "scheduling.maxWaitTime": "job.scheduling.max_wait",
+        "scheduling.maxRunningTime": "job.scheduling.max_running",
+        "scheduling.priority": "job.scheduling.priority",
+        "network": "job.network", "serviceAccount": "job.service_account",
+        "encryptionConfig.kmsKeyName": "job.encryption_key", "enableWebAccess": "job.web_access",
+        "useChiefInTfConfig": "job.chief_in_tf_config", "runtimeVersion": "job.runtime_version",
+        "pythonVersion": "job.python_version", "packageUris": "job.package_uris", "pythonModule": "trainer.module",
+        **spec_names(spec.job.hyperparameters),
+    }  # fmt: skip
+    for role, prefix in PREFIX.items():
+        field, config = f"roles.{role}", f"{prefix}Config"
+        chip = "tpu" if role in spec.roles and spec.roles[role].tpu else "gpus"
+        job |= {
+            f"{prefix}Type": f"{field}.machine", f"{prefix}Count": f"{field}.count", config: field,
+            f"{config}.imageUri": field, f"{config}.acceleratorConfig": f"{field}.{chip}",
+            f"{config}.containerCommand": f"{field}.command", f"{config}.containerArgs": f"{field}.args",
+            f"{config}.tpuTfVersion": f"{field}.tpu.tf_version",
+            f"{config}.diskConfig.bootDiskType": f"{field}.disk.type",
+            f"{config}.diskConfig.bootDiskSizeGb": f"{field}.disk.size_gb",
+        }  # fmt: skip
+    return {"jobId": "job.id", "labels": "job.labels"} | {f"trainingInput.{key}": name for key, name in job.items()}

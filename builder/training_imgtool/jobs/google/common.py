@@ -1,0 +1,130 @@
+"""What the two Google services have in common: labels, names, registries, and who pulls the image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.jobs.model import Finding, Path, Severity
+from training_imgtool.jobs.shapes import DURATION
+
+_LABEL = re.compile(r"[a-z0-9_-]{0,63}\Z")
+_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
+_KMS = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+\Z")
+_NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z")
+_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](?:/[^\s?#]*)?\Z")
+_ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z")
+_AR_HOST = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev\Z")
+_LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?\Z")
+_GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
+_MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia": ("asia-",)}
+
+
+def label_findings(labels: Any, path: Path) -> Iterator[Finding]:
+    """Google's rules for labels: 64 at most, 63 characters of `[a-z0-9_-]`, the key's first a letter."""
+    if not isinstance(labels, dict):
+        return
+    if len(labels) > 64:
+        yield Finding(path=path, message=f"{len(labels)} labels: expected 64 at most")
+    for key, value in labels.items():
+        if not _LABEL_KEY.match(key):
+            yield Finding(
+                path=(*path, key),
+                message=f"{key!r} is not a label's name: expected 1 to 63 of a-z 0-9 _ - and a letter first",
+            )
+        if isinstance(value, str) and not _LABEL.match(value):
+            yield Finding(
+                path=(*path, key),
+                message=f"{value!r} is not a label's value: expected up to 63 of a-z 0-9 _ -",
+            )
+
+
+def name_findings(document: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    """Names that both services take in the same form: network and service account."""
+    account, network = document.get("serviceAccount"), document.get("network")
+    if isinstance(account, str) and not _ACCOUNT.match(account):
+        yield Finding(
+            path=(*path, "serviceAccount"), message=f"{account!r} is not a service account: expected its e-mail address"
+        )
+    if isinstance(network, str) and not _NETWORK.match(network):
+        yield Finding(
+            path=(*path, "network"),
+            message=f"{network!r} is not a network: expected projects/NUMBER/global/networks/NAME",
+            hint="the project's number, not its name" if network.startswith("projects/") else None,
+        )
+
+
+def kms_findings(value: Any, path: Path) -> Iterator[Finding]:
+    """The full name of a Cloud KMS key."""
+    if isinstance(value, str) and not _KMS.match(value):
+        form = "projects/P/locations/R/keyRings/K/cryptoKeys/C"
+        yield Finding(path=path, message=f"{value!r} is not a Cloud KMS key: expected {form}")
+
+
+def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
+    """A path in Cloud Storage."""
+    if isinstance(value, str) and not _BUCKET.match(value):
+        yield Finding(path=path, message=f"{value!r} is not a path in Cloud Storage: expected gs://BUCKET/PATH")
+
+
+def duration_findings(value: Any, path: Path, *, least: int) -> Iterator[Finding]:
+    """A duration of `least` seconds or more; its grammar is the shape's."""
+    if isinstance(value, str) and DURATION.match(value) and float(value[:-1]) < least:
+        yield Finding(path=path, message=f"{value} is too short: expected {least}s or more")
+
+
+def image_findings(value: Any, path: Path, region: str | None, agent: str) -> Iterator[Finding]:
+    """Whether an image is named by digest, and whether the service can pull it from where the job runs."""
+    if not isinstance(value, str):
+        return
+    try:
+        reference = parse_reference(value)
+    except InputError as error:
+        yield Finding(path=path, message=error.message, hint=error.hint)
+        return
+    if not isinstance(reference, Digest):
+        yield Finding(
+            path=path,
+            message=f"{value} is a tag, which can move: expected REPOSITORY@sha256:…",
+            hint="imgtool config writes digests",
+        )
+    yield from _registry_findings(reference.repository.registry, path, region, agent)
+
+
+def _registry_findings(registry: str, path: Path, region: str | None, agent: str) -> Iterator[Finding]:
+    found = _AR_HOST.match(registry)
+    location = found["location"] if found else _GCR_LOCATIONS.get(registry)
+    if location is None:
+        if registry != "docker.io":
+            away = f"is no Artifact Registry host: {agent} can pull only what is public there"
+            here = "is this machine's own: no service can pull from it"
+            message = f"{registry} {here if _LOOPBACK.match(registry) else away}"
+            yield Finding(path=path, message=message, severity=Severity.WARNING)
+        return
+    if region is None or location == region:
+        return
+    inside = _MULTI_REGIONS.get(location)
+    if inside is None or not region.startswith(inside):
+        yield Finding(
+            path=path,
+            message=f"the image lies in {location}, the job runs in {region}: each start pulls across regions",
+            severity=Severity.WARNING,
+        )
+
+
+def pull_rights_findings(images: Mapping[Path, str], project: str | None, agent: str) -> Iterator[Finding]:
+    """A hint where the images lie in another project than the job's."""
+    for path, image in images.items():
+        host, _, rest = image.partition("/")
+        owner = rest.partition("/")[0]
+        if project and _AR_HOST.match(host) and owner and owner != project:
+            yield Finding(
+                path=path,
+                message=f"the job's project needs the right to pull from {owner}: "
+                f"give {agent} roles/artifactregistry.reader there",
+                severity=Severity.HINT,
+            )
+            return

@@ -1,0 +1,248 @@
+"""Vertex AI: the CustomJobSpec that `gcloud ai custom-jobs create --config` takes, and the API's CustomJob.
+
+Pool 0 is the master, 1 the workers, 2 the parameter servers, 3 the evaluators. A gap is `{}` for the API;
+gcloud refuses that in a file, so there it is a pool of no replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.google import gcloud
+from training_imgtool.jobs.google.common import kms_findings, label_findings, pull_rights_findings
+from training_imgtool.jobs.google.vertex_rules import AGENT, custom_job_spec_findings
+from training_imgtool.jobs.model import (
+    Document,
+    Finding,
+    Images,
+    JobFile,
+    JobOptions,
+    Path,
+    Severity,
+    args_with_job_dir,
+    errors_of,
+    image_of,
+    images_hash,
+    notes_of,
+    replicas,
+    without_none,
+)
+from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, Target
+
+_POOL = {role: index for index, role in enumerate(Role)}
+_NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
+    """Everything that keeps this spec from being a CustomJob, each under the spec's own key."""
+    errors = list(_spec_errors(spec))
+    if not errors:
+        errors += errors_of(_findings(spec, images, options), _names(spec))
+    return errors
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The CustomJobSpec of a spec that `check` found nothing wrong with; the CustomJob is its `api`."""
+    job = spec.job
+    name, region = display_name(spec, images), str(job.region)
+    custom_job = without_none(
+        {
+            "displayName": name,
+            "jobSpec": _job_spec(spec, images, gap={}),
+            "labels": dict(job.labels),
+            "encryptionSpec": {"kmsKeyName": job.encryption_key} if job.encryption_key else None,
+        }
+    )
+    return JobFile(
+        target=Target.VERTEX,
+        documents=(_job_spec(spec, images, gap=_gap(spec, images)),),
+        notes=(*notes_of(_findings(spec, images, options), _names(spec)), *_lost(spec)),
+        command=gcloud.vertex_file_command(
+            name, region, options.file, project=job.project, labels=job.labels, kms_key=job.encryption_key
+        ),
+        header=(),
+        api=custom_job,
+        flags=lambda: gcloud.vertex_flag_command(custom_job, region, job.project),
+    )
+
+
+def display_name(spec: ImageSpec, images: Images) -> str:
+    """The job's name: given, or the spec's name and a hash of the images."""
+    return spec.job.display_name or spec.job.id or f"{spec.name}-{images_hash(images, spec)}"
+
+
+def _job_spec(spec: ImageSpec, images: Images, gap: Document) -> Document:
+    job, times = spec.job, spec.job.scheduling
+    counts = replicas(spec)
+    last = max(_POOL[role] for role in counts)
+    pools = [_pool(spec, images, role) if role in counts else gap for role in Role if _POOL[role] <= last]
+    scheduling = {} if times is None else without_none(
+        {
+            "timeout": times.max_running,
+            "maxWaitDuration": times.max_wait,
+            "restartJobOnWorkerRestart": times.restart_on_worker_restart,
+            "disableRetries": times.disable_retries,
+            "strategy": times.strategy,
+        }
+    )  # fmt: skip
+    return without_none(
+        {
+            "workerPoolSpecs": pools,
+            "scheduling": scheduling,
+            "baseOutputDirectory": {"outputUriPrefix": job.job_dir} if job.job_dir else None,
+            "serviceAccount": job.service_account,
+            "network": job.network,
+            "reservedIpRanges": list(job.reserved_ip_ranges),
+            "tensorboard": job.tensorboard,
+            "enableWebAccess": job.web_access,
+            "enableDashboardAccess": job.dashboard_access,
+            "persistentResourceId": job.persistent_resource,
+        }
+    )
+
+
+def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
+    of_role, volume = spec.roles[role], spec.job.volume
+    disk = of_role.disk
+    nfs = volume and {
+        "server": volume.nfs_server,
+        "path": volume.nfs_path,
+        "mountPoint": volume.mount.removeprefix(_NFS),
+    }
+    container = {
+        "imageUri": image_of(images, role),
+        "command": list(of_role.command or ()),
+        "args": args_with_job_dir(spec, role, spec.job.job_dir or (volume.mount if volume else None)),
+        "env": [{"name": name, "value": value} for name, value in spec.job.env.items()],
+    }
+    return without_none(
+        {
+            "machineSpec": _machine(spec, role),
+            "replicaCount": replicas(spec)[role],
+            "containerSpec": without_none(container),
+            "diskSpec": without_none({"bootDiskType": disk.type, "bootDiskSizeGb": disk.size_gb}) if disk else None,
+            "nfsMounts": [nfs] if nfs else None,
+        }
+    )
+
+
+def _machine(spec: ImageSpec, role: Role) -> Document:
+    of_role = spec.roles[role]
+    tpu = of_role.tpu
+    machine = of_role.machine or ("cloud-tpu" if spec.accelerator_of(role) is Accelerator.TPU else None)
+    by_topology = tpu is not None and tpu.topology is not None
+    chip = of_role.gpus or (None if by_topology else tpu)
+    return without_none(
+        {
+            "machineType": machine,
+            "acceleratorType": chip.type if chip else None,
+            "acceleratorCount": chip.count if chip else None,
+            "tpuTopology": tpu.topology if tpu else None,
+        }
+    )
+
+
+def _gap(spec: ImageSpec, images: Images) -> Document:
+    return {
+        "machineSpec": {"machineType": _machine(spec, Role.MASTER).get("machineType")},
+        "replicaCount": 0,
+        "containerSpec": {"imageUri": image_of(images, Role.MASTER)},
+    }
+
+
+def _has_gap(spec: ImageSpec) -> bool:
+    pools = [_POOL[role] for role in replicas(spec)]
+    return max(pools) + 1 != len(pools)
+
+
+def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    job = spec.job
+    if not job.region:
+        yield FieldError("is missing: every job runs in a region", field="job.region", hint="for example us-central1")
+    if Role.MASTER not in spec.roles:
+        yield FieldError("the role master is missing: pool 0 is the master", field="roles")
+    volume = job.volume
+    if volume and (volume.claim or not (volume.nfs_server and volume.nfs_path)):
+        yield FieldError("Vertex AI mounts NFS: expected nfs_server and nfs_path", field="job.volume")
+    if volume and not volume.mount.startswith(_NFS):
+        yield FieldError(f"{volume.mount!r}: Vertex AI mounts NFS below {_NFS}", field="job.volume.mount")
+    yield from _machine_errors(spec)
+
+
+def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    first = machines("vertex", allow_unknown=False).table["tpu"]["first_tensorflow"]
+    for role in replicas(spec):
+        if "machineType" not in _machine(spec, role):
+            message = f"is missing: {role} needs a machine type"
+            yield FieldError(message, field=f"roles.{role}.machine", hint="for example n1-standard-8")
+        tpu = spec.roles[role].tpu
+        if spec.accelerator_of(role) is Accelerator.TPU and _minor(spec.tensorflow) < _minor(first):
+            yield FieldError(
+                f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image", field="tensorflow"
+            )
+        if tpu and tpu.tf_version:
+            yield FieldError("belongs to AI Platform alone", field=f"roles.{role}.tpu.tf_version")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
+    region = spec.job.region
+    tables = machines("vertex", allow_unknown=options.allow_unknown)
+    found = list(region_findings(tables, ("region",), str(region)))
+    document = _job_spec(spec, images, gap=_gap(spec, images))
+    found += custom_job_spec_findings(document, region=region, allow_unknown=options.allow_unknown)
+    found += label_findings(dict(spec.job.labels), ("labels",))
+    found += kms_findings(spec.job.encryption_key, ("kmsKeyName",))
+    name = display_name(spec, images)
+    if len(name) > 128:
+        found.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 128 at most"))
+    uris: dict[Path, str] = {}
+    for role in replicas(spec):
+        pool: Path = ("workerPoolSpecs", _POOL[role])
+        uris[(*pool, "containerSpec", "imageUri")] = image_of(images, role)
+        gpus = spec.roles[role].gpus
+        if gpus and role in options.cuda:
+            found += cuda_findings((*pool, "machineSpec", "acceleratorType"), gpus.type, options.cuda[role])
+    found += pull_rights_findings(uris, spec.job.project, AGENT)
+    if _has_gap(spec):
+        message = "a pool between others is empty: the file gives it 0 replicas, as gcloud takes no empty pool"
+        hint = "whether the service takes that is not documented; --format gcloud and --format json leave it empty"
+        found.append(Finding(path=("workerPoolSpecs",), message=message, hint=hint, severity=Severity.WARNING))
+    return found
+
+
+def _lost(spec: ImageSpec) -> Iterator[str]:
+    if spec.job.chief_in_tf_config is False:
+        yield "warning: job.chief_in_tf_config: TF_CONFIG says chief on Vertex AI, always"
+
+
+def _names(spec: ImageSpec) -> dict[str, str]:
+    names: dict[str, str] = {
+        "displayName": "job.display_name" if spec.job.display_name else "job.id",
+        "labels": "job.labels", "kmsKeyName": "job.encryption_key", "region": "job.region",
+        "workerPoolSpecs": "roles", "scheduling.timeout": "job.scheduling.max_running",
+        "scheduling.maxWaitDuration": "job.scheduling.max_wait", "scheduling.strategy": "job.scheduling.strategy",
+        "baseOutputDirectory.outputUriPrefix": "job.job_dir", "serviceAccount": "job.service_account",
+        "network": "job.network", "tensorboard": "job.tensorboard",
+    }  # fmt: skip
+    for role, index in _POOL.items():
+        field, pool = f"roles.{role}", f"workerPoolSpecs[{index}]"
+        chip = "tpu" if role in spec.roles and spec.roles[role].tpu else "gpus"
+        machine: dict[str, Any] = {
+            pool: field, f"{pool}.replicaCount": f"{field}.count", f"{pool}.containerSpec.imageUri": field,
+            f"{pool}.containerSpec.env": "job.env", f"{pool}.machineSpec": field,
+            f"{pool}.machineSpec.machineType": f"{field}.machine",
+            f"{pool}.machineSpec.acceleratorType": f"{field}.{chip}.type",
+            f"{pool}.machineSpec.acceleratorCount": f"{field}.{chip}.count",
+            f"{pool}.machineSpec.tpuTopology": f"{field}.tpu.topology",
+            f"{pool}.diskSpec.bootDiskType": f"{field}.disk.type",
+            f"{pool}.diskSpec.bootDiskSizeGb": f"{field}.disk.size_gb",
+        }  # fmt: skip
+        names |= machine
+    return names

@@ -1,0 +1,251 @@
+"""What Vertex AI refuses and gcloud does not: the rules of a CustomJobSpec, whoever wrote it.
+
+Source: the aiplatform.v1 discovery document (revision 20261106), Google's pages on distributed training and
+compute for custom training, and the behaviour of gcloud 528.0.0; the tables are in `data/machines.yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_imgtool.jobs.google.common import (
+    bucket_findings,
+    image_findings,
+    kms_findings,
+    label_findings,
+    name_findings,
+)
+from training_imgtool.jobs.model import Finding, Path, Severity, count_of
+from training_imgtool.jobs.shapes import shape_findings, well_typed
+from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
+from training_imgtool.jobs.yamlio import read_table
+
+AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def custom_job_findings(job: Any, *, allow_unknown: bool = False) -> list[Finding]:
+    """Everything wrong with a CustomJob, the API's body."""
+    found = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
+    job = well_typed(job, "CustomJob") or {}
+    name = job.get("displayName")
+    if isinstance(name, str) and not 1 <= len(name) <= 128:
+        found.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 1 to 128"))
+    found += label_findings(job.get("labels"), ("labels",))
+    key = job.get("encryptionSpec")
+    found += kms_findings(key.get("kmsKeyName") if isinstance(key, dict) else None, ("encryptionSpec", "kmsKeyName"))
+    found += _rules(job.get("jobSpec"), ("jobSpec",), None, allow_unknown=allow_unknown, empty_pools=True)
+    return found
+
+
+def custom_job_spec_findings(spec: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
+    """Everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`."""
+    found = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
+    found += _rules(well_typed(spec, "CustomJobSpec"), (), region, allow_unknown=allow_unknown, empty_pools=False)
+    return found
+
+
+def _rules(spec: Any, path: Path, region: str | None, *, allow_unknown: bool, empty_pools: bool) -> Iterator[Finding]:
+    if not isinstance(spec, dict):
+        return
+    tables = machines("vertex", allow_unknown=allow_unknown)
+    yield from name_findings(spec, path)
+    output = spec.get("baseOutputDirectory")
+    if isinstance(output, dict):
+        where = (*path, "baseOutputDirectory", "outputUriPrefix")
+        yield from bucket_findings(output.get("outputUriPrefix"), where)
+    yield from _scheduling(spec.get("scheduling"), (*path, "scheduling"))
+    pools = spec.get("workerPoolSpecs")
+    if not isinstance(pools, list):
+        return
+    where = (*path, "workerPoolSpecs")
+    yield from _pools(pools, where)
+    for index, pool in enumerate(pools):
+        if pool == {}:
+            yield from _empty(index, pools, (*where, index), allowed=empty_pools)
+        elif isinstance(pool, dict):
+            yield from _pool(pool, (*where, index), region, tables)
+
+
+def _pools(pools: list[Any], path: Path) -> Iterator[Finding]:
+    if not pools:
+        yield Finding(path=path, message="is empty: expected 1 to 4 pools")
+        return
+    if len(pools) > 4:
+        yield Finding(path=path, message=f"{len(pools)} pools: expected 4 at most: chief, workers, ps, evaluators")
+    first = pools[0] if isinstance(pools[0], dict) else {}
+    if first and count_of(first.get("replicaCount", 1)) != 1:
+        message = f"{first['replicaCount']}: pool 0 is the chief, so expected 1"
+        yield Finding(path=(*path, 0, "replicaCount"), message=message)
+    tpus = [i for i, pool in enumerate(pools) if _is_tpu(pool)]
+    if tpus and (len(pools) > 1 or count_of(pools[tpus[0]].get("replicaCount", 1)) != 1):
+        yield Finding(
+            path=(*path, tpus[0]),
+            message="a TPU job has exactly one pool of one replica",
+            hint="the CPU master beside a TPU worker does not carry over from AI Platform",
+        )
+
+
+def _empty(index: int, pools: list[Any], path: Path, *, allowed: bool) -> Iterator[Finding]:
+    if index == 0:
+        yield Finding(path=path, message="is empty: pool 0 is the chief")
+    elif index == len(pools) - 1:
+        yield Finding(path=path, message="is empty: leave out the last pools instead")
+    elif not allowed:
+        yield Finding(
+            path=path,
+            message="is empty, which gcloud refuses in a file",
+            hint="give it an image and replicaCount 0, or use flags: --worker-pool-spec=",
+        )
+
+
+def _pool(pool: Mapping[str, Any], path: Path, region: str | None, tables: Machines) -> Iterator[Finding]:
+    kinds = [key for key in ("containerSpec", "pythonPackageSpec") if key in pool]
+    if len(kinds) != 1:
+        yield Finding(path=path, message="expected exactly one of containerSpec and pythonPackageSpec")
+    replicas = count_of(pool.get("replicaCount", 1))
+    if replicas is not None and replicas < 0:
+        yield Finding(path=(*path, "replicaCount"), message=f"{replicas}: expected 0 or more")
+    for key in kinds:
+        runs = pool[key]
+        if isinstance(runs, dict):
+            image = "imageUri" if key == "containerSpec" else "executorImageUri"
+            yield from image_findings(runs.get(image), (*path, key, image), region, AGENT)
+            yield from _env(runs.get("env"), (*path, key, "env"))
+    machine = pool.get("machineSpec")
+    if isinstance(machine, dict):
+        yield from _machine(machine, (*path, "machineSpec"), tables)
+    else:
+        yield Finding(path=(*path, "machineSpec"), message="is missing: every pool has a machine type")
+    yield from _disk(pool.get("diskSpec"), (*path, "diskSpec"), tables)
+
+
+def _machine(machine: Mapping[str, Any], path: Path, tables: Machines) -> Iterator[Finding]:
+    kind = machine.get("machineType")
+    if not isinstance(kind, str):
+        if kind is None:
+            yield Finding(path=(*path, "machineType"), message="is missing")
+        return
+    tpu = tables.table["tpu"]
+    accelerator, count = machine.get("acceleratorType"), machine.get("acceleratorCount")
+    if (accelerator is None) is not (count is None):
+        missing = "acceleratorType" if accelerator is None else "acceleratorCount"
+        yield Finding(path=(*path, missing), message="is missing: an accelerator has a type and a count, or neither")
+        return
+    if kind == tpu["machine"]:
+        yield from _cloud_tpu(accelerator, count, path, tables)
+    elif kind in tpu["topology_machines"]:
+        if "tpuTopology" not in machine:
+            yield Finding(path=(*path, "tpuTopology"), message=f"is missing: {kind} needs one, such as 2x2")
+    elif kind in tables.gpus_by_machine:
+        yield from _gpu_machine(kind, accelerator, count, path, tables)
+    else:
+        yield from _other_machine(kind, accelerator, path, tables)
+
+
+def _gpu_machine(kind: str, accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
+    if isinstance(accelerator, str) and isinstance(count, int):
+        yield from gpu_findings(
+            tables,
+            machine_type=kind,
+            count=((*path, "acceleratorCount"), count),
+            gpu=((*path, "acceleratorType"), accelerator),
+        )
+        return
+    row = next(row for row in tables.table["machines"] if kind in row["machines"])
+    if row.get("built_in"):
+        gpu, counts = next(iter(row["gpus"].items()))
+        yield Finding(
+            path=(*path, "acceleratorType"),
+            message=f"{kind} comes with {counts[0]} {gpu}; name it, or the job may be refused",
+            severity=Severity.WARNING,
+        )
+
+
+def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) -> Iterator[Finding]:
+    if any(re.fullmatch(pattern, kind) for pattern in tables.table["cpu_families"]):
+        if accelerator is not None:
+            yield Finding(
+                path=(*path, "acceleratorType"), message=f"{accelerator} does not fit {kind}, which takes no GPU"
+            )
+        return
+    if kind in read_table("machines.yaml")["ai_platform"]["legacy"]:
+        yield Finding(
+            path=(*path, "machineType"),
+            message=f"{kind} is a legacy type of AI Platform; Vertex AI has Compute Engine types only",
+            hint="for example n1-standard-8",
+        )
+        return
+    known = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["topology_machines"]]
+    hint = "it is spelt cloud-tpu here" if kind == "cloud_tpu" else nearest(kind, known)
+    yield Finding(
+        path=(*path, "machineType"),
+        message=f"{kind!r} is not a machine type of Vertex AI",
+        hint=hint or "--allow-unknown takes it all the same",
+        severity=tables.unknown,
+    )
+
+
+def _cloud_tpu(accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
+    tpu = tables.table["tpu"]
+    if accelerator not in tpu["counts"]:
+        yield Finding(
+            path=(*path, "acceleratorType"),
+            message=f"{accelerator or 'is missing'}: expected {' or '.join(tpu['counts'])} with cloud-tpu",
+            severity=tables.unknown if accelerator else Severity.ERROR,
+        )
+    elif isinstance(count, int) and count not in tpu["counts"][accelerator] and count < tpu["pod_from"]:
+        expected = f"{tpu['counts'][accelerator][0]}, or {tpu['pod_from']} and more for a pod"
+        yield Finding(path=(*path, "acceleratorCount"), message=f"{count} x {accelerator}: expected {expected}")
+
+
+def _disk(disk: Any, path: Path, tables: Machines) -> Iterator[Finding]:
+    if not isinstance(disk, dict):
+        return
+    kind, size = disk.get("bootDiskType"), disk.get("bootDiskSizeGb")
+    known = tables.table["disks"]
+    if isinstance(kind, str) and kind not in known:
+        message = f"{kind!r}: expected {', '.join(known)}"
+        yield Finding(path=(*path, "bootDiskType"), message=message, severity=tables.unknown)
+    if isinstance(size, int) and not 100 <= size <= 64000:
+        yield Finding(path=(*path, "bootDiskSizeGb"), message=f"{size}: expected 100 to 64000")
+
+
+def _scheduling(scheduling: Any, path: Path) -> Iterator[Finding]:
+    if not isinstance(scheduling, dict):
+        return
+    strategy = scheduling.get("strategy")
+    if strategy in {"ON_DEMAND", "LOW_COST"}:
+        now = {"ON_DEMAND": "STANDARD", "LOW_COST": "SPOT"}[strategy]
+        message = f"{strategy} is deprecated: it is {now} now"
+        yield Finding(path=(*path, "strategy"), message=message, severity=Severity.WARNING)
+    if "maxWaitDuration" in scheduling and strategy != "FLEX_START":
+        yield Finding(
+            path=(*path, "maxWaitDuration"),
+            message="counts only with the strategy FLEX_START",
+            severity=Severity.WARNING,
+        )
+
+
+def _env(env: Any, path: Path) -> Iterator[Finding]:
+    if not isinstance(env, list):
+        return
+    if len(env) > 100:
+        yield Finding(path=path, message=f"{len(env)} variables: expected 100 at most")
+    names = [entry.get("name") for entry in env if isinstance(entry, dict)]
+    for index, name in enumerate(names):
+        if isinstance(name, str) and not _ENV_NAME.match(name):
+            yield Finding(path=(*path, index, "name"), message=f"{name!r} is not a variable's name")
+        if name in names[:index]:
+            yield Finding(path=(*path, index, "name"), message=f"{name!r} is there twice")
+
+
+def _is_tpu(pool: Any) -> bool:
+    machine = pool.get("machineSpec") if isinstance(pool, dict) else None
+    if not isinstance(machine, dict):
+        return False
+    tpu = read_table("machines.yaml")["vertex"]["tpu"]
+    kind, accelerator = machine.get("machineType"), machine.get("acceleratorType")
+    return kind in {tpu["machine"], *tpu["topology_machines"]} or str(accelerator).startswith("TPU_")

@@ -1,0 +1,1 @@
+"""JobSet, TFJob, plain Pods, and Alibaba ECI."""

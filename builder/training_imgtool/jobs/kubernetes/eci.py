@@ -1,0 +1,181 @@
+"""Alibaba Cloud Serverless Kubernetes: Pods on Elastic Container Instances, and an ImageCache for their images.
+
+The annotations are today's; `eci-gpu-type`, `eci-instance-type` and `eci-image-cache` of older pages are not.
+Source: Alibaba Cloud's ECI user guide (Pod annotations, image caches, GPU specifications).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.kubernetes.common import errors, job_name, labels
+from training_imgtool.jobs.kubernetes.pods import pods, services, stay_note
+from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, image_of, replicas, without_none
+from training_imgtool.jobs.yamlio import read_table
+from training_imgtool.spec.model import Eci, ImageSpec, Role, Target
+
+_TOLERATION = {
+    "key": "virtual-kubelet.io/provider",
+    "operator": "Equal",
+    "value": "alibabacloud",
+    "effect": "NoSchedule",
+}
+_DEFAULT = Eci()
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
+    """Everything that keeps this spec from being ECI Pods."""
+    return [
+        *errors(spec, images, suffix="-evaluator-999"),
+        *_cache_errors(spec.job.eci or _DEFAULT),
+        *(error for role in replicas(spec) for error in _machine_errors(spec, role, options)),
+    ]
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The ImageCache, Services and Pods of a spec that `check` found nothing wrong with."""
+    eci = spec.job.eci or _DEFAULT
+    cache = [_image_cache(spec, images, eci)] if eci.image_cache == "create" else []
+
+    def change(pod: Document, role: Role) -> Document:
+        return _on_eci(pod, eci, _annotations(spec, role, eci, options.cuda.get(role)))
+
+    notes = [note for role in replicas(spec) for note in _driver_notes(spec, role, eci, options.cuda.get(role))]
+    return JobFile(
+        target=Target.ECI,
+        documents=(*cache, *services(spec, images), *pods(spec, images, change)),
+        notes=(*notes, *_cache_note(spec, images, eci), *stay_note(spec, images)),
+        command=("kubectl", "create", "-f", options.file),
+        header=(),
+    )
+
+
+def _cache_note(spec: ImageSpec, images: Images, eci: Eci) -> list[str]:
+    if eci.image_cache != "create":
+        return []
+    name = job_name(spec, images)
+    return [f"note: Pods start from the image cache once kubectl get imagecache {name} says Ready; till then they pull"]
+
+
+def _image_cache(spec: ImageSpec, images: Images, eci: Eci) -> Document:
+    name = job_name(spec, images)
+    namespace = spec.job.namespace or "default"
+    return {
+        "apiVersion": "eci.alibabacloud.com/v1",
+        "kind": "ImageCache",
+        "metadata": {"name": name, "labels": labels(spec, name)},  # cluster-wide: it has no namespace
+        "spec": without_none(
+            {
+                "images": list(dict.fromkeys(image_of(images, role) for role in replicas(spec))),
+                "imagePullSecrets": [f"{namespace}:{secret}" for secret in spec.job.image_pull_secrets],
+                "imageCacheSize": eci.cache_size_gb,
+                "retentionDays": eci.retention_days,
+            }
+        ),
+    }
+
+
+def _annotations(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Document:
+    of_role = spec.roles[role]
+    driver = _driver(of_role.machine, eci, cuda) if of_role.gpus else None
+    named = eci.image_cache.startswith("imc-")
+    return without_none(
+        {
+            "k8s.aliyun.com/eci-use-specs": of_role.machine,
+            "k8s.aliyun.com/eci-gpu-driver-version": f"tesla={driver}" if driver else None,
+            "k8s.aliyun.com/eci-imc-id": eci.image_cache if named else None,
+            "k8s.aliyun.com/eci-auto-imc": None if named else "false" if eci.image_cache == "none" else "true",
+        }
+    )
+
+
+def _on_eci(pod: Document, eci: Eci, annotations: Document) -> Document:
+    labels_of = pod["metadata"]["labels"]
+    if eci.virtual_node == "label":
+        labels_of = {**labels_of, "alibabacloud.com/eci": "true"}
+    inner: Document = pod["spec"]
+    if eci.virtual_node == "toleration":
+        inner = {**inner, "tolerations": [*inner.get("tolerations", []), dict(_TOLERATION)]}
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels_of, "annotations": annotations}, "spec": inner}
+
+
+def _family(machine: str | None) -> Mapping[str, Any] | None:
+    families = read_table("machines.yaml")["eci"]["families"]
+    return next((row for prefix, row in families.items() if machine and machine.startswith(prefix)), None)
+
+
+def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
+    """The driver to ask for: given, or the first that runs the image's CUDA where the default does not."""
+    family = _family(machine)
+    if eci.driver or not (cuda and family) or _runs(family["default"], cuda):
+        return eci.driver
+    return next((driver for driver in family["drivers"] if _runs(driver, cuda)), None)
+
+
+def _runs(driver: str, cuda: str) -> bool:
+    """Whether a driver runs a CUDA version: within one major every minor runs (minor-version compatibility)."""
+    has = read_table("machines.yaml")["eci"]["drivers"].get(driver)
+    return has is None or int(cuda.partition(".")[0]) <= int(has.partition(".")[0])
+
+
+def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Iterator[str]:
+    of_role = spec.roles[role]
+    family = _family(of_role.machine)
+    if not of_role.gpus or not cuda or family is None:
+        return
+    driver = _driver(of_role.machine, eci, cuda) or family["default"]
+    if not _runs(driver, cuda):
+        has = read_table("machines.yaml")["eci"]["drivers"][driver]
+        yield f"warning: roles.{role}: the image has CUDA {cuda}, ECI's driver {driver} runs CUDA {has}"
+
+
+def _cache_errors(eci: Eci) -> Iterator[FieldError]:
+    known = ("create", "auto", "none")
+    if eci.image_cache not in known and not eci.image_cache.startswith("imc-"):
+        yield FieldError(
+            f"{eci.image_cache!r}: expected {', '.join(known)} or a cache's ID, imc-…", field="job.eci.image_cache"
+        )
+    if eci.cache_size_gb is not None and not 20 <= eci.cache_size_gb <= 32768:
+        yield FieldError(f"{eci.cache_size_gb}: expected 20 to 32768", field="job.eci.cache_size_gb")
+    if eci.retention_days is not None and not 1 <= eci.retention_days <= 65536:
+        yield FieldError(f"{eci.retention_days}: expected 1 to 65536", field="job.eci.retention_days")
+    if eci.virtual_node not in {"label", "toleration", "none"}:
+        message = f"{eci.virtual_node!r}: expected label, toleration or none"
+        yield FieldError(message, field="job.eci.virtual_node")
+
+
+def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterator[FieldError]:
+    of_role = spec.roles[role]
+    field = f"roles.{role}.machine"
+    if of_role.machine is None:
+        if of_role.gpus:
+            hint = "for example ecs.gn6i-c4g1.xlarge"
+            yield FieldError("is missing: an ECI Pod with a GPU names its ECS types", field=field, hint=hint)
+        return
+    types = [part.strip() for part in of_role.machine.split(",")]
+    if len(types) > 5:
+        yield FieldError(f"{len(types)} ECS types: expected 5 at most", field=field)
+    for name in types:
+        if not name.startswith("ecs.") and not (not of_role.gpus and _is_size(name)):
+            yield FieldError(
+                f"{name!r} is not an ECS type", field=field, hint="for example ecs.gn6i-c4g1.xlarge, or 4-8Gi"
+            )
+    with_gpu = [name for name in types if name.startswith(("ecs.gn", "ecs.vgn", "ecs.sgn", "ecs.ebmgn"))]
+    if with_gpu and len(with_gpu) != len(types):
+        yield FieldError(f"{of_role.machine!r} mixes GPU types with others", field=field)
+    elif of_role.gpus and not with_gpu and not options.allow_unknown:
+        message = f"{of_role.machine!r} has no GPU, and {role} wants {of_role.gpus.count}"
+        yield FieldError(message, field=field, hint="for example ecs.gn6i-c4g1.xlarge")
+    driver = (spec.job.eci or _DEFAULT).driver
+    family = _family(of_role.machine)
+    if of_role.gpus and driver and family and driver not in family["drivers"] and not options.allow_unknown:
+        message = f"{driver!r} is not a driver of {types[0]}: expected {', '.join(family['drivers'])}"
+        yield FieldError(message, field="job.eci.driver")
+
+
+def _is_size(text: str) -> bool:
+    """`4-8Gi`: CPUs and memory in place of a type."""
+    cpus, _, memory = text.partition("-")
+    return cpus.isdecimal() and memory.endswith("Gi") and memory[:-2].isdecimal()

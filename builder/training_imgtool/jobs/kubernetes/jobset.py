@@ -1,0 +1,106 @@
+"""A JobSet (`jobset.x-k8s.io/v1alpha2`): an indexed Job per role, TF_CONFIG worked out from the Pods' names.
+
+A Pod is `<jobset>-<job>-0-<index>` in the subdomain that carries the JobSet's name. The index reaches
+TF_CONFIG through a variable that Kubernetes itself expands, so the image needs no shell.
+
+Source: kubernetes-sigs/jobset v0.12.0.
+"""
+
+from __future__ import annotations
+
+import json
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, task_name, tf_config
+from training_imgtool.jobs.kubernetes.common import (
+    container,
+    errors,
+    is_cluster,
+    job_name,
+    labels,
+    literal,
+    metadata,
+    pod_spec,
+    seconds,
+)
+from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, replicas, says_chief, without_none
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+_INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_INDEX = "$(TF_TASK_INDEX)"
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Everything that keeps this spec from being a JobSet."""
+    longest = max(len(str(count - 1)) for count in replicas(spec).values())
+    return list(errors(spec, images, suffix=f"-evaluator-0-{'9' * longest}"))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The JobSet of a spec that `check` found nothing wrong with."""
+    name, times = job_name(spec, images), spec.job.scheduling
+    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    restarts = times.restarts if times else None
+    document: Document = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata(spec, name, labels(spec, name)),
+        "spec": without_none(
+            {
+                "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
+                "successPolicy": {  # parameter servers never end by themselves
+                    "operator": "All",
+                    "targetReplicatedJobs": [task_name(flavour, Role.MASTER)],
+                },
+                "failurePolicy": {"maxRestarts": restarts} if restarts is not None else None,
+                "ttlSecondsAfterFinished": seconds(times.keep_finished) if times else None,
+                "replicatedJobs": [_replicated(spec, images, role, name, flavour) for role in replicas(spec)],
+            }
+        ),
+    }
+    return JobFile(
+        target=Target.JOBSET,
+        documents=(document,),
+        notes=(),
+        command=("kubectl", "create", "-f", options.file),
+        header=(),
+    )
+
+
+def _replicated(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:
+    count, times = replicas(spec)[role], spec.job.scheduling
+    running = container(spec, images, role, "tensorflow", _env(spec, role, name, flavour))
+    return {
+        "name": task_name(flavour, role),
+        "replicas": 1,
+        "template": {
+            "spec": without_none(
+                {
+                    "parallelism": count,
+                    "completions": count,
+                    "completionMode": "Indexed",
+                    "backoffLimit": 0,  # a failed Pod fails the Job; the JobSet decides about restarts
+                    "activeDeadlineSeconds": seconds(times.max_running) if times else None,
+                    "template": {
+                        "metadata": {"labels": labels(spec, name, role)},
+                        "spec": pod_spec(spec, role, running, restartPolicy="Never"),
+                    },
+                }
+            )
+        },
+    }
+
+
+def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Document]:
+    if not is_cluster(spec):
+        return []
+    hosts = {
+        r: [f"{name}-{task_name(flavour, r)}-0-{index}.{name}:{PORT}" for index in range(count)]
+        for r, count in replicas(spec).items()
+    }
+    values = {"TF_CONFIG": tf_config(flavour, hosts, role, 0), "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, 0)}
+    texts = {key: literal(json.dumps(value, separators=(",", ":"))) for key, value in values.items()}
+    return [
+        {"name": "TF_TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _INDEX_ANNOTATION}}},
+        *({"name": key, "value": text.replace('"index":0', f'"index":{_INDEX}')} for key, text in texts.items()),
+    ]

@@ -1,0 +1,105 @@
+"""Plain Pods, one per replica, with a headless Service per role for their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
+from training_imgtool.jobs.kubernetes.common import (
+    container,
+    errors,
+    is_cluster,
+    job_name,
+    labels,
+    literal,
+    metadata,
+    pod_spec,
+    seconds,
+)
+from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, replicas, says_chief
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+Change = Callable[[Document, Role], Document]
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Everything that keeps this spec from being Pods."""
+    return list(errors(spec, images, suffix="-evaluator-999"))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The Pods of a spec that `check` found nothing wrong with."""
+    return JobFile(
+        target=Target.PODS,
+        documents=(*services(spec, images), *pods(spec, images, lambda pod, _role: pod)),
+        notes=tuple(stay_note(spec, images)),
+        command=("kubectl", "create", "-f", options.file),
+        header=(),
+    )
+
+
+def stay_note(spec: ImageSpec, images: Images) -> list[str]:
+    """What to do about replicas that never end, when there are any."""
+    if not is_cluster(spec):
+        return []
+    selector = f"app.kubernetes.io/instance={job_name(spec, images)}"
+    return [f"note: when the master is done, kubectl delete pods,services -l {selector} ends the others"]
+
+
+def services(spec: ImageSpec, images: Images) -> list[Document]:
+    """A headless Service per role: with it each Pod is `POD.SERVICE`. A lone replica needs none."""
+    if not is_cluster(spec):
+        return []
+    name = job_name(spec, images)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(spec, f"{name}-{role}", labels(spec, name, role)),
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {"app.kubernetes.io/instance": name, "app.kubernetes.io/component": role.value},
+                "ports": [{"name": "tensorflow", "port": PORT}],
+            },
+        }
+        for role in replicas(spec)
+    ]
+
+
+def pods(spec: ImageSpec, images: Images, change: Change) -> list[Document]:
+    """A Pod per replica, each with its own TF_CONFIG; `change` is the target's last word on each."""
+    name = job_name(spec, images)
+    return [
+        change(_pod(spec, images, role, index, name), role)
+        for role, count in replicas(spec).items()
+        for index in range(count)
+    ]
+
+
+def _pod(spec: ImageSpec, images: Images, role: Role, index: int, name: str) -> Document:
+    times = spec.job.scheduling
+    own = f"{name}-{role}-{index}"
+    place = {"hostname": own, "subdomain": f"{name}-{role}"} if is_cluster(spec) else {}
+    running = container(spec, images, role, "tensorflow", _env(spec, role, index, name))
+    deadline = seconds(times.max_running) if times else None
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(spec, own, labels(spec, name, role)),
+        "spec": pod_spec(spec, role, running, restartPolicy="OnFailure", activeDeadlineSeconds=deadline, **place),
+    }
+
+
+def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
+    if not is_cluster(spec):
+        return []
+    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    hosts = {r: [f"{name}-{r}-{i}.{name}-{r}:{PORT}" for i in range(count)] for r, count in replicas(spec).items()}
+    values = {
+        "TF_CONFIG": tf_config(flavour, hosts, role, index),
+        "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, index),
+    }
+    return [{"name": key, "value": literal(json.dumps(value, separators=(",", ":")))} for key, value in values.items()]

@@ -1,0 +1,130 @@
+"""The rules of every target on a file that someone else wrote, each finding with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import Any
+
+from training_imgtool.jobs.compose_rules import compose_findings, tf_config_findings
+from training_imgtool.jobs.google.ai_platform_rules import job_findings
+from training_imgtool.jobs.google.vertex_rules import custom_job_findings, custom_job_spec_findings
+from training_imgtool.jobs.kubernetes.rules import object_findings
+from training_imgtool.jobs.model import Finding, Path, Severity, dotted, first_of_each
+from training_imgtool.jobs.shapes import shape_keys
+from training_imgtool.jobs.yamlio import Parsed, read
+from training_imgtool.yamlfile.reader import read_bytes
+
+_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top that tells the target
+    "apiVersion": object_findings,
+    "kind": object_findings,
+    "services": compose_findings,
+    "jobSpec": custom_job_findings,
+    "trainingInput": job_findings,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Message:
+    """One finding with its place: `file:line:column`, 1-based."""
+
+    file: str
+    line: int
+    column: int
+    field: str
+    severity: Severity
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        field = f"{self.field}: " if self.field else ""
+        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {field}{self.message}"
+
+
+def lint(text: str, file: str, *, allow_unknown: bool = False, region: str | None = None) -> tuple[Message, ...]:
+    """Everything wrong with a job file of any target, in the order of the file.
+
+    Args:
+        text: the file's text, YAML or JSON.
+        file: its name, for the places.
+        allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
+        region: where a CustomJobSpec will run, which its file does not say.
+
+    Raises:
+        InputError: the text is not YAML.
+    """
+    messages: list[Message] = []
+    documents = read(text, file)
+    if not documents:
+        nothing = Finding(path=(), message="is empty: expected a job file")
+        return (_message(nothing, file, None),)
+    for parsed in documents:
+        found = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(found)]
+    return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
+
+
+def lint_file(path: File, *, allow_unknown: bool = False, region: str | None = None) -> tuple[Message, ...]:
+    """`lint` of a file; raises InputError also when the file cannot be read."""
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    return lint(text, str(path), allow_unknown=allow_unknown, region=region)
+
+
+def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
+    if not isinstance(data, dict):
+        return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
+    if data.get("kind") == "List" and isinstance(data.get("items"), list):
+        return _items(data["items"], allow_unknown=allow_unknown)
+    if "workerPoolSpecs" in data:
+        return custom_job_spec_findings(data, region=region, allow_unknown=allow_unknown)
+    for key, rules in _BY_KEY.items():
+        if key in data:
+            return rules(data, allow_unknown=allow_unknown)
+    if "cluster" in data or any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
+        return tf_config_findings(data)
+    return _unwrapped(data)
+
+
+def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
+    for index, item in enumerate(items):
+        for found in _judge(item, allow_unknown=allow_unknown, region=None):
+            path: Path = ("items", index, *found.path)
+            yield Finding(path=path, message=found.message, hint=found.hint, severity=found.severity)
+
+
+def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
+    known = {key.replace("_", "").lower() for key in shape_keys("TrainingInput")}
+    inside = [key for key in data if key.replace("_", "").lower() in known]
+    if inside:
+        message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
+        return [Finding(path=(key,), message=message) for key in inside]
+    keys = "trainingInput, workerPoolSpecs, apiVersion, services or cluster"
+    return [Finding(path=(), message=f"is no job file that imgtool knows: expected one of {keys} at the top")]
+
+
+def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:
+    """Adds what stands in the file where YAML makes something else of it: `2.10` is 2.1, `y` is true."""
+    mark = parsed.marks.get(finding.path)
+    if mark is None or mark.bare is None or "in quotes" not in (finding.hint or ""):
+        return finding
+    hint = f'write "{mark.bare}": without quotes YAML 1.1, which gcloud reads, takes it for something else'
+    return Finding(path=finding.path, message=finding.message, hint=hint, severity=finding.severity)
+
+
+def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
+    line, column = 1, 1
+    for cut in range(len(finding.path), -1, -1):
+        mark = parsed.marks.get(finding.path[:cut]) if parsed else None
+        if mark is not None:
+            line, column = mark.line, mark.column
+            break
+    return Message(
+        file=file,
+        line=line,
+        column=column,
+        field=dotted(finding.path),
+        severity=finding.severity,
+        message=finding.message,
+        hint=finding.hint,
+    )

@@ -1,0 +1,231 @@
+"""What every target shares: the job file as data, what a check found, and where in the spec it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.core.reference import Digest
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+Path = tuple[str | int, ...]
+Document = dict[str, Any]
+NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Format(StrEnum):
+    """How a job file is printed."""
+
+    YAML = "yaml"
+    JSON = "json"
+    GCLOUD = "gcloud"
+    ENV = "env"
+    DOCKER_RUN = "docker-run"
+
+
+class Severity(StrEnum):
+    """How much a finding weighs: an error stops the file, the rest are notes."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something about one value of a job file. `path` is the value's path in the document."""
+
+    path: Path
+    message: str
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What the command line adds to the spec.
+
+    Attributes:
+        allow_unknown: machines, accelerators and regions that the tables lack are warnings, not errors.
+        file: the file's name in the submit command.
+        hosts: tf-config: the machines of each role, `HOST` or `HOST:PORT`, in order of index.
+        cuda: the CUDA version in each role's image, where it has one (`Variant.cuda`).
+        package_uri: runtime_version: where the trainer's package is staged (`package.staged_uri`).
+        version: imgtool's version, for the header.
+    """
+
+    allow_unknown: bool = False
+    file: str = "config.yaml"
+    hosts: Mapping[Role, tuple[str, ...]] = field(default_factory=lambda: NO_MAPPING)
+    cuda: Mapping[Role, str] = field(default_factory=lambda: NO_MAPPING)
+    package_uri: str | None = None
+    version: str = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """A job file before it is text.
+
+    Attributes:
+        documents: plain data, one entry per YAML document.
+        notes: for standard error, one line each.
+        command: the command line that submits the file.
+        header: comment lines for the top of the YAML, without `# `.
+        api: the body for the service's API, where that is another shape than the file.
+        lines: other formats that the target has, ready as text.
+    """
+
+    target: Target
+    documents: tuple[Document, ...]
+    notes: tuple[str, ...]
+    command: tuple[str, ...]
+    header: tuple[str, ...]
+    api: Document | None = None
+    flags: Callable[[], tuple[str, ...]] | None = None
+    texts: Mapping[Format, str] = field(default_factory=lambda: NO_MAPPING)
+
+
+Images = Mapping[Role, Digest]
+
+
+def dotted(path: Path) -> str:
+    """`('a', 0, 'b')` as `a[0].b`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def spec_field(path: Path, names: Mapping[str, str]) -> str:
+    """The spec's key behind a path of the document: the longest prefix in `names`, and the rest as it is."""
+    for cut in range(len(path), 0, -1):
+        known = names.get(dotted(path[:cut]))
+        if known is not None:
+            rest = path[cut:]
+            return known + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+    return dotted(path)
+
+
+def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The first finding of each severity at each place: a value that is wrong is so once."""
+    seen: set[tuple[Path, Severity]] = set()
+    for finding in findings:
+        if (finding.path, finding.severity) not in seen:
+            seen.add((finding.path, finding.severity))
+            yield finding
+
+
+def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[FieldError]:
+    """The findings that stop the file, each under the spec's own key."""
+    return [
+        FieldError(finding.message, field=spec_field(finding.path, names), hint=finding.hint)
+        for finding in first_of_each(findings)
+        if finding.severity is Severity.ERROR
+    ]
+
+
+def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
+    """The findings that do not stop the file, one line each; what several fields share is said once."""
+    said: dict[tuple[Severity, str], list[str]] = {}
+    for finding in first_of_each(findings):
+        if finding.severity is not Severity.ERROR:
+            text = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+            said.setdefault((finding.severity, text), []).append(spec_field(finding.path, names))
+    for (severity, text), places in said.items():
+        yield f"{severity}: {', '.join(dict.fromkeys(places))}: {text}"
+
+
+def image_of(images: Images, role: Role) -> str:
+    """The role's image by digest; raises InputError when there is none or it is only a tag."""
+    image = images.get(role)
+    if image is None:
+        raise InputError(f"no image of {role} was given", hint=f"imgtool build --role {role} --push makes it")
+    if not isinstance(image, Digest):
+        raise InputError(f"{image} is not a digest: a job file names images as REPOSITORY@sha256:…")
+    return str(image)
+
+
+def plain(value: Any) -> Any:
+    """A frozen dataclass with everything in it as dicts, lists and scalars, for hashing."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def spec_hash(spec: ImageSpec) -> str:
+    """The SHA-256 of what the spec says, whatever its file looks like."""
+    text = json.dumps(plain(spec), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def images_hash(images: Images, spec: ImageSpec) -> str:
+    """Twelve hexadecimal digits that change with any image, or with the spec when there are none."""
+    text = "\n".join(f"{role}={images[role]}" for role in sorted(images)) or spec_hash(spec)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def without_none(mapping: Mapping[str, Any]) -> Document:
+    """The entries that say something: no None, no empty list or mapping. False and 0 stay."""
+    return {key: value for key, value in mapping.items() if value is not None and value not in ({}, [], ())}
+
+
+def roles_of(spec: ImageSpec) -> Iterator[Role]:
+    """The spec's roles in the order master, worker, ps, evaluator."""
+    return (role for role in Role if role in spec.roles)
+
+
+def replicas(spec: ImageSpec) -> dict[Role, int]:
+    """How many replicas each role has; roles with none are left out. A master is always one."""
+    counts = {role: 1 if role is Role.MASTER else spec.roles[role].count for role in roles_of(spec)}
+    return {role: count for role, count in counts.items() if count}
+
+
+def tensorflow_minor(spec: ImageSpec) -> str:
+    """`2.15` of `2.15.1`."""
+    return ".".join(spec.tensorflow.split(".")[:2])
+
+
+def says_chief(spec: ImageSpec) -> bool:
+    """Whether this TensorFlow's cluster resolver wants `chief`: from 2.0 on."""
+    return int(spec.tensorflow.split(".", maxsplit=1)[0]) >= 2
+
+
+def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
+    """A replica's arguments: the role's own, else the spec's."""
+    own = spec.roles[role].args
+    return spec.args if own is None else own
+
+
+def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:
+    """A replica's arguments and `--job-dir`, which AI Platform adds by itself and no other service does."""
+    args = list(job_args(spec, role))
+    given = any(arg == "--job-dir" or arg.startswith("--job-dir=") for arg in args)
+    return args if given or not job_dir else [*args, f"--job-dir={job_dir}"]
+
+
+def get(mapping: Mapping[str, Any], *keys: str) -> Any:
+    """The value at a path of keys, or None where a key is missing or its parent no mapping."""
+    value: Any = mapping
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def count_of(value: Any) -> int | None:
+    """A count as a number: Google's int64 is a number or digits as text."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value) else None

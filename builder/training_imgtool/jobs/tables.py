@@ -1,0 +1,130 @@
+"""The tables of `data/machines.yaml`, asked the questions that the targets have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.jobs.model import Finding, Path, Severity
+from training_imgtool.jobs.yamlio import read_table
+
+_REGION = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """One service's table. `unknown` is how much a value weighs that the table lacks."""
+
+    service: str
+    table: Mapping[str, Any]
+    unknown: Severity
+
+    @property
+    def gpus_by_machine(self) -> dict[str, Mapping[str, list[int]]]:
+        """Machine type → GPU type → the counts it can have."""
+        return {name: row["gpus"] for row in self.table["machines"] for name in row["machines"]}
+
+    def gpus_that_fit(self, gpu: str, count: int) -> list[str]:
+        """The machine types that take `count` of `gpu`, in the table's order."""
+        return [name for name, gpus in self.gpus_by_machine.items() if count in gpus.get(gpu, [])]
+
+
+def machines(service: str, *, allow_unknown: bool) -> Machines:
+    """The table of `ai_platform` or `vertex`."""
+    severity = Severity.WARNING if allow_unknown else Severity.ERROR
+    return Machines(service=service, table=read_table("machines.yaml")[service], unknown=severity)
+
+
+def nearest(value: str, known: Iterable[str]) -> str | None:
+    """`did you mean X?` for the closest of `known`, or None; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
+    names = list(known)
+    last = value.rpartition("_")[2]
+    same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
+    close = same_end[:1] or difflib.get_close_matches(value, names, n=1, cutoff=0.8)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def gpu_findings(
+    tables: Machines, *, machine_type: str, count: tuple[Path, int], gpu: tuple[Path, str]
+) -> Iterator[Finding]:
+    """Whether a known machine type takes this many of this GPU."""
+    gpus = tables.gpus_by_machine.get(machine_type)
+    if gpus is None:
+        return
+    allowed = gpus.get(gpu[1])
+    if allowed is None:
+        known = {name for row in tables.gpus_by_machine.values() for name in row}
+        fitting = tables.gpus_that_fit(gpu[1], count[1])
+        takes = ", ".join(gpus) or "no GPU"
+        hint = f"machines that take {count[1]} of it: {', '.join(fitting[:6])}" if fitting else nearest(gpu[1], known)
+        severity = Severity.ERROR if gpu[1] in known else tables.unknown
+        yield Finding(
+            path=gpu[0],
+            message=f"{gpu[1]} does not fit {machine_type}, which takes {takes}",
+            hint=hint,
+            severity=severity,
+        )
+    elif count[1] not in allowed:
+        fitting = tables.gpus_that_fit(gpu[1], count[1])
+        yield Finding(
+            path=count[0],
+            message=f"{count[1]} x {gpu[1]} does not fit {machine_type}: it takes {_words(allowed)}",
+            hint=f"machines that take {count[1]}: {', '.join(fitting[:6])}" if fitting else None,
+        )
+
+
+def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
+    """Whether `region` is one; both services are judged by the list of regions that train today."""
+    known = read_table("machines.yaml")["vertex"]["regions"]
+    if region in known:
+        return
+    if not _REGION.match(region):
+        hint = "a region, not a zone" if re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z]", region) else nearest(region, known)
+        yield Finding(path=path, message=f"{region!r} is not a region: expected a name such as us-central1", hint=hint)
+        return
+    yield Finding(
+        path=path,
+        message=f"{region!r} is not a region with training",
+        hint=nearest(region, known) or "--allow-unknown takes it all the same",
+        severity=tables.unknown,
+    )
+
+
+def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, region: str) -> Iterator[Finding]:
+    """Whether the region has the accelerator, as far as the table knows."""
+    having = tables.table.get("accelerator_regions", {}).get(accelerator)
+    real = region in read_table("machines.yaml")["vertex"]["regions"]
+    if having is not None and real and region not in having:
+        yield Finding(
+            path=path,
+            message=f"{region} has no {accelerator}: expected {', '.join(having)}",
+            severity=tables.unknown,
+        )
+
+
+def cuda_findings(path: Path, gpu: str, cuda: str) -> Iterator[Finding]:
+    """A warning where the GPU is too new or too old for the image's CUDA."""
+    row = read_table("machines.yaml")["gpus"].get(gpu)
+    if not isinstance(row, dict):
+        return
+    version = _version(cuda)
+    first, last = row.get("first_cuda"), row.get("last_cuda")
+    if first and version < _version(first):
+        message = f"{gpu} needs CUDA {first} or newer; the image has {cuda}"
+    elif last and version[0] > int(last):
+        message = f"no driver of {gpu} runs CUDA {cuda}: the last is CUDA {last}"
+    else:
+        return
+    yield Finding(path=path, message=message, severity=Severity.WARNING)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def _words(counts: Iterable[int]) -> str:
+    *head, last = (str(count) for count in counts)
+    return f"{', '.join(head)} or {last}" if head else last

@@ -1,0 +1,56 @@
+"""A job file as text. Writing it to disk is the pipeline's."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from training_imgtool.core.errors import UsageError
+from training_imgtool.jobs.model import Format, JobFile
+from training_imgtool.jobs.yamlio import to_yaml
+
+
+def dump(job: JobFile, form: Format = Format.YAML) -> str:
+    """The job file in one format; raises UsageError when the target has no such format."""
+    if form is Format.YAML:
+        return _yaml(job)
+    if form is Format.JSON:
+        return _json(job)
+    if form is Format.GCLOUD and job.flags is not None:
+        return command_line(job.flags()) + "\n"
+    if form in job.texts:
+        return job.texts[form]
+    having = [Format.YAML, Format.JSON, *([Format.GCLOUD] if job.flags else []), *job.texts]
+    raise UsageError(f"{job.target} has no format {form}; it has {', '.join(having)}")
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """A command line for a shell, one option per line; what follows `--` is the program's own."""
+    if len(shlex.join(argv)) <= 100:
+        return shlex.join(argv)
+    lines: list[list[str]] = [[]]
+    own = False
+    for index, word in enumerate(argv):
+        follows_flag = index > 0 and argv[index - 1].startswith("--") and "=" not in argv[index - 1] and not own
+        if word.startswith("--") or (own and not follows_flag):
+            lines.append([])
+        lines[-1].append(word)
+        own = own or word == "--"
+    return " \\\n    ".join(shlex.join(line) for line in lines)
+
+
+def _yaml(job: JobFile) -> str:
+    header = "".join(f"# {line}".rstrip() + "\n" for line in job.header)
+    return header + "---\n".join(to_yaml(document) for document in job.documents)
+
+
+def _json(job: JobFile) -> str:
+    data: object
+    if job.api is not None:
+        data = job.api
+    elif len(job.documents) == 1:
+        data = job.documents[0]
+    else:
+        data = {"apiVersion": "v1", "kind": "List", "items": list(job.documents)}
+    return json.dumps(data, indent=2, ensure_ascii=True) + "\n"

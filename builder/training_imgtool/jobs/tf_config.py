@@ -1,0 +1,127 @@
+"""TF_CONFIG and CLUSTER_SPEC for machines of one's own, from a list of hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+
+from training_imgtool.core.errors import FieldError, UsageError
+from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
+from training_imgtool.jobs.compose import cpus, is_folder, memory
+from training_imgtool.jobs.model import (
+    Document,
+    Format,
+    Images,
+    JobFile,
+    JobOptions,
+    args_with_job_dir,
+    image_of,
+    replicas,
+    says_chief,
+)
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z")
+
+
+def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
+    """`master=vm-1,worker=vm-2,worker=vm-3:2223` as hosts by role; raises UsageError that names the part."""
+    hosts: dict[Role, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        word, equals, host = part.partition("=")
+        role = {"chief": Role.MASTER, **{role.value: role for role in Role}}.get(word)
+        if not equals or role is None:
+            raise UsageError(
+                f"--hosts: {part!r} is not ROLE=HOST", hint="for example --hosts master=vm-1,worker=vm-2,worker=vm-3"
+            )
+        found = _HOST.match(host)
+        if found is None or (found["port"] and not 1 <= int(found["port"]) <= 65535):
+            raise UsageError(f"--hosts: {host!r} is not HOST or HOST:PORT")
+        hosts[role] = (*hosts.get(role, ()), host)
+    return {role: hosts[role] for role in Role if role in hosts}
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Whether the hosts are the spec's cluster."""
+    return list(_errors(spec, options))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """Every node's variables, as data, as env files and as `docker run` lines."""
+    nodes = {f"{role}-{index}": (role, index) for role, hosts in options.hosts.items() for index in range(len(hosts))}
+    variables = {name: _variables(spec, options, *node) for name, node in nodes.items()}
+    hosts = {name: options.hosts[role][index] for name, (role, index) in nodes.items()}
+    lines = {name: _docker_run(spec, images, name, node, variables[name]) for name, node in nodes.items()}
+    return JobFile(
+        target=Target.TF_CONFIG,
+        documents=(variables,),
+        notes=(),
+        command=(),
+        header=("Each machine takes its own entry; --format docker-run prints the command lines.",),
+        texts={
+            Format.ENV: "\n".join(
+                f"# {name} on {hosts[name]}\n" + "".join(f"{key}={_json(value)}\n" for key, value in of_node.items())
+                for name, of_node in variables.items()
+            ),
+            Format.DOCKER_RUN: "\n".join(f"# {name} on {hosts[name]}\n{line}\n" for name, line in lines.items()),
+        },
+    )
+
+
+def _variables(spec: ImageSpec, options: JobOptions, role: Role, index: int) -> Document:
+    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    return {
+        "TF_CONFIG": tf_config(flavour, options.hosts, role, index),
+        "CLUSTER_SPEC": cluster_spec(flavour, options.hosts, role, index),
+    }
+
+
+def _docker_run(spec: ImageSpec, images: Images, name: str, node: tuple[Role, int], variables: Document) -> str:
+    role, _index = node
+    of_role, job_dir = spec.roles[role], spec.job.job_dir
+    mounted = "/job" if is_folder(job_dir) else job_dir
+    argv = ["docker", "run", "--rm", "--name", f"{spec.name}-{name}", "--network", "host"]
+    argv += ["--gpus", str(of_role.gpus.count)] if of_role.gpus else []
+    argv += ["--cpus", cpus(of_role.cpus)] if of_role.cpus else []
+    argv += ["--memory", memory(of_role.memory)] if of_role.memory else []
+    argv += ["--volume", f"{job_dir}:/job"] if is_folder(job_dir) else []
+    for key, value in {**spec.job.env, **{key: _json(value) for key, value in variables.items()}}.items():
+        argv += ["--env", f"{key}={value}"]
+    command = list(of_role.command or ())
+    argv += ["--entrypoint", command[0]] if command else []
+    return shlex.join([*argv, image_of(images, role), *command[1:], *args_with_job_dir(spec, role, mounted)])
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
+    wanted, given = replicas(spec), options.hosts
+    if not given:
+        example = ",".join(f"{role}=HOST" for role, count in wanted.items() for _ in range(min(count, 3)))
+        yield FieldError("the target tf-config needs the machines", field="roles", hint=f"--hosts {example}")
+        return
+    for role in Role:
+        have, want = len(given.get(role, ())), wanted.get(role, 0)
+        if have != want:
+            yield FieldError(f"--hosts names {have}, the spec says {want}", field=f"roles.{role}.count")
+    yield from _twice(given)
+    job_dir = spec.job.job_dir
+    if job_dir and is_folder(job_dir) and not job_dir.startswith("/"):
+        yield FieldError(f"{job_dir!r}: expected an absolute folder or a URL such as gs://…", field="job.job_dir")
+
+
+def _twice(hosts: Mapping[Role, tuple[str, ...]]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for role, of_role in hosts.items():
+        for host in map(with_port, of_role):
+            if host in seen:
+                yield FieldError(
+                    f"{host} is there twice: two replicas cannot share a port",
+                    field=f"roles.{role}",
+                    hint="give one of them another port, such as HOST:2223",
+                )
+            seen.add(host)

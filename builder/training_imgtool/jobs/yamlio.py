@@ -1,0 +1,162 @@
+"""Job files as YAML: written so that every reader agrees, read with the place of every value.
+
+Readers differ on bare scalars. PyYAML takes YAML 1.1 without `y` and `n`; gcloud reads with ruamel.yaml in
+YAML 1.1, where `y` is true and `1e3` a number; kubectl takes YAML 1.2 with a touch of 1.1. So every string
+is written in double quotes, in ASCII, on one line; and a foreign file is read as gcloud reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.jobs.model import Finding, Path
+
+_BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_SHORT_BOOL = {"y": True, "Y": True, "n": False, "N": False}  # YAML 1.1, which PyYAML leaves as text
+_EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+\Z")  # likewise
+_SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")}
+_LONGEST = 1_000_000  # characters
+_MOST_NODES = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where a value begins (1-based), and its text when it is a bare scalar."""
+
+    line: int
+    column: int
+    bare: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """One YAML document: its data, the place of every value by path, and what is wrong with the YAML itself."""
+
+    data: Any
+    marks: Mapping[Path, Mark]
+    findings: tuple[Finding, ...]
+
+
+def to_yaml(document: Any) -> str:
+    """One document as YAML: strings quoted, keys in the given order, numbers and booleans bare."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML calls it with the value
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"')
+
+    def mapping(dumper: yaml.SafeDumper, value: dict[str, Any]) -> yaml.MappingNode:
+        pairs = [(_key(yaml, key), dumper.represent_data(item)) for key, item in value.items()]
+        return yaml.MappingNode("tag:yaml.org,2002:map", pairs, flow_style=not pairs)
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(dict, mapping)
+    dumped: str = yaml.dump(
+        document, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=2**31, default_flow_style=False
+    )
+    return dumped
+
+
+def _key(yaml: Any, key: str) -> Any:
+    bare = _BARE_KEY.match(key) and key.lower() not in _WORDS
+    return yaml.ScalarNode("tag:yaml.org,2002:str", key, style=None if bare else '"')
+
+
+@cache
+def read_table(name: str) -> Any:
+    """The data file `name` of `builder/training_imgtool/data`."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(files("training_imgtool").joinpath("data", name).read_text("utf-8"), Loader=loader)  # noqa: S506
+
+
+def read(text: str, file: str) -> list[Parsed]:
+    """Every document of a YAML (or JSON) text; raises InputError when it is none, naming the place."""
+    import yaml
+
+    if len(text) > _LONGEST:
+        raise InputError(f"{file}: {len(text)} characters: a job file has at most {_LONGEST}")
+    try:
+        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        return [_Reader(yaml, file).document(node) for node in nodes if node is not None]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
+        raise InputError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise InputError(f"{file}: nested too deeply") from error
+
+
+class _Reader:
+    """Makes plain data from a node tree and notes where each value stands."""
+
+    def __init__(self, yaml: Any, file: str) -> None:
+        self._yaml = yaml
+        self._file = file
+        self._construct = yaml.constructor.SafeConstructor()
+        self._marks: dict[Path, Mark] = {}
+        self._findings: list[Finding] = []
+        self._nodes = 0
+
+    def document(self, node: Any) -> Parsed:
+        data = self._value(node, ())
+        return Parsed(data=data, marks=self._marks, findings=tuple(self._findings))
+
+    def _value(self, node: Any, path: Path) -> Any:
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise InputError(f"{self._file}: more than {_MOST_NODES} values once aliases are expanded")
+        bare = isinstance(node, self._yaml.ScalarNode) and node.style is None
+        start = node.start_mark
+        self._marks[path] = Mark(line=start.line + 1, column=start.column + 1, bare=node.value if bare else None)
+        if isinstance(node, self._yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, self._yaml.SequenceNode):
+            return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value) if isinstance(key_node, self._yaml.ScalarNode) else None
+            if key is None or key_node.tag == "tag:yaml.org,2002:merge":
+                self._findings.append(Finding(path=path, message="a key that is not text; readers differ on it"))
+                continue
+            if key in data:
+                line = key_node.start_mark.line + 1
+                self._findings.append(
+                    Finding(
+                        path=(*path, key),
+                        message=f"given twice (again on line {line}): gcloud takes the first, PyYAML the last",
+                    )
+                )
+                continue
+            data[key] = self._value(value_node, (*path, key))
+        return data
+
+    def _scalar(self, node: Any, path: Path) -> Any:
+        if node.tag not in _SCALAR_TAGS:
+            self._findings.append(Finding(path=path, message=f"the tag {node.tag} is not part of a job file"))
+            return node.value
+        if node.tag == "tag:yaml.org,2002:timestamp":
+            return node.value
+        if node.style is None and node.tag == "tag:yaml.org,2002:str":
+            if node.value in _SHORT_BOOL:
+                return _SHORT_BOOL[node.value]
+            if _EXPONENT.match(node.value):
+                return float(node.value.replace("_", ""))
+        try:
+            return self._construct.construct_object(node)
+        except (ValueError, self._yaml.YAMLError):
+            return node.value

@@ -1,0 +1,1 @@
+"""The lock: what a spec resolved to, read, written, renewed."""

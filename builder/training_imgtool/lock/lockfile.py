@@ -1,0 +1,183 @@
+"""`image.lock`: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
+
+The file is TOML. It names wheels by file name, size and hash, and bases by digest; it holds no URL and no
+index's host: where a file comes from is the machine's own setting, and the hash decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
+from training_imgtool.plan import Lock, LockedVariant, Wheel
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+
+if TYPE_CHECKING:
+    from training_imgtool.spec.load import SpecFile
+
+LOCK_FILE = "image.lock"
+_HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
+_MAX_BYTES = 4 << 20
+
+
+def dump_lock(lock: Lock) -> str:
+    """The lock's text: deterministic, one wheel per line, newline at the end."""
+    parts = [
+        _HEADER,
+        f"version = {LOCK_VERSION}\n",
+        f"inputs = {_text(lock.inputs)}\n",
+        f"platform = {_text(lock.platform)}\n",
+    ]
+    return "".join([*parts, *(_variant_text(locked) for locked in lock.variants)])
+
+
+def read_lock(path: Path, cache: Path | None = None) -> Lock:
+    """Reads a lock; raises InputError that names the file, the place and what is wrong with it.
+
+    With `cache`, the machine's folder for what runs spare each other, an unchanged lock is read faster.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise InputError(f"{path}: larger than {_MAX_BYTES} bytes", hint="imgtool lock writes a new one")
+    return parse_lock(data, str(path), cache)
+
+
+def lock_inputs(spec_file: SpecFile) -> str:
+    """The hash over just what a lock depends on; needs neither the matrix nor the network.
+
+    Raises FieldError, with its place, when a requirements file cannot be read.
+    """
+    from training_imgtool.spec.requirements import requirement_files
+    from training_imgtool.versions.matrix_data import matrix_version
+
+    spec = spec_file.spec
+    try:
+        texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    return inputs_hash(spec, texts, matrix_version())
+
+
+def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
+    """The sha256 over versions, bases, requirements, platform and the matrix's version, in hexadecimal.
+
+    Args:
+        spec: what was asked.
+        texts: the requirements file and those it includes: their names as written, and their text.
+        matrix_version: which matrix chose.
+    """
+    document = {
+        "lock": LOCK_VERSION,
+        "matrix": matrix_version,
+        "tensorflow": spec.tensorflow,
+        "python": spec.python,
+        "platform": spec.platform,
+        "cuda_from": spec.cuda_from,
+        "base": spec.base,
+        "roles": {str(role): _role_inputs(spec, role) for role in sorted(spec.roles)},
+        "requirements": list(texts),
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
+    """What a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
+    of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
+    inputs: list[str | None] = [str(accelerator), of_role.base]
+    if accelerator is Accelerator.GPU:
+        driver = spec.job.eci.driver if spec.job.eci else None
+        path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
+        inputs += [of_role.gpus.type if of_role.gpus else None, driver, path, spec.env.get("XLA_FLAGS")]
+    if of_role.tpu:
+        inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]
+    return inputs
+
+
+def differences(old: Lock, new: Lock) -> tuple[str, ...]:
+    """What changed, a line each, such as `cpu: numpy 1.26.3 -> 1.26.4`; empty when only the inputs' hash did."""
+    lines = []
+    if old.platform != new.platform:
+        lines.append(f"platform {old.platform} -> {new.platform}")
+    before = {locked.variant.name: locked for locked in old.variants}
+    after = {locked.variant.name: locked for locked in new.variants}
+    lines += [f"- variant {name}" for name in before if name not in after]
+    for name, locked in after.items():
+        if name not in before:
+            lines.append(f"+ variant {name} ({locked.variant.base}, {len(locked.wheels)} wheels)")
+        else:
+            lines += [f"{name}: {line}" for line in _variant_differences(before[name], locked)]
+    return tuple(lines)
+
+
+def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
+    lines = []
+    for label in ("roles", "package", "tensorflow", "python", "cuda", "cudnn", "base", "python_from", "apt"):
+        was, now = getattr(old.variant, label), getattr(new.variant, label)
+        if was != now:
+            lines.append(f"{label} {_shown(was)} -> {_shown(now)}")
+    if old.base_digest != new.base_digest:
+        lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
+    if old.installer != new.installer:
+        lines.append(f"installer {_moved(old.installer, new.installer)}")
+    before = {wheel.name: wheel for wheel in old.wheels}
+    after = {wheel.name: wheel for wheel in new.wheels}
+    for name in sorted(before.keys() | after.keys()):
+        was_wheel, wheel = before.get(name), after.get(name)
+        if was_wheel is None and wheel is not None:
+            lines.append(f"+ {name} {wheel.version}")
+        elif wheel is None and was_wheel is not None:
+            lines.append(f"- {name} {was_wheel.version}")
+        elif was_wheel is not None and wheel is not None and was_wheel != wheel:
+            lines.append(_moved(was_wheel, wheel))
+    return lines
+
+
+def _moved(was: Wheel, now: Wheel) -> str:
+    """One package's change: of version, or of the file for the same version."""
+    return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
+
+
+def _shown(value: object) -> str:
+    return ", ".join(str(part) for part in value) or "none" if isinstance(value, tuple) else str(value or "none")
+
+
+def _variant_text(locked: LockedVariant) -> str:
+    variant = locked.variant
+    lines = ["\n[[variant]]"]
+    for field in TEXTS:
+        value = getattr(variant, field.rstrip("?"))
+        if value is not None:
+            lines.append(f"{field.rstrip('?')} = {_text(value)}")
+        if field == "name":
+            lines.append(f"roles = [{', '.join(_text(str(role)) for role in variant.roles)}]")
+            lines.append(f"accelerator = {_text(str(variant.accelerator))}")
+        if field == "base":
+            lines.append(f"base_digest = {_text(locked.base_digest)}")
+    for field in LISTS:
+        values = getattr(variant, field.rstrip("?"))
+        if values or not field.endswith("?"):
+            lines.append(f"{field.rstrip('?')} = [{', '.join(map(_text, values))}]")
+    lines.append(f"installer = {_wheel_text(locked.installer)}")
+    lines.append("wheels = [")
+    lines += [f"  {_wheel_text(wheel)}," for wheel in sorted(locked.wheels, key=lambda wheel: wheel.name)]
+    return "\n".join([*lines, "]\n"])
+
+
+def _wheel_text(wheel: Wheel) -> str:
+    return (
+        f"{{ name = {_text(wheel.name)}, version = {_text(wheel.version)}, size = {wheel.size}, "
+        f"sha256 = {_text(wheel.sha256)}, file = {_text(wheel.file)} }}"
+    )
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)  # a TOML basic string takes JSON's escapes

@@ -1,0 +1,175 @@
+"""The lock's grammar, and reading it strictly: what is in a lock goes into Dockerfiles and paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.reference import InvalidReferenceError, checked_digest, parse_reference
+from training_imgtool.lock.toml_cache import LockMemo
+from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.spec.model import Accelerator, Role
+
+LOCK_VERSION = 1
+_VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
+_WHEEL = {
+    "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
+    "version": _VERSION,
+    "size": None,
+    "sha256": r"[0-9a-f]{64}",
+    "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
+}
+TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
+    "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
+    "package": r"tensorflow(?:-[a-z]+)?",
+    "tensorflow": r"\d+\.\d+\.\d+(?:\.post\d+)?",
+    "python": r"3\.\d{1,2}",
+    "cuda?": r"\d+(?:\.\d+)+",
+    "cudnn?": r"\d+(?:\.\d+)+",
+    "base": r"[A-Za-z0-9][\w./:@\[\]-]*",
+    "os?": r"[a-z]+[0-9.]+",
+    "python_from": r"image|apt|deadsnakes",
+    "python_executable": r"(?:/[\w.+-]+)+",
+}
+LISTS = {
+    "apt?": r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?",
+    "libraries?": r"lib[\w.+-]+",
+    "requirements": r"[^\x00-\x1f\x7f]+",
+    "constraints?": r"[^\x00-\x1f\x7f]+",
+    "notes?": r"[^\x00-\x1f\x7f]+",
+}
+
+
+class DamagedLockError(InputError):
+    """The file is no lock; making one anew helps."""
+
+
+def parse_lock(data: bytes, name: str, cache: Path | None = None) -> Lock:
+    """The lock in `data`; raises InputError.
+
+    Args:
+        data: the file.
+        name: its name, for messages.
+        cache: keeps what TOML was in it, so that the next run need not read TOML.
+    """
+    memo = LockMemo(cache, data) if cache is not None else None
+    kept = memo.table() if memo else None
+    if kept is not None:
+        try:
+            return _lock(kept, name)
+        except InputError:  # only a right one is kept; what is wrong is said of the file itself
+            pass
+    lock = _lock(raw := _toml(data, name), name)
+    if memo:
+        memo.keep(raw)
+    return lock
+
+
+def _toml(data: bytes, name: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise DamagedLockError(
+            f"{name}: not a lock: {error}", hint="imgtool lock writes a new one; a merge conflict leaves such a file"
+        ) from None
+
+
+def _lock(raw: Mapping[str, Any], name: str) -> Lock:
+    reader = _Reader(name)
+    version = raw.get("version")
+    if type(version) is int and version > LOCK_VERSION:
+        raise InputError(
+            f"{name}: written by a newer imgtool (lock version {version}, this one reads {LOCK_VERSION})",
+            hint="update imgtool",
+        )
+    if version != LOCK_VERSION or type(version) is not int:
+        raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
+    reader.known(raw, "", ("version", "inputs", "platform", "variant"))
+    variants = raw.get("variant")
+    if not isinstance(variants, list) or not variants:
+        raise reader.error("variant", "expected at least one [[variant]]")
+    lock = Lock(
+        inputs=reader.text(raw, "", "inputs", r"[0-9a-f]{64}"),
+        platform=reader.text(raw, "", "platform", r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"),
+        variants=tuple(reader.variant(row, f"variant[{index}]") for index, row in enumerate(variants)),
+    )
+    names = [locked.variant.name for locked in lock.variants]
+    roles = [role for locked in lock.variants for role in locked.variant.roles]
+    if len(set(names)) != len(names) or len(set(roles)) != len(roles):
+        raise reader.error("variant", "a name or a role occurs twice")
+    return lock
+
+
+class _Reader:
+    """Takes values out of parsed TOML, each checked; `where` is the path of the table they are in."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def error(self, where: str, message: str) -> InputError:
+        return DamagedLockError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
+
+    def known(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
+        unknown = sorted(set(row) - set(keys))
+        if unknown:
+            raise self.error(f"{where}.{unknown[0]}".lstrip("."), "unknown key")
+
+    def text(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> str:
+        value = row.get(key)
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+            found = "nothing" if value is None else repr(value)[:80]
+            raise self.error(f"{where}.{key}".lstrip("."), f"expected {pattern}, found {found}")
+        return value
+
+    def texts(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> tuple[str, ...]:
+        values = row.get(key.rstrip("?"), [] if key.endswith("?") else None)
+        if not isinstance(values, list):
+            raise self.error(f"{where}.{key}".rstrip("?"), "expected a list of texts")
+        for value in values:
+            if not isinstance(value, str) or not re.fullmatch(pattern, value):
+                raise self.error(f"{where}.{key}".rstrip("?"), f"expected {pattern}, found {value!r}"[:160])
+        return tuple(values)
+
+    def variant(self, row: object, where: str) -> LockedVariant:
+        if not isinstance(row, dict):
+            raise self.error(where, "expected a table")
+        fields = {*TEXTS, *LISTS, "roles", "accelerator", "base_digest", "installer", "wheels"}
+        self.known(row, where, (field.rstrip("?") for field in fields))
+        texts = {
+            field.rstrip("?"): None
+            if field.endswith("?") and field[:-1] not in row
+            else self.text(row, where, field.rstrip("?"), pattern)
+            for field, pattern in TEXTS.items()
+        }
+        lists = {field.rstrip("?"): self.texts(row, where, field, pattern) for field, pattern in LISTS.items()}
+        wheels = row.get("wheels")
+        if not isinstance(wheels, list):
+            raise self.error(f"{where}.wheels", "expected a list")
+        try:
+            parse_reference(str(texts["base"]))
+            digest = checked_digest(str(row.get("base_digest")))
+            roles = tuple(Role(role) for role in self.texts(row, where, "roles", r"[a-z]+"))
+            accelerator = Accelerator(str(row.get("accelerator")))
+        except (InvalidReferenceError, ValueError) as error:
+            raise self.error(where, str(error)) from None
+        return LockedVariant(
+            variant=Variant(roles=roles, accelerator=accelerator, **texts, **lists),  # type: ignore[arg-type]
+            base_digest=digest,
+            installer=self.wheel(row.get("installer"), f"{where}.installer"),
+            wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
+        )
+
+    def wheel(self, row: object, where: str) -> Wheel:
+        if not isinstance(row, dict):
+            raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
+        self.known(row, where, _WHEEL)
+        size = row.get("size")
+        if type(size) is not int or size <= 0:
+            raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
+        texts = {key: self.text(row, where, key, pattern) for key, pattern in _WHEEL.items() if pattern}
+        return Wheel(size=size, **texts)

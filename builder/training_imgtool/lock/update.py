@@ -1,0 +1,212 @@
+"""Makes a lock: resolves the spec, asks for the bases' digests, and has uv choose the wheels."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from training_imgtool.core.atomic_files import write_atomic
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError
+from training_imgtool.core.progress import Note, Progress, Step
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.threads import run_all
+from training_imgtool.lock.carry_over import NOTHING_KEPT, Kept
+from training_imgtool.lock.lockfile import inputs_hash
+from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.spec.load import SpecFile
+from training_imgtool.spec.requirements import Named, named_requirements, normalised, requirement_files, wanted_hashes
+from training_imgtool.versions.matrix import Matrix
+from training_imgtool.versions.resolve import resolve
+from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
+from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
+from training_imgtool.wheels.pip_config import uv_environ
+from training_imgtool.wheels.sdist import build_wheel, wheel_name
+from training_imgtool.wheels.store import WheelStore
+from training_imgtool.wheels.uv import Found, Target, compile_requirements
+
+_UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
+_SIZE_JOBS = 16
+
+
+def make_lock(
+    spec_file: SpecFile,
+    matrix: Matrix,
+    base_digest: Callable[[str], str],
+    settings: Settings,
+    progress: Progress,
+    *,
+    kept: Kept = NOTHING_KEPT,
+) -> Lock:
+    """Resolves versions, bases and wheels.
+
+    Args:
+        spec_file: the spec; its requirements files are read.
+        matrix: which versions go together.
+        base_digest: the manifest digest of a base by its name, for the spec's platform.
+        settings: the machine's.
+        progress: is told of each step, and of warnings.
+        kept: what is taken over from the lock before.
+
+    Raises:
+        FieldError, FieldListError: something in the spec or its requirements does not fit, with its place.
+        InputError: uv finds no set of wheels; `details` is its explanation.
+        TemporaryError, CredentialsError: the index or the registry does not answer, or refuses.
+    """
+    spec = spec_file.spec
+    try:
+        texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+        resolution = resolve(spec, matrix)
+        maker = _Maker(spec_file, matrix, settings, progress, texts, kept=kept)
+        findings = check_lines(texts)
+        findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
+        warnings = (*resolution.warnings, *raise_errors(findings))
+    except FieldListError as error:
+        raise FieldListError(tuple(spec_file.located(one) for one in error.errors)) from error
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    for warning in dict.fromkeys(warnings):
+        progress(Note(warning))
+    maker.build_missing(resolution.variants)
+    locked = run_all({variant.name: partial(maker.lock, variant, base_digest) for variant in resolution.variants})
+    return Lock(
+        inputs=inputs_hash(spec, texts, matrix.version), platform=spec.platform, variants=tuple(locked.values())
+    )
+
+
+class _Maker:
+    """What all variants of one lock share."""
+
+    def __init__(
+        self,
+        spec_file: SpecFile,
+        matrix: Matrix,
+        settings: Settings,
+        progress: Progress,
+        texts: tuple[tuple[str, str], ...],
+        *,
+        kept: Kept,
+    ) -> None:
+        self._spec, self._folder = spec_file.spec, spec_file.folder
+        self._matrix, self._progress = matrix, progress
+        self._texts = texts
+        self._kept = kept
+        self._named: tuple[Named, ...] = named_requirements(texts)
+        self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
+        self._store = WheelStore(settings, spec_file.folder)
+        self._sizes = settings.cache / "wheel-sizes.json"
+        self._sizes_lock = threading.Lock()
+        self._made: dict[str, Wheel] = {}
+
+    def check(self, variant: Variant) -> list[Finding]:
+        """The rules about requirements, for one variant."""
+        minor, release = self._matrix.release(variant.tensorflow)
+        cuda_base = variant.cuda is not None and self._spec.cuda_from == "base"
+        findings = check_requirements(self._named, variant, minor, release, cuda_base=cuda_base)
+        if variant.package == "tensorflow-tpu":
+            own = [line for _, text in self._texts for line in text.splitlines() if line.startswith(("-f", "--find-l"))]
+            findings += check_libtpu(release, self._matrix, (*own, *self._store.index.places().find_links))
+        return findings
+
+    def build_missing(self, variants: tuple[Variant, ...]) -> None:
+        """Makes the wheels of pure-Python packages that have none, once per machine."""
+        minors = [self._matrix.minor_of(variant.tensorflow) for variant in variants]
+        needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
+        for requirement in sorted(needed):
+            archive = self._matrix.sdists[requirement]
+            url = self._store.index.locate(archive.name, archive.file, archive.sha256)
+            if url is None:
+                continue  # then uv says what is missing
+            self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
+            data = b"".join(self._store.index.read(url))
+            self._made[requirement] = self._store.put(wheel_name(archive), build_wheel(archive, data))
+
+    def lock(self, variant: Variant, base_digest: Callable[[str], str]) -> LockedVariant:
+        """One variant: its base's digest and its wheels."""
+        self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
+        digest = self._kept.bases.get(variant.base) or base_digest(variant.base)
+        target = self._target(variant)
+        preferred = self._kept.versions(variant.name)
+        found = self._resolve(variant, target, preferred)
+        installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
+        sized = self._with_sizes((*found, *installer))
+        self._progress(Step(f"lock {variant.name}", f"{len(found)} wheels"))
+        return LockedVariant(variant=variant, base_digest=digest, installer=sized[-1], wheels=sized[: len(found)])
+
+    def _target(self, variant: Variant) -> Target:
+        system = self._matrix.systems.get(variant.os or "")
+        glibc = system.glibc if system else _UNKNOWN_GLIBC
+        return Target(python=variant.python, platform=self._spec.platform, glibc=glibc)
+
+    def _resolve(self, variant: Variant, target: Target, preferred: Mapping[str, str]) -> tuple[Found, ...]:
+        lines = list(variant.requirements)
+        if self._spec.requirements:
+            lines.append(f"-r {self._folder.resolve() / self._spec.requirements}")
+        others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
+        # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
+        same = tuple(f"{name}=={variant.tensorflow}" for name in others)
+        try:
+            found = self._compile("\n".join(lines) + "\n", target, preferred, (*variant.constraints, *same))
+        except InputError as error:
+            error.message = f"{variant.name} ({', '.join(variant.roles)}): {error.message}"
+            error.args = (error.message,)
+            raise
+        return tuple(one for one in found if one.name not in others)
+
+    def _compile(
+        self, text: str, target: Target, preferred: Mapping[str, str], constraints: tuple[str, ...] = ()
+    ) -> tuple[Found, ...]:
+        folders = (path.parent for wheel in self._made.values() if (path := self._store.path(wheel)))
+        return compile_requirements(
+            text,
+            target,
+            environ=self._environ,
+            folder=self._folder,
+            constraints=constraints,
+            find_links=tuple(sorted(folders)),
+            hashes=wanted_hashes(self._texts),
+            preferred=preferred,
+        )
+
+    def _pip(self, python: str) -> str:
+        last = self._matrix.last_pip.get(python)
+        return f"=={last}" if last else ""
+
+    def _with_sizes(self, found: tuple[Found, ...]) -> tuple[Wheel, ...]:
+        """The wheels with their sizes: from the index's page, else from what is known, else by asking the server."""
+        known = _read_sizes(self._sizes)
+        unknown = {one.sha256: one.url for one in found if one.size is None and one.sha256 not in known}
+        if unknown:
+            with ThreadPoolExecutor(min(_SIZE_JOBS, len(unknown))) as pool:
+                asked = dict(zip(unknown, pool.map(self._store.index.size, unknown.values()), strict=True))
+            known |= asked
+            with self._sizes_lock, suppress(OSError, LocalFileError):
+                self._sizes.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._sizes, json.dumps({**_read_sizes(self._sizes), **asked}).encode())
+        for one in found:
+            self._store.remember(one.sha256, one.url)
+        return tuple(
+            Wheel(
+                name=normalised(one.name),
+                version=one.version,
+                file=one.file,
+                sha256=one.sha256,
+                size=one.size if one.size is not None else known[one.sha256],
+            )
+            for one in found
+        )
+
+
+def _read_sizes(path: Path) -> dict[str, int]:
+    """Sizes by sha256, which never change; a damaged file counts for nothing."""
+    try:
+        rows = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(rows, dict):
+        return {}
+    return {key: size for key, size in rows.items() if isinstance(size, int) and size > 0}

@@ -1,0 +1,194 @@
+"""Every choice made, in memory: what was resolved and locked, per role, before anything happens.
+
+`Resolution` is what the version matrix says, `Lock` is that with digests and wheels, `Plan` is the lock
+applied to the spec's roles. All three are pure values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Digest, Repository, mirrored, parse_reference, parse_repository
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What a set of roles has in common below its code: TensorFlow, Python, CUDA, cuDNN and a base image.
+
+    `name` is `cpu`, `gpu` or `tpu`, or a role's own name when that role has a base of its own.
+    """
+
+    name: str
+    roles: tuple[Role, ...]
+    accelerator: Accelerator
+    package: str  # the TensorFlow package on PyPI: tensorflow, tensorflow-cpu, tensorflow-gpu, tensorflow-tpu
+    tensorflow: str
+    python: str  # "3.11"
+    cuda: str | None
+    cudnn: str | None
+    base: str  # REPOSITORY:TAG as chosen or given
+    os: str | None  # "ubuntu22.04", "debian12"; None when the base is the user's and unknown
+    python_from: str  # "image", "apt" or "deadsnakes": how the base comes by this Python
+    python_executable: str  # absolute path in the image, such as /usr/local/bin/python3.11
+    requirements: tuple[str, ...]  # TensorFlow itself and what a fresh install lacks, as PEP 508
+    constraints: tuple[str, ...]  # without which this release no longer installs or imports
+    libraries: tuple[str, ...]  # sonames that must open, such as libcudnn.so.8
+    apt: tuple[str, ...] = ()  # Debian packages that complete the base, such as a cuDNN it lacks
+    notes: tuple[str, ...] = ()  # warnings that go with the choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel by name and hash. Where it comes from is the machine's own setting."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedVariant:
+    """A variant with its base by digest and exactly the wheels that go in."""
+
+    variant: Variant
+    base_digest: str
+    installer: Wheel  # pip itself, run from its wheel; it does not end up in the image
+    wheels: tuple[Wheel, ...]  # sorted by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """`image.lock`: committed beside the spec."""
+
+    inputs: str  # sha256 over what the lock depends on: versions, bases, requirements, platform, the matrix
+    platform: str
+    variants: tuple[LockedVariant, ...]
+
+    def variant_of(self, role: Role) -> LockedVariant:
+        """The variant that `role` is built from; raises KeyError when the lock has none."""
+        for locked in self.variants:
+            if role in locked.variant.roles:
+                return locked
+        raise KeyError(role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlan:
+    """One role's image, every choice made."""
+
+    role: Role
+    locked: LockedVariant
+    base: Digest  # where the base is read from, a mirror applied
+    base_name: str  # its canonical REPOSITORY:TAG, for the label
+    platform: str
+    template: str  # a template's name, or a path when it is the user's
+    system_packages: tuple[str, ...]
+    source: str  # the trainer's folder in the context
+    module: str
+    user: str | None
+    exclude: tuple[str, ...]  # folders below site-packages that are left out
+    env: Mapping[str, str]
+    labels: Mapping[str, str]  # without the content key, which depends on them
+    cuda_base: bool  # the base is an nvidia/cuda image or the like
+
+    @property
+    def entrypoint(self) -> tuple[str, ...]:
+        """The exec form that starts the trainer."""
+        return ("/opt/venv/bin/python", "-m", self.module)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All roles of one spec, in the order master, worker, ps, evaluator."""
+
+    name: str
+    folder: Path
+    repository: Repository | None
+    platform: str
+    roles: tuple[RolePlan, ...]
+    warnings: tuple[str, ...]
+
+    def role(self, role: Role) -> RolePlan:
+        """The plan of `role`; raises KeyError when the spec has none."""
+        for plan in self.roles:
+            if plan.role is role:
+                return plan
+        raise KeyError(role)
+
+
+TITLE = "org.opencontainers.image.title"
+REVISION = "org.opencontainers.image.revision"
+KEY_LABEL = "dev.imgtool.key"
+ROLE_LABEL = "dev.imgtool.role"
+TENSORFLOW_LABEL = "dev.imgtool.tensorflow"
+
+
+def make_plan(
+    spec: ImageSpec,
+    folder: Path,
+    lock: Lock,
+    *,
+    registry: str | None = None,
+    mirrors: Mapping[str, str] | None = None,
+    revision: str | None = None,
+) -> Plan:
+    """Applies a lock to a spec's roles.
+
+    Args:
+        spec: what was asked.
+        folder: the spec's folder.
+        lock: what it resolved to.
+        registry: where images go, instead of the spec's own `registry`.
+        mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
+        revision: what identifies the source, for the label.
+    """
+    where = registry or spec.registry
+    repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
+    warnings = tuple(dict.fromkeys(note for locked in lock.variants for note in locked.variant.notes))
+    return Plan(
+        name=spec.name,
+        folder=folder,
+        repository=repository,
+        platform=spec.platform,
+        roles=tuple(
+            _role_plan(spec, role, lock.variant_of(role), mirrors or {}, revision)
+            for role in Role
+            if role in spec.roles
+        ),
+        warnings=warnings,
+    )
+
+
+def _role_plan(
+    spec: ImageSpec, role: Role, locked: LockedVariant, mirrors: Mapping[str, str], revision: str | None
+) -> RolePlan:
+    of_role = spec.roles[role]
+    base = parse_reference(locked.variant.base)
+    labels = {
+        TITLE: f"{spec.name}-{role}",
+        ROLE_LABEL: str(role),
+        TENSORFLOW_LABEL: locked.variant.tensorflow,
+    }
+    if revision:
+        labels[REVISION] = revision
+    return RolePlan(
+        role=role,
+        locked=locked,
+        base=mirrored(base.repository, mirrors).digest(locked.base_digest),
+        base_name=str(base),
+        platform=spec.platform,
+        template=of_role.template or spec.template or f"{role}.Dockerfile.j2",
+        system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
+        source=spec.trainer.source.strip("/"),
+        module=spec.trainer.module,
+        user=spec.user,
+        exclude=tuple(sorted(set(spec.exclude))),
+        env=dict(sorted({**spec.env, **of_role.env}.items())),
+        labels=labels,
+        cuda_base=locked.variant.cuda is not None and spec.cuda_from == "base",
+    )

@@ -1,0 +1,1 @@
+"""Who may: credentials, their helpers, challenges and tokens."""

@@ -1,0 +1,238 @@
+"""The Authorization header: sent before it is asked for, exchanged at a token server where the registry wants that.
+
+A registry that takes Basic or a Google access token costs no extra request. One with a token server costs two on first
+contact; the tokens are then kept until shortly before they end (`expires_in` of distribution's token specification).
+Some of those refuse Basic for good, without a word of their token server (GitHub's with 403, Amazon's public one with
+400): the ones that are known get nothing before they ask, of others that is found out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.reference import DOCKER_HUB, Login
+from training_imgtool.core.sanitize import clean
+from training_imgtool.registry.auth.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
+from training_imgtool.registry.auth.credentials import HostLogin, is_refresh_token
+from training_imgtool.registry.auth.tokens import Token, TokenStore
+from training_imgtool.registry.http.addresses import Origin, next_url, origin_of, redacted
+from training_imgtool.registry.http.failures import denied_hint, login_hint, passing, server_text
+from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.registry.http.transport import SMALL, Answer, Body, bytes_body
+
+_CLIENT = "imgtool"
+_ASKING = frozenset({DOCKER_HUB, "ghcr.io", "public.ecr.aws", "quay.io", "registry.gitlab.com"})
+_ASKING_BELOW = (".azurecr.io",)
+_SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expires_in` is missing
+
+
+class SendToken:
+    """Sends the request for a token: `Transport.send` without the parts that are not needed."""
+
+    def __init__(self, send: Callable[..., Answer]) -> None:
+        self._send = send
+
+    def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """A GET."""
+        return self._send("GET", url, headers=headers, limit=SMALL)
+
+    def post(self, url: str, form: Mapping[str, str]) -> Answer:
+        """A POST of a form."""
+        body: Body = bytes_body(urlencode(form).encode())
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self._send("POST", url, headers=headers, body=body, limit=SMALL)
+
+
+class Authorizer:
+    """Makes Authorization headers for one registry. Safe for threads.
+
+    Args:
+        host: the registry, for messages.
+        origin: where it answers; credentials go there and to its token server, nowhere else.
+        login: who we are.
+        tokens: the tokens that are kept.
+        send: reaches the token server.
+        now: the wall clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        origin: Origin,
+        *,
+        login: HostLogin,
+        tokens: TokenStore,
+        send: SendToken,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._host = host
+        self._origin = origin
+        self._login = login
+        self._tokens = tokens
+        self._send = send
+        self._now = now
+        self._bearer: Challenge | None = None  # the token server, once the registry has named it
+        self._lock = threading.Lock()
+
+    def header(self, scopes: Scopes) -> str | None:
+        """The header's value for a request that needs `scopes`, or None for an anonymous first try."""
+        token = self._tokens.find(scopes)
+        if token:
+            return f"Bearer {token.text}"
+        if self._bearer:
+            return f"Bearer {self._exchange(self._bearer, scopes, refused=None).text}"
+        if self._host in _ASKING or self._host.endswith(_ASKING_BELOW):
+            return None
+        login = self._login.login()
+        if login is None or is_refresh_token(login):
+            return None
+        return _basic(login)
+
+    def learn(self, answer: Answer) -> bool:
+        """Takes note of the token server that the answer to an anonymous question names; whether one is known now."""
+        bearer = token_server(answer) if answer.status == 401 else None
+        with self._lock:
+            self._bearer = self._bearer or bearer
+        return self._bearer is not None
+
+    def challenged(self, answer: Answer, sent: str | None, scopes: Scopes) -> str:
+        """The header to send again after a 401.
+
+        Args:
+            answer: the 401.
+            sent: the header that it refused.
+            scopes: what the request needs.
+
+        Raises:
+            CredentialsError: there is no login, or it was not taken.
+            RegistryRefusedError: the login may not do this.
+        """
+        bearer = token_server(answer)
+        if bearer is None:
+            offers = parse_challenges(answer.challenges)
+            if sent is None and (login := self._login.login()) and any(c.scheme == "basic" for c in offers):
+                return _basic(login)
+            raise self._not_taken(answer)
+        refused = sent.removeprefix("Bearer ") if sent and sent.startswith("Bearer ") else None
+        wanted = scopes | parse_scope(bearer.parameters.get("scope", ""))
+        if refused and bearer.parameters.get("error") == "insufficient_scope" and wanted == scopes:
+            held = self._tokens.find(scopes)
+            if held is None or not held.stored:
+                raise self._too_little(answer)
+        self._bearer = bearer
+        return f"Bearer {self._exchange(bearer, wanted, refused=refused).text}"
+
+    def refused_twice(self, answer: Answer) -> ImgtoolError:
+        """The error for a second 401 in a row."""
+        offers = parse_challenges(answer.challenges)
+        if any(c.parameters.get("error") == "insufficient_scope" for c in offers):
+            return self._too_little(answer)
+        return self._not_taken(answer)
+
+    def tried(self) -> tuple[bool, str]:
+        """Whether there is a login, and where it was looked for, for messages."""
+        found = self._login.found()
+        return found.source is not None, found.name if found.source else ", ".join(found.tried)
+
+    def _exchange(self, bearer: Challenge, scopes: Scopes, *, refused: str | None) -> Token:
+        with self._lock:  # one token request, however many threads need it
+            if refused:
+                self._tokens.drop(refused)
+            held = self._tokens.find(scopes)
+            if held:
+                return held
+            realm = self._checked_realm(bearer.parameters["realm"])
+            try:
+                token = self._read(self._request(realm, bearer, scopes), scopes)
+            except TemporaryError as error:
+                message = f"{self._host} cannot be logged in to: its token server {redacted(realm)}: {error.message}"
+                raise TemporaryError(message, hint=error.hint) from error
+            except PassingError as error:
+                error.reason = f"cannot be logged in to: its token server {redacted(realm)} {error.reason}"
+                raise
+            self._tokens.add(token)
+            return token
+
+    def _request(self, realm: str, bearer: Challenge, scopes: Scopes) -> Answer:
+        service = bearer.parameters.get("service", "")
+        login = self._login.login()
+        if login and is_refresh_token(login):
+            form = {"grant_type": "refresh_token", "service": service, "client_id": _CLIENT}
+            form |= {"scope": " ".join(scope_texts(scopes)), "refresh_token": login.password}
+            return self._send.post(realm, form)
+        query = [("service", service)] if service else []
+        query += [("scope", text) for text in scope_texts(scopes)]
+        if login:
+            query.append(("account", login.username))
+        join = "&" if urlsplit(realm).query else "?"
+        return self._send.get(f"{realm}{join}{urlencode(query)}", {"Authorization": _basic(login)} if login else {})
+
+    def _checked_realm(self, realm: str) -> str:
+        what = f"logging in to {self._host}"
+        if not realm.startswith(("http://", "https://")):
+            raise RegistryRefusedError(f"{what}: the registry names a token server that is no http or https URL")
+        return next_url(self._origin.url, realm, self._origin, what)
+
+    def _read(self, answer: Answer, scopes: Scopes) -> Token:
+        server = redacted(origin_of(answer.url).url)
+        if answer.status in {400, 401, 403}:
+            raise self._not_taken(answer, server=server)
+        again = passing(answer, self._now())
+        if again:
+            raise again
+        if answer.status != 200 or not answer.complete:
+            found = f"HTTP {answer.status}" if answer.complete else f"more than {SMALL} bytes"
+            raise RegistryRefusedError(f"logging in to {self._host}: the token server {server} answered {found}")
+        try:
+            document: dict[str, Any] = json.loads(answer.body)
+            text = document.get("token") or document.get("access_token")
+            life = float(document.get("expires_in") or _SHORTEST_LIFE)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise self._unreadable(server) from error
+        if not isinstance(text, str) or not text.isascii() or not text.isprintable():
+            raise self._unreadable(server)
+        return Token(text, scopes, self._now() + min(max(life, 0.0), 86400.0))
+
+    def _unreadable(self, server: str) -> RegistryRefusedError:
+        return RegistryRefusedError(f"logging in to {self._host}: the token server {server} answered without a token")
+
+    def _not_taken(self, answer: Answer, server: str | None = None) -> CredentialsError:
+        has_login, where = self.tried()
+        said = server_text(answer)
+        says = f"; the server says: {said}" if said else ""
+        by = f" by its token server {server}" if server else ""
+        if has_login:
+            message = f"{self._host}: the login from {clean(where)} was not accepted{by} (HTTP {answer.status}){says}"
+        else:
+            message = f"{self._host} wants a login and there is none; looked at: {clean(where, 600)}{says}"
+        return CredentialsError(message, hint=login_hint(self._host))
+
+    def _too_little(self, answer: Answer) -> ImgtoolError:
+        has_login, _ = self.tried()
+        if not has_login:
+            error = self._not_taken(answer)
+            error.hint = f"{error.hint}; or check the name, as a registry says the same of what does not exist"
+            return error
+        said = server_text(answer)
+        return RegistryRefusedError(
+            f"{self._host}: the login may not do this (HTTP {answer.status}, insufficient scope)"
+            + (f"; the server says: {said}" if said else ""),
+            hint=denied_hint(self._host),
+        )
+
+
+def token_server(answer: Answer) -> Challenge | None:
+    """The challenge of an answer that names a token server, or None."""
+    offers = parse_challenges(answer.challenges)
+    return next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
+
+
+def _basic(login: Login) -> str:
+    return f"Basic {base64.b64encode(f'{login.username}:{login.password}'.encode()).decode()}"

@@ -1,0 +1,129 @@
+"""Bearer tokens, kept in memory and, where a folder is given, in files that only their owner can read.
+
+A token on disk lets the next process ask its question with one request instead of three. A file is
+named by a hash, holds one token and when it ends, and is believed only while its mode is 0600.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from training_imgtool.core.records import dataclass
+from training_imgtool.registry.auth.challenges import Access, Scopes, scope_texts
+
+_LARGEST_FILE = 65536
+_SHORTEST_KEPT = 30.0  # seconds that a token must still last to be worth a file
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token, for what, and when it ends (seconds since 1970). `stored` when it came from a file."""
+
+    text: str
+    scopes: Scopes
+    expires: float
+    stored: bool = False
+
+    def __repr__(self) -> str:
+        return f"Token({', '.join(scope_texts(self.scopes))}, expires={self.expires:.0f})"
+
+
+class TokenStore:
+    """The tokens of one host. Safe for threads.
+
+    Args:
+        host: the registry.
+        folder: where to keep tokens for other processes, or None.
+        identity: what else a token depends on, such as the state of the login file; hashed.
+        now: the wall clock, in seconds since 1970.
+        margin: seconds before its end when a token no longer counts.
+    """
+
+    def __init__(
+        self, host: str, folder: Path | None, *, identity: str, now: Callable[[], float], margin: float = 10.0
+    ) -> None:
+        self._host = host
+        self._folder = folder
+        self._identity = identity
+        self._now = now
+        self._margin = margin
+        self._tokens: list[Token] = []
+        self._lock = threading.Lock()
+
+    def find(self, scopes: Scopes) -> Token | None:
+        """A token that lasts and covers `scopes`, or None."""
+        with self._lock:
+            held = [token for token in self._tokens if self._lasts(token)]
+        covering = [token for token in held if scopes <= token.scopes]
+        if covering:
+            return covering[-1]
+        for wider in dict.fromkeys((scopes, scopes | {Access(access.path, "push") for access in scopes})):
+            token = self._read(wider)
+            if token is not None and self._lasts(token):
+                with self._lock:
+                    self._tokens.append(token)
+                return token
+        return None
+
+    def add(self, token: Token) -> None:
+        """Keeps a token."""
+        with self._lock:
+            self._tokens = [held for held in self._tokens if self._lasts(held)] + [token]
+        if token.expires - self._now() >= _SHORTEST_KEPT:
+            self._write(token)
+
+    def drop(self, text: str) -> None:
+        """Forgets a token that the registry did not take."""
+        with self._lock:
+            dropped = [token for token in self._tokens if token.text == text]
+            self._tokens = [token for token in self._tokens if token.text != text]
+        for token in dropped:
+            if self._folder is not None:
+                with contextlib.suppress(OSError):
+                    self._file(self._folder, token.scopes).unlink()
+
+    def _lasts(self, token: Token) -> bool:
+        return token.expires - self._margin > self._now()
+
+    def _file(self, folder: Path, scopes: Scopes) -> Path:
+        name = "\n".join((self._host, self._identity, *scope_texts(scopes)))
+        return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
+
+    def _read(self, scopes: Scopes) -> Token | None:
+        if self._folder is None:
+            return None
+        try:
+            descriptor = os.open(self._file(self._folder, scopes), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 a descriptor, opened without following links
+                state = os.fstat(descriptor)
+                if state.st_mode & 0o177 or state.st_uid != os.geteuid():
+                    return None
+                document = json.loads(file.read(_LARGEST_FILE))
+            text, expires = document["token"], document["expires"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if not isinstance(text, str) or not isinstance(expires, int | float) or not text.isascii():
+            return None
+        return Token(text, scopes, float(expires), stored=True)
+
+    def _write(self, token: Token) -> None:
+        if self._folder is None:
+            return
+        import tempfile
+
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs two requests, no more
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, name = tempfile.mkstemp(dir=self._folder)  # mode 0600
+            try:
+                with open(handle, "w", encoding="ascii") as file:  # noqa: PTH123 mkstemp's descriptor
+                    json.dump({"token": token.text, "expires": token.expires}, file)
+                Path(name).replace(self._file(self._folder, token.scopes))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise

@@ -1,0 +1,101 @@
+"""Reading a blob: verified while it streams, continued where a connection broke."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.progress import Progress, Transfer, silent
+from training_imgtool.core.reference import Repository
+from training_imgtool.registry.auth.challenges import pull
+from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.registry.http.transport import Download
+from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.session import Session
+
+
+class _Source:
+    """A blob's bytes from wherever the last connection broke."""
+
+    def __init__(self, session: Session, repository: Repository, descriptor: Descriptor, doing: str) -> None:
+        self._session = session
+        self._url = session.url(repository, f"blobs/{descriptor.digest}")
+        self._scopes = pull(repository.path)
+        self._doing = doing
+        self._download: Download | None = None
+        self._blocks: Iterator[bytes] = iter(())
+        self.position = 0
+
+    def next_block(self) -> bytes:
+        """The next block, b"" at the end; raises PassingError, after which it may be called again."""
+        try:
+            if self._download is None:
+                self._open()
+            block = next(self._blocks, b"")
+        except PassingError:
+            self.close()
+            raise
+        self.position += len(block)
+        return block
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        if self._download is not None:
+            self._download.close()
+            self._download = None
+
+    def _open(self) -> None:
+        headers = {"Range": f"bytes={self.position}-"} if self.position else {}
+        download = self._session.download(self._url, scopes=self._scopes, doing=self._doing, headers=headers)
+        self._download = download
+        self._blocks = download.blocks()
+        if not self.position:
+            return
+        if download.answer.status == 206:
+            if not download.answer.headers.get("content-range", "").startswith(f"bytes {self.position}-"):
+                raise PassingError("sent another part of the blob than asked for")
+            return
+        self._blocks = _without(self._blocks, self.position)
+
+
+def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """The blocks after the first `count` bytes, for a server that knows no Range."""
+    for block in blocks:
+        if count >= len(block):
+            count -= len(block)
+            continue
+        yield block[count:]
+        count = 0
+
+
+def read_blob(
+    session: Session, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
+) -> Iterator[bytes]:
+    """The blob's blocks. Whoever takes them must not believe them before the iterator has ended.
+
+    A broken connection is taken up at the byte where it broke; every block has all tries of its own.
+
+    Raises:
+        VerificationError: the size or the digest is not the descriptor's.
+        RegistryRefusedError, CredentialsError, TemporaryError: as any request.
+    """
+    doing = f"reading blob {descriptor.short} ({descriptor.size} bytes) of {repository}"
+    source = _Source(session, repository, descriptor, doing)
+    checked = hashlib.sha256()
+    began = session.retry.clock()
+    try:
+        while block := session.retry.run(lambda _: source.next_block(), who=session.host, notice=session.notice):
+            if source.position > descriptor.size:
+                raise VerificationError(f"{doing}: the registry sends more than that")
+            session.retry.check_time(began, doing)
+            checked.update(block)
+            progress(Transfer(subject, descriptor.short, source.position, descriptor.size))
+            yield block
+    finally:
+        source.close()
+    if source.position != descriptor.size:
+        raise VerificationError(f"{doing}: the registry sent {source.position} bytes")
+    found = f"sha256:{checked.hexdigest()}"
+    if found != descriptor.digest:
+        raise VerificationError(f"{doing}: expected {descriptor.digest}, the bytes are {found}")

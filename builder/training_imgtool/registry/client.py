@@ -1,0 +1,259 @@
+"""The client of one registry: manifests by tag or digest, blobs in and out. One request per question.
+
+No `/v2/` ping, credentials sent before they are asked for, everything checked by hash (distribution specification 1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.progress import Progress, silent
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, checked_digest
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.registry.auth.challenges import pull
+from training_imgtool.registry.http.addresses import is_google
+from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.registry.http.transport import Answer
+from training_imgtool.registry.manifests import (
+    LARGEST_MANIFEST,
+    MANIFEST_TYPES,
+    Descriptor,
+    Manifest,
+    choose,
+    parse_manifest,
+    parse_platform,
+    sha256_digest,
+)
+from training_imgtool.registry.session import Session, manifest_url
+
+if TYPE_CHECKING:  # most processes only ask, so what moves bytes is loaded when bytes move
+    from training_imgtool.registry.upload import OpenBody, Uploaded
+
+T = TypeVar("T")
+_ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """One registry. Safe for threads; made by `registry.connect`."""
+
+    session: Session
+    uploads: SingleFlight[Uploaded]
+
+    @property
+    def host(self) -> str:
+        """The registry as references name it."""
+        return self.session.host
+
+    @property
+    def takes_streams(self) -> bool:
+        """Whether `upload_stream` may be used; Artifact Registry wants one request per blob."""
+        return not is_google(self.host)
+
+    def head(self, ref: Tag | Digest) -> str | None:
+        """The manifest's digest, or None when there is no such manifest (or repository).
+
+        Raises:
+            RegistryRefusedError, CredentialsError, TemporaryError: no answer to be had.
+            VerificationError: the registry answers a digest with another digest.
+        """
+        return self._run(lambda _: self._head(ref))
+
+    def manifest(self, ref: Tag | Digest, platform: str | None = None) -> Manifest:
+        """A manifest, verified by its digest.
+
+        Args:
+            ref: what to read.
+            platform: `OS/ARCH[/VARIANT]`; where `ref` is an index, that platform's image is read instead of it.
+
+        Raises:
+            RegistryRefusedError: it is not there, has no such platform, or is over 4 MiB.
+            VerificationError: the bytes are not what the digest says.
+            CredentialsError, TemporaryError: as `head`.
+        """
+        found = self._run(lambda _: self._manifest(ref))
+        if platform is None or not found.is_index:
+            return found
+        child = choose(found, parse_platform(platform), str(ref))
+        image = self._run(lambda _: self._manifest(ref.repository.digest(child.digest)))
+        if image.is_index:
+            raise RegistryRefusedError(f"{ref}: the index's entry for {platform} is an index again")
+        return image
+
+    def blob(
+        self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
+    ) -> Iterator[bytes]:
+        """A blob's blocks, to be believed once the iterator has ended without a VerificationError."""
+        from training_imgtool.registry.blobs import read_blob
+
+        return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
+
+    def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
+        """A small blob, such as a config, in memory; raises VerificationError over `limit` bytes."""
+        if descriptor.size > limit:
+            raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
+        return b"".join(self.blob(repository, descriptor))
+
+    def has_blob(self, repository: Repository, digest: str) -> bool:
+        """Whether a repository has a blob."""
+        from training_imgtool.registry.upload import has_blob
+
+        return has_blob(self.session, repository, digest)
+
+    def upload(
+        self,
+        repository: Repository,
+        descriptor: Descriptor,
+        open_body: OpenBody,
+        *,
+        mount_from: Repository | None = None,
+        expect_missing: bool = False,
+        subject: str = "",
+        progress: Progress = silent,
+        before: Callable[[], object] | None = None,
+    ) -> Uploaded:
+        """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
+
+        Args:
+            repository: where to.
+            descriptor: digest and size of the content.
+            open_body: gives the content from its first byte, for every try anew: blocks, or a binary file.
+            mount_from: a repository of this registry (or another of Google's) that has the blob; `repository` itself
+                asks whether the blob is there and opens the upload in one request.
+            expect_missing: spend no HEAD on the first try.
+            subject: whose transfer this is, for progress.
+            progress: is told of every block.
+            before: see `BlobUpload`.
+
+        Raises RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+        Raises VerificationError: the content is not what the descriptor says, or is damaged on its way.
+        Raises LocalFileError: the content cannot be read.
+        """
+        from training_imgtool.registry.upload import BlobUpload as Upload
+
+        rest = (mount_from, expect_missing, subject, progress, before)
+        upload = Upload(self.session, repository, descriptor, open_body, *rest)
+        return self.uploads.do((repository, descriptor.digest), upload.run)
+
+    def upload_stream(
+        self,
+        repository: Repository,
+        open_body: Callable[[], Iterator[bytes]],
+        *,
+        length: int | None,
+        digest_after: Callable[[], str],
+        media_type: str,
+        what: str = "a layer",
+        subject: str = "",
+        progress: Progress = silent,
+    ) -> Uploaded:
+        """Uploads content whose digest is known only at its end; not for Artifact Registry (`takes_streams`).
+
+        Args:
+            repository: where to.
+            open_body: gives the content from its first byte; one that cannot do so twice raises an ImgtoolError then.
+            length: bytes, or None.
+            digest_after: gives the digest, once the content was read to its end.
+            media_type: of the descriptor that is returned.
+            what: names the content in messages.
+            subject: whose transfer this is, for progress.
+            progress: is told of every block.
+        """
+        from training_imgtool.registry.stream import StreamUpload
+
+        place = (self.session, repository, open_body, length, digest_after, media_type)
+        return StreamUpload(*place, what, subject, progress).run()
+
+    def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes, *, confirm: bool = False) -> str:
+        """Puts a manifest under a tag or its digest and returns its digest.
+
+        Args:
+            ref: where to.
+            media_type: must be the document's own `mediaType`.
+            body: the manifest.
+            confirm: ask for it afterwards even so.
+
+        Raises:
+            BlobUnknownError: the registry lacks blobs it names; upload those again and repeat.
+            TagImmutableError: the tag names another manifest for good.
+            VerificationError: the registry stored something else, or does not have it after all.
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+        """
+        digest = sha256_digest(body)
+        if isinstance(ref, Digest) and ref.digest != digest:
+            raise VerificationError(f"{ref}: the manifest to put there is {digest}")
+        if len(body) > LARGEST_MANIFEST:
+            raise RegistryRefusedError(
+                f"{ref}: the manifest has {len(body)} bytes; registries take {LARGEST_MANIFEST} at most"
+            )
+        manifest = parse_manifest(body, media_type, str(ref))
+        if manifest.media_type != media_type:
+            raise VerificationError(f"{ref}: the manifest calls itself {manifest.media_type}, not {media_type}")
+        from training_imgtool.registry.manifest_put import ManifestPut
+
+        put = ManifestPut(self.session, ref, manifest, body, head=self._head)
+        try:
+            self._run(put.attempt)
+        except BlobUnknownError:
+            for blob in put.blobs:
+                self.uploads.forget((ref.repository, blob.digest))  # what was believed to be there may be sent again
+            raise
+        if confirm and self.head(ref.repository.digest(digest)) != digest:
+            raise VerificationError(f"{ref}: the registry accepted {digest} but does not have it")
+        return digest
+
+    def _run(self, attempt: Callable[[int], T]) -> T:
+        return self.session.retry.run(attempt, who=self.host, notice=self.session.notice)
+
+    def _head(self, ref: Tag | Digest) -> str | None:
+        doing = f"looking for {ref}"
+        scopes = pull(ref.repository.path)
+        answer = self.session.send("HEAD", manifest_url(self.session, ref), scopes=scopes, doing=doing, headers=_ACCEPT)
+        if answer.status == 404:
+            return None
+        if answer.status == 200:
+            digest = _header_digest(answer)
+            if digest and isinstance(ref, Digest) and digest != ref.digest:
+                raise VerificationError(f"{ref}: the registry answers for {digest}")
+            if digest:
+                return digest
+        elif answer.status != 405:
+            raise self.session.refused(answer, doing)
+        answer = self._get(ref, doing)
+        return None if answer.status == 404 else self._checked(ref, answer).digest
+
+    def _manifest(self, ref: Tag | Digest) -> Manifest:
+        answer = self._get(ref, f"reading {ref}")
+        if answer.status == 404:
+            raise self.session.refused(answer, f"reading {ref}")
+        return self._checked(ref, answer)
+
+    def _get(self, ref: Tag | Digest, doing: str) -> Answer:
+        scopes = pull(ref.repository.path)
+        url = manifest_url(self.session, ref)
+        answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
+        if answer.status not in {200, 404}:
+            raise self.session.refused(answer, doing)
+        return answer
+
+    def _checked(self, ref: Tag | Digest, answer: Answer) -> Manifest:
+        if not answer.complete:
+            raise RegistryRefusedError(f"{ref}: the manifest is over {LARGEST_MANIFEST} bytes, which is not read")
+        found = sha256_digest(answer.body)
+        expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or found
+        if found != expected:
+            wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {found}")
+            raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
+        return parse_manifest(answer.body, answer.headers.get("content-type", ""), str(ref))
+
+
+def _header_digest(answer: Answer) -> str | None:
+    """The Docker-Content-Digest header, or None where it is missing or no sha256 digest."""
+    try:
+        return checked_digest(answer.headers.get("docker-content-digest", ""))
+    except InvalidReferenceError:
+        return None

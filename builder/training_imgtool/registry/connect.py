@@ -1,0 +1,173 @@
+"""From the machine's settings to a client per registry host: the one place where the parts meet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from training_imgtool.core.progress import Progress, silent
+from training_imgtool.core.reference import Repository, mirrored
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.registry.auth.auth import Authorizer, SendToken
+from training_imgtool.registry.auth.credentials import FindGoogle, FoundLogin, HostLogin, find_login
+from training_imgtool.registry.auth.tokens import TokenStore
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.http.addresses import Origin
+from training_imgtool.registry.http.retry import Retry
+from training_imgtool.registry.http.transport import Transport
+from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.session import Session
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.upload import Uploaded
+
+
+class Registries:
+    """The clients of this process, one per host. Safe for threads; close it at the end.
+
+    Args:
+        settings: the machine's own.
+        progress: is told of waits and warnings.
+        retry: the policy of every request.
+        keep_tokens: keep bearer tokens on disk until they end.
+        google: finds Google's own credentials.
+        connections: per host and direction.
+        idle_seconds: limit between two blocks.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        progress: Progress = silent,
+        *,
+        retry: Retry | None = None,
+        keep_tokens: bool = True,
+        google: FindGoogle | None = None,
+        connections: int = 8,
+        idle_seconds: float = 60.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._retry = retry or Retry()
+        self._keep_tokens = keep_tokens
+        self._google = google
+        self._now = now
+        self._transport = Transport(
+            proxies=settings.proxies,
+            ca_file=settings.ca_file,
+            connections=connections,
+            idle_seconds=idle_seconds,
+            total_seconds=self._retry.total,
+        )
+        self._logins: dict[str, HostLogin] = {}
+        self._clients: dict[str, Registry] = {}
+        self._lock = threading.Lock()
+
+    def at(self, where: Repository | str) -> Registry:
+        """The client of a repository's registry, or of a host."""
+        host = where if isinstance(where, str) else where.registry
+        with self._lock:
+            if host not in self._clients:
+                self._clients[host] = self._client(host)
+            return self._clients[host]
+
+    def source(self, repository: Repository) -> Repository:
+        """Where a repository is read: the same one, or its place in the mirror that the settings name."""
+        return mirrored(repository, self._settings.mirrors)
+
+    def login(self, host: str) -> FoundLogin:
+        """Who we are to a host, for an engine that pulls and pushes itself; raises CredentialsError."""
+        return self._login(host).found()
+
+    def _login(self, host: str) -> HostLogin:
+        if host not in self._logins:  # two threads may make two; one of them stays
+            self._logins.setdefault(
+                host, HostLogin(host, lambda: find_login(host, self._settings, google=self._google), self._progress)
+            )
+        return self._logins[host]
+
+    def copy_blob(
+        self,
+        source: Repository,
+        descriptor: Descriptor,
+        target: Repository,
+        *,
+        expect_missing: bool = False,
+        mount: bool = True,
+        subject: str = "",
+        progress: Progress = silent,
+    ) -> Uploaded:
+        """Makes sure that `target` has a blob that `source` has: HEAD, `mount` where it can be, else streamed across.
+
+        Nothing is written to disk, and the bytes are verified on their way; raises as `Registry.upload` and `blob`.
+        """
+        reader = self.at(source)
+
+        def content() -> Iterator[bytes]:
+            return reader.blob(source, descriptor)
+
+        return self.at(target).upload(
+            target,
+            descriptor,
+            content,
+            mount_from=source if mount else None,
+            expect_missing=expect_missing,
+            subject=subject,
+            progress=progress,
+        )
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _client(self, host: str) -> Registry:
+        settings = self._settings
+        login = self._login(host)
+        tokens = TokenStore(
+            host,
+            settings.cache / "tokens" if self._keep_tokens else None,
+            identity=_config_state(settings.docker_config / "config.json"),
+            now=self._now,
+        )
+
+        def authorizer(origin: Origin) -> Authorizer:
+            return Authorizer(
+                host, origin, login=login, tokens=tokens, send=SendToken(self._transport.send), now=self._now
+            )
+
+        session = Session(
+            host,
+            transport=self._transport,
+            authorizer=authorizer,
+            insecure=settings.insecure,
+            retry=self._retry,
+            progress=self._progress,
+            now=self._now,
+        )
+        return Registry(session, SingleFlight())
+
+
+def connect(settings: Settings, progress: Progress = silent) -> Registries:
+    """The clients of this process. Nothing is sent until something is asked."""
+    return Registries(settings, progress)
+
+
+def _config_state(path: Path) -> str:
+    """What changes when a login changes, without reading it."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ""
+    return f"{state.st_mtime_ns}:{state.st_size}:{state.st_ino}"

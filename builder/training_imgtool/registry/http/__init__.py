@@ -1,0 +1,1 @@
+"""HTTP to a registry: connections, retries, errors."""

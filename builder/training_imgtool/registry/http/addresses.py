@@ -1,0 +1,144 @@
+"""Which addresses a registry may send us to, and how a URL is shown. No network.
+
+A registry is trusted with its own credentials and nothing else: it may send a client to storage on
+another host, but not from https to http, not to a private address from a public name, and never with
+the credentials along (facts of go-containerregistry: its redirect and SSRF rules).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import parse_qsl, urljoin, urlsplit, urlunsplit
+
+from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.http_pool import is_loopback
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import DOCKER_HUB
+
+REDIRECTS = 5
+_SHOWN_QUERY_KEYS = frozenset({"digest", "mount", "from", "origin", "scope", "service", "n", "last", "account"})
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port: what credentials belong to."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """`SCHEME://HOST:PORT`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+def origin_of(url: str) -> Origin:
+    """The origin of an absolute http or https URL; raises ValueError for anything else."""
+    parts = urlsplit(url)
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+        raise ValueError("not an http or https URL")
+    return Origin(parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme])
+
+
+def split_host(host: str) -> tuple[str, str]:
+    """`HOST[:PORT]` as (host without brackets, port or '')."""
+    if host.startswith("["):
+        name, _, port = host[1:].partition("]")
+        return name, port.removeprefix(":")
+    name, _, port = host.partition(":")
+    return name, port
+
+
+def api_host(registry: str) -> str:
+    """Where a registry's API answers; Docker Hub's is not at its name."""
+    return "registry-1.docker.io" if registry == DOCKER_HUB else registry
+
+
+def speaks_http(host: str, insecure: tuple[str, ...]) -> bool:
+    """Whether `HOST[:PORT]` is spoken to without TLS: loopback, and what the user lists (with the port or without)."""
+    return is_loopback(split_host(host)[0]) or host in insecure or split_host(host)[0] in insecure
+
+
+def is_google(host: str) -> bool:
+    """Whether a registry host is Google's: Artifact Registry or gcr.io."""
+    return host.endswith(("-docker.pkg.dev", ".gcr.io")) or host == "gcr.io"
+
+
+def next_url(current: str, location: str, registry: Origin, what: str) -> str:
+    """The absolute URL that a Location header means, once it may be followed.
+
+    Args:
+        current: the URL that answered.
+        location: the header, absolute or relative.
+        registry: the origin of the registry that we were sent to first.
+        what: begins the message, such as `upload to HOST`.
+
+    Raises:
+        RegistryRefusedError: the address may not be followed.
+    """
+    try:
+        target = urljoin(current, location)
+        origin = origin_of(target)
+        parts = urlsplit(target)
+        secret = parts.username is not None or parts.password is not None
+    except ValueError:
+        raise RegistryRefusedError(f"{what}: the registry sent us to an address that is no http or https URL") from None
+    shown = redacted(target)
+    if secret:
+        raise RegistryRefusedError(f"{what}: the registry sent us to an address with credentials in it ({shown})")
+    if origin.scheme == "http" and urlsplit(current).scheme == "https":
+        raise RegistryRefusedError(
+            f"{what}: the registry sent us from https to http ({shown})",
+            hint="a proxy in front of the registry must pass X-Forwarded-Proto, or the registry must know its URL",
+        )
+    if not_public(origin.host) and not private_registry(registry.host):
+        raise RegistryRefusedError(f"{what}: the registry sent us to a private address ({shown}); not followed")
+    return urlunsplit(parts._replace(fragment=""))
+
+
+def private_registry(host: str) -> bool:
+    """Whether a registry lies in a private network by its own name, and so may name private addresses."""
+    address = _address(host)
+    if address is not None:
+        return not address.is_global and not address.is_link_local
+    return "." not in host or is_loopback(host)
+
+
+def not_public(host: str) -> bool:
+    """Whether a host is a literal address (or a name of this machine) that the internet does not reach."""
+    address = _address(host)
+    if address is None:
+        return is_loopback(host) or host in {"metadata", "metadata.google.internal"}
+    mapped = getattr(address, "ipv4_mapped", None)
+    return not (mapped or address).is_global
+
+
+def redacted(url: str) -> str:
+    """A URL fit for a message: no user, no password, and only values of query keys that hold no secret."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that cannot be read"
+    query = "&".join(
+        f"{key}={value if key in _SHOWN_QUERY_KEYS else '…'}" for key, value in parse_qsl(parts.query)[:10]
+    )
+    host = f"[{host}]" if ":" in host else host
+    return urlunsplit((parts.scheme, f"{host}{port}", parts.path, query, ""))[:500]
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is, in every notation that a resolver takes (`127.1`, `0x7f000001`), or None."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host)) if host[:1].isdigit() else None
+    except (OSError, UnicodeError):
+        return None

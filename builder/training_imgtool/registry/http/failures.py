@@ -1,0 +1,177 @@
+"""A registry's refusal in our words: which exit code, what to do, and the server's text labelled as the server's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.sanitize import clean, masked
+from training_imgtool.registry.http.addresses import is_google
+from training_imgtool.registry.http.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after
+from training_imgtool.registry.http.transport import Answer
+
+_IMMUTABLE = r"(?i)immutab"
+_DIGEST = r"sha256:[0-9a-f]{64}"
+_HINTS = {
+    405: "the registry, or a proxy in front of it, is read-only",
+    413: "a proxy in front of the registry limits the size of a request; raise its limit",
+    415: "the registry may not know this type of manifest",
+}
+_MISSING_CODES = frozenset({"NAME_UNKNOWN", "NOT_FOUND", "REPOSITORY_NOT_FOUND"})
+
+
+class RepositoryMissingError(RegistryRefusedError):
+    """The repository does not exist, or we may not know whether it does."""
+
+
+class BlobUnknownError(RegistryRefusedError):
+    """A manifest names blobs that the registry does not have (MANIFEST_BLOB_UNKNOWN); uploading them again helps.
+
+    Args:
+        digests: the blobs that the registry named; empty where it named none.
+    """
+
+    def __init__(self, message: str, *, digests: tuple[str, ...], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.digests = digests
+
+
+class TagImmutableError(RegistryRefusedError):
+    """The tag names another manifest and may not be moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerError:
+    """One entry of the distribution specification's `errors` list; foreign text."""
+
+    code: str
+    message: str
+    detail: str
+
+
+def server_errors(answer: Answer) -> tuple[ServerError, ...]:
+    """The errors in an answer's JSON body; none where it is not of that form."""
+    try:
+        document = json.loads(answer.body)
+        entries = document["errors"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        ServerError(
+            clean(str(entry.get("code", "")), 60).upper(),
+            masked(str(entry.get("message", ""))),
+            str(entry.get("detail", ""))[:2000],
+        )
+        for entry in entries[:10]
+        if isinstance(entry, dict)
+    )
+
+
+def server_text(answer: Answer) -> str:
+    """What the server said, fit for a message; empty for markup and for nothing."""
+    errors = server_errors(answer)
+    if errors:
+        return masked("; ".join(f"{error.code}: {error.message}".strip(": ") for error in errors))
+    text = answer.body[:2000].decode("utf-8", "replace").strip()
+    markup = "html" in answer.headers.get("content-type", "") or text.startswith(("<", "{"))
+    return "" if markup else masked(text)
+
+
+def is_immutable_refusal(answer: Answer) -> bool:
+    """Whether a manifest was refused because its tag may not move (Artifact Registry, ECR, Harbor)."""
+    return 400 <= answer.status < 500 and (
+        answer.status in {409, 412} or bool(re.search(_IMMUTABLE, answer.body.decode("utf-8", "replace")))
+    )
+
+
+def passing(answer: Answer, now: float) -> PassingError | None:
+    """The error to try again with, or None when the answer is final. `now` is the wall clock."""
+    codes = {error.code for error in server_errors(answer)}
+    if answer.status < 400 or (answer.status in {401, 403}) or is_immutable_refusal(answer):
+        return None
+    if answer.status not in PASSING_STATUSES and not codes & PASSING_CODES:
+        return None
+    said = server_text(answer)
+    return PassingError(
+        f"answered {answer.status}{f' (the server says: {said})' if said else ''}",
+        retry_after=retry_after(answer.headers.get("retry-after"), now),
+        status=answer.status,
+    )
+
+
+def refusal(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
+    """The error for a final answer that is not the one hoped for.
+
+    Args:
+        answer: what the registry said.
+        host: the registry.
+        doing: what was tried, such as `uploading layer 0123456789ab (12 MB) to HOST/PATH`.
+    """
+    errors = server_errors(answer)
+    codes = {error.code for error in errors}
+    said = server_text(answer)
+    code = " ".join(sorted(codes)[:3])
+    where = f"HTTP {answer.status}{f' {code}' if code else ''} from {host}"
+    message = f"{doing}: refused ({where})"
+    if said and said != code:
+        message += f"; the server says: {said}"
+    if "MANIFEST_BLOB_UNKNOWN" in codes or ("BLOB_UNKNOWN" in codes and answer.method == "PUT"):
+        digests = tuple(dict.fromkeys(re.findall(_DIGEST, " ".join(f"{e.message} {e.detail}" for e in errors))))
+        return BlobUnknownError(
+            f"{doing}: the registry lacks blobs of it ({where})", digests=digests, hint="run the command again"
+        )
+    return _by_status(answer.status, codes, host)(message)
+
+
+def _by_status(status: int, codes: set[str], host: str) -> Callable[[str], ImgtoolError]:
+    """What makes the error for a status: the class and the hint."""
+    if codes & _MISSING_CODES or (status == 404 and not codes):
+        return partial(RepositoryMissingError, hint=missing_hint(host))
+    if status == 401:
+        return partial(CredentialsError, hint=login_hint(host))
+    if status == 403 or "DENIED" in codes:
+        return partial(RegistryRefusedError, hint=denied_hint(host))
+    hint = _HINTS.get(status)
+    if "MANIFEST_UNKNOWN" in codes:
+        hint = "there is no such tag or digest; check the name"
+    elif "MANIFEST_INVALID" in codes:
+        hint = _HINTS[415]
+    elif status == 400 and not codes:
+        hint = f"check that {host} is spoken to as it wants: with or without TLS"
+    return partial(RegistryRefusedError, hint=hint)
+
+
+def login_hint(host: str) -> str:
+    """How to log in to a host."""
+    if is_google(host):
+        return (
+            "run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, "
+            f"or run `gcloud auth configure-docker {host}`"
+        )
+    return f"run `docker login {host}`"
+
+
+def denied_hint(host: str) -> str:
+    """What a 403 means: rights, or a repository that does not exist and may not be seen."""
+    if is_google(host):
+        return (
+            "the account needs the role Artifact Registry Writer (roles/artifactregistry.writer), and the repository "
+            "must exist: create it with `imgtool push --create-repository`"
+        )
+    return "the account needs the right to push there, and the repository must exist"
+
+
+def missing_hint(host: str) -> str:
+    """What a missing repository means."""
+    if is_google(host):
+        return (
+            "create the repository with `imgtool push --create-repository`; if it exists, the account needs the role "
+            "Artifact Registry Writer (roles/artifactregistry.writer)"
+        )
+    return "check the name; some registries want the repository to be created first"

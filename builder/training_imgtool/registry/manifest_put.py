@@ -1,0 +1,108 @@
+"""Writing a manifest: one PUT, and what its answer may mean.
+
+A registry may refuse a manifest for blobs that it has: docker-registry 2.8 empties the link of a blob for a moment
+whenever somebody mounts or uploads it once more, as several machines that push the same spec do. So a refusal for want
+of blobs is followed by the question which of them are missing, and is final only when one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.registry.auth.challenges import push
+from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError, is_immutable_refusal
+from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.registry.http.transport import Answer, bytes_body
+from training_imgtool.registry.manifests import Descriptor, Manifest
+from training_imgtool.registry.session import Session, manifest_url
+from training_imgtool.registry.upload import is_there
+
+
+class ManifestPut:
+    """One manifest's way under a tag or its digest.
+
+    Args:
+        session: with the registry.
+        ref: where it is to be.
+        manifest: the parsed document.
+        body: its bytes, which are sent.
+        head: asks which manifest a reference names, in one try.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        ref: Tag | Digest,
+        manifest: Manifest,
+        body: bytes,
+        *,
+        head: Callable[[Tag | Digest], str | None],
+    ) -> None:
+        self._session = session
+        self._ref = ref
+        self._manifest = manifest
+        self._body = body
+        self._head = head
+        self._doing = f"putting {ref}"
+
+    @property
+    def blobs(self) -> tuple[Descriptor, ...]:
+        """What has to be in the repository before; an index names manifests instead."""
+        return () if self._manifest.is_index else (self._manifest.config, *self._manifest.layers)
+
+    def attempt(self, number: int) -> None:
+        """One try, the first being 0. Raises PassingError, and what `Registry.put_manifest` raises."""
+        if number and self._head(self._ref) == self._manifest.digest:
+            return  # the try before arrived, its answer did not
+        answer = self._session.send(
+            "PUT",
+            manifest_url(self._session, self._ref),
+            scopes=push(self._ref.repository.path),
+            doing=self._doing,
+            headers={"Content-Type": self._manifest.media_type},
+            body=bytes_body(self._body),
+        )
+        if answer.status == 201:
+            self._stored(answer)
+        elif isinstance(self._ref, Tag) and is_immutable_refusal(answer):
+            self._immutable(self._ref)
+        else:
+            self._refused(answer)
+
+    def _stored(self, answer: Answer) -> None:
+        """Takes a 201 as evidence when it names our digest; one that names none is asked about."""
+        digest = self._manifest.digest
+        stored = answer.headers.get("docker-content-digest") or self._head(self._ref.repository.digest(digest))
+        if stored is None:
+            lost = VerificationError(f"{self._ref}: the registry accepted {digest} but does not have it")
+            raise PassingError("does not have the manifest that it accepted", final=lost, tries=2)
+        if stored != digest:
+            wrong = VerificationError(f"{self._doing}: expected {digest}, the registry stored {stored[:80]!r}")
+            raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
+
+    def _immutable(self, ref: Tag) -> None:
+        """Takes the refusal to move a tag: nothing is wrong when it names this manifest already."""
+        held = self._head(ref)
+        if held == self._manifest.digest:
+            return
+        raise TagImmutableError(
+            f"{ref}: the registry does not let tags be moved; it names {held or 'nothing'}, "
+            f"this is {self._manifest.digest}",
+            hint="choose another tag; the image itself can still be named by its digest",
+        )
+
+    def _refused(self, answer: Answer) -> None:
+        error = self._session.refused(answer, self._doing)
+        if not isinstance(error, BlobUnknownError) or self._manifest.is_index:
+            raise error
+        wanted = {blob.digest for blob in self.blobs}
+        asked = wanted.intersection(error.digests) or wanted
+        missing = [digest for digest in sorted(asked) if not self._has(digest)]
+        if missing:
+            raise BlobUnknownError(error.message, digests=tuple(missing), hint=error.hint)
+        raise PassingError("said that it lacks blobs, and has them")
+
+    def _has(self, digest: str) -> bool:
+        return is_there(self._session, self._ref.repository, digest, writing=True)

@@ -1,0 +1,201 @@
+"""Manifests as values: media types, descriptors, and the choice of a platform in an index. No network.
+
+Formats: OCI image specification 1.1 (manifest, index, descriptor) and Docker's image manifest version 2,
+schema 2, whose documents differ in media types only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import InvalidReferenceError, checked_digest
+
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
+OCI_LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+OCI_LAYER_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+OCI_EMPTY = "application/vnd.oci.empty.v1+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
+DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+
+MANIFEST_TYPES = (OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX)
+INDEX_TYPES = frozenset({OCI_INDEX, DOCKER_INDEX})
+LARGEST_MANIFEST = 4 * 1024 * 1024  # bytes; what every registry takes (distribution specification 1.1)
+_LARGEST_CHILDREN = 10_000
+
+
+def sha256_digest(data: bytes) -> str:
+    """`sha256:` and the hash of `data` in hexadecimal."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A blob or manifest by type, digest and size (bytes)."""
+
+    media_type: str
+    digest: str
+    size: int
+
+    def document(self) -> dict[str, Any]:
+        """The descriptor as it stands in a manifest."""
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+
+    @property
+    def short(self) -> str:
+        """The first 12 digits, for messages."""
+        return self.digest.removeprefix("sha256:")[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """An operating system and processor, such as `linux/amd64` or `linux/arm/v7`."""
+
+    os: str
+    architecture: str
+    variant: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.os, self.architecture, self.variant)))
+
+
+def parse_platform(text: str) -> Platform:
+    """Parses `OS/ARCH[/VARIANT]`; raises InvalidReferenceError otherwise."""
+    parts = text.split("/")
+    if len(parts) not in {2, 3} or not all(parts):
+        raise InvalidReferenceError(f"{text!r} is not a platform: expected OS/ARCHITECTURE such as linux/amd64")
+    return Platform(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One manifest or index: its exact bytes and what they say.
+
+    Attributes:
+        media_type: one of MANIFEST_TYPES.
+        digest: of `body`.
+        body: the bytes as the registry holds them; a copy of an image must put exactly these.
+        document: the JSON object, unknown fields kept. Not to be changed.
+    """
+
+    media_type: str
+    digest: str
+    body: bytes
+    document: Mapping[str, Any]
+
+    @property
+    def is_index(self) -> bool:
+        """Whether this names manifests, one per platform."""
+        return self.media_type in INDEX_TYPES
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """This manifest's own descriptor."""
+        return Descriptor(self.media_type, self.digest, len(self.body))
+
+    @property
+    def config(self) -> Descriptor:
+        """The image's config; raises VerificationError when the manifest has none."""
+        return read_descriptor(self.document.get("config"), f"{self.digest}: config")
+
+    @property
+    def layers(self) -> tuple[Descriptor, ...]:
+        """The layers, lowest first; raises VerificationError when one is not a descriptor."""
+        layers = self.document.get("layers")
+        if not isinstance(layers, list):
+            raise VerificationError(f"manifest {self.digest} has no list of layers")
+        return tuple(read_descriptor(layer, f"{self.digest}: layers[{number}]") for number, layer in enumerate(layers))
+
+
+def read_descriptor(value: Any, where: str) -> Descriptor:
+    """A descriptor out of foreign JSON; raises VerificationError that says where it is wrong."""
+    if not isinstance(value, dict):
+        raise VerificationError(f"{where} is not a descriptor")
+    size, media_type = value.get("size"), value.get("mediaType", "")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not isinstance(media_type, str):
+        raise VerificationError(f"{where} is not a descriptor: its size or mediaType is wrong")
+    try:
+        return Descriptor(media_type, checked_digest(str(value.get("digest"))), size)
+    except InvalidReferenceError as error:
+        raise VerificationError(f"{where}: {error.message}") from error
+
+
+def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
+    """Reads a manifest's bytes.
+
+    Args:
+        body: what the registry sent.
+        content_type: the Content-Type header, which counts where the document has no `mediaType` of its own.
+        where: the reference, for messages.
+
+    Raises:
+        VerificationError: not JSON, or the header and the document name different types.
+        RegistryRefusedError: a type that is neither an image nor an index, such as Docker's schema 1.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise VerificationError(
+            f"{where}: the registry's manifest is not JSON", hint="is what answers there a registry?"
+        ) from error
+    if not isinstance(document, dict):
+        raise VerificationError(f"{where}: the registry's manifest is not a JSON object")
+    header = content_type.partition(";")[0].strip().lower()
+    named = document.get("mediaType")
+    if isinstance(named, str) and header in MANIFEST_TYPES and named != header:
+        raise VerificationError(f"{where}: the registry calls this {header}, the document itself {named}")
+    media_type = named if isinstance(named, str) else header
+    if media_type not in MANIFEST_TYPES and document.get("schemaVersion") == 2:
+        media_type = OCI_INDEX if "manifests" in document else OCI_MANIFEST if "layers" in document else media_type
+    if media_type not in MANIFEST_TYPES:
+        raise RegistryRefusedError(
+            f"{where}: the registry holds a manifest of type {media_type[:100]!r}, not an image",
+            hint="images of Docker's schema 1 must be pushed again with a current Docker",
+        )
+    return Manifest(media_type, sha256_digest(body), body, MappingProxyType(document))
+
+
+def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
+    """The index's image for a platform; attestations (platform `unknown/unknown`) are no images.
+
+    A platform without a variant takes an entry without one first, then any (arm64 is often listed as arm64/v8).
+
+    Raises:
+        RegistryRefusedError: there is none; the message lists what there is.
+        VerificationError: the index is malformed.
+    """
+    entries = index.document.get("manifests")
+    if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
+        raise VerificationError(f"{where}: the index has no list of manifests that could be read")
+    offered: list[tuple[Platform, Descriptor]] = []
+    for number, entry in enumerate(entries):
+        descriptor = read_descriptor(entry, f"{where}: manifests[{number}]")
+        found = _platform_of(entry)
+        if found is not None and descriptor.media_type in MANIFEST_TYPES:
+            offered.append((found, descriptor))
+    same = [item for item in offered if (item[0].os, item[0].architecture) == (platform.os, platform.architecture)]
+    exact = [item for item in same if item[0].variant == platform.variant]
+    if exact or (same and not platform.variant):
+        return (exact or same)[0][1]
+    names = ", ".join(sorted({str(found)[:40] for found, _ in offered})[:20]) or "none"
+    raise RegistryRefusedError(f"{where} has no image for {platform}; it has: {names}")
+
+
+def _platform_of(entry: dict[str, Any]) -> Platform | None:
+    platform = entry.get("platform")
+    if not isinstance(platform, dict):
+        return None
+    os, architecture = platform.get("os"), platform.get("architecture")
+    if not isinstance(os, str) or not isinstance(architecture, str) or "unknown" in {os, architecture}:
+        return None
+    variant = platform.get("variant")
+    return Platform(os, architecture, variant if isinstance(variant, str) else "")

@@ -1,0 +1,242 @@
+"""From nodes to frozen dataclasses, led by their annotations; every error is collected with its place.
+
+It knows `str`, `int`, `bool`, StrEnum, `tuple[X, ...]`, `Mapping[K, V]`, dataclasses and `X | None`. Quotes
+never change a value's meaning: text is read as typed, numbers and booleans are recognised where one is
+asked for. A key without a value means the key's default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_args, get_origin
+
+from training_imgtool.core import records
+from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.core.secret_text import argument_secrets, named_secret, secret_in, secret_in_line
+from training_imgtool.spec.kinds import converted, described, field_kinds, key_paths, listed, without_none
+from training_imgtool.spec.value_rules import MAX_ENV, check_env_name, check_text, nearest, shown
+from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
+
+_LONGEST_KEY = 60
+_HIDDEN_KEY = "(a secret)"
+_WRONG: Any = object()  # in place of a value that could not be read; its error is recorded
+_NO_LIMITS: Mapping[str, Any] = MappingProxyType({})
+_HINT = (
+    "whoever gets the image or job file can read it; let the trainer fetch it at run time (a secret manager, "
+    "a mounted file), or list {path} in allow_secrets if it is no secret"
+)
+# What services and people call the roles and keys that have another name here.
+_OTHER_NAMES = {
+    "chief": "master",
+    "parameter_server": "ps",
+    "parameterserver": "ps",
+    "eval": "evaluator",
+    "image": "base",
+    "machine_type": "machine",
+    "replicas": "count",
+    "packages": "system_packages",
+    "apt": "system_packages",
+}
+
+
+class Reader:
+    """Reads one file's tree.
+
+    Args:
+        file: its name, for locations.
+        folder: where relative paths begin.
+        root: the dataclass of the whole file, for hints.
+        allowed: key paths whose values are no secrets although they look like one.
+    """
+
+    def __init__(self, file: str, folder: Path, *, root: type, allowed: frozenset[str] = frozenset()) -> None:
+        self.positions: dict[str, Position] = {}
+        self._file = file
+        self._folder = folder
+        self._root = root
+        self._allowed = allowed
+        self._errors: list[tuple[Position, FieldError]] = []
+
+    @property
+    def errors(self) -> tuple[FieldError, ...]:
+        """The errors so far, in the order of the file."""
+        return tuple(error for _, error in sorted(self._errors, key=lambda pair: pair[0]))
+
+    def failed(self, path: str) -> bool:
+        """Whether a key at or below `path` is wrong."""
+        return any(error.field == path or error.field.startswith(f"{path}.") for _, error in self._errors)
+
+    def fail(self, path: str, message: str, *, hint: str | None = None, at: Position | None = None) -> Any:
+        """Records an error at the key `path`; returns the mark of a value that could not be read."""
+        place = at or position_of(self.positions, path)
+        location = f"{self._file}:{place.line}:{place.column}"
+        self._errors.append((place, FieldError(message, field=path, location=location, hint=hint)))
+        return _WRONG
+
+    def read(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any] = _NO_LIMITS) -> Any:
+        """The value of `node` as `annotation`, or a mark when it is wrong."""
+        kind, _ = without_none(annotation)
+        origin = get_origin(kind)
+        if records.is_record(kind):
+            return self._dataclass(kind, node, path)
+        if origin is tuple:
+            return self._tuple(get_args(kind)[0], node, path, limits)
+        if origin is Mapping:
+            return self._mapping(kind, node, path, limits)
+        if not isinstance(node, Scalar):
+            return self.fail(path, f"expected {described(kind, limits)}, found {_found(node)}")
+        return self._scalar(kind, node.text, path, limits)
+
+    def _dataclass(self, kind: type, node: Node, path: str) -> Any:
+        if isinstance(node, Scalar) and node.null:
+            node = Table(node.at, ())
+        fields = {field.name: field for field in records.fields(kind)}
+        if not isinstance(node, Table):
+            return self.fail(path, f"expected a mapping with {listed(fields)}, found {_found(node)}")
+        given: dict[str, Node] = {}
+        for key, value in node.entries:
+            if key.text in fields:
+                given[key.text] = value
+                self._place(_join(path, key.text), key, value)
+            else:
+                self._unknown(key, path, fields)
+        values = {}
+        for name, field in fields.items():
+            value = self._field(field, field_kinds(kind)[name], given.get(name), _join(path, name))
+            if value is not records.MISSING:
+                values[name] = value
+        return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
+
+    def _field(self, field: records.Field, annotation: Any, node: Node | None, path: str) -> Any:
+        """A field's value; MISSING where its default counts."""
+        kind, optional = without_none(annotation)
+        required = field.required
+        if node is not None and not (isinstance(node, Scalar) and node.null):
+            value = self.read(annotation, node, path, field.metadata)
+            return records.MISSING if value is _WRONG and not required else value
+        if required:
+            wanted = described(kind, field.metadata)
+            message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
+            return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
+        if records.is_record(kind) and not optional:  # its own defaults have rules too
+            self.read(kind, Table(position_of(self.positions, path), ()), path)
+        elif isinstance(field.default, str) and field.metadata.get("rule"):
+            self._scalar(str, field.default, path, field.metadata)
+        return records.MISSING
+
+    def _place(self, path: str, key: Scalar, value: Node) -> None:
+        """A value's place is its own; that of a list, a mapping or nothing is its key's."""
+        self.positions[path] = value.at if isinstance(value, Scalar) and not value.null else key.at
+
+    def _unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
+        names = list(options)
+        folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.text).replace("-", "_").lower()
+        other = _OTHER_NAMES.get(folded) or _OTHER_NAMES.get(folded.removesuffix("s"))
+        close = other if other in names else nearest(folded, names)
+        elsewhere = key_paths(self._root).get(folded, ())[:3]
+        if elsewhere and folded not in names and other not in names:
+            close = " or ".join(elsewhere)
+        hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
+        name = _HIDDEN_KEY if secret_in(key.text) else shown(key.text)
+        self.fail(_join(path, key.text), f"unknown key {name}", hint=hint, at=key.at)
+
+    def _tuple(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
+        if not isinstance(node, Items):
+            hint = None
+            if isinstance(node, Scalar) and not secret_in_line(node.text):
+                hint = f"write [{shown(node.text)}]"
+            return self.fail(path, f"expected a list, found {_found(node)}", hint=hint)
+        texts = tuple(item.text if isinstance(item, Scalar) else "" for item in node.items)
+        secrets = argument_secrets(texts) if limits.get("rule") == "arguments" else {}
+        values = []
+        for index, item in enumerate(node.items):
+            child = f"{path}[{index}]"
+            self.positions[child] = item.at
+            if index in secrets and self._secret(child, secrets[index]):
+                continue
+            values.append(self._element(kind, item, child, limits))
+        return _WRONG if any(value is _WRONG for value in values) else tuple(values)
+
+    def _mapping(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
+        key_kind, kind = get_args(annotation)
+        if not isinstance(node, Table):
+            return self.fail(path, f"expected {described(annotation, limits)}, found {_found(node)}")
+        is_env = limits.get("rule") == "env"
+        if is_env and len(node.entries) > MAX_ENV:
+            return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
+        values = {}
+        for key, value in node.entries:
+            child = _join(path, key.text)
+            self._place(child, key, value)
+            name = self._key(key_kind, key, path, is_env=is_env)
+            if name is _WRONG:
+                continue
+            text = value.text if isinstance(value, Scalar) else ""
+            kind_of_secret = named_secret(name, text) if is_env else None
+            if kind_of_secret and self._secret(child, kind_of_secret):
+                continue
+            values[name] = self._element(kind, value, child, limits)
+        return _WRONG if any(value is _WRONG for value in values.values()) else MappingProxyType(values)
+
+    def _key(self, kind: Any, key: Scalar, path: str, *, is_env: bool) -> Any:
+        if issubclass(kind, StrEnum):
+            if key.text in list(kind):
+                return kind(key.text)
+            self._unknown(key, path, list(kind))
+            return _WRONG
+        if kind_of_secret := secret_in(key.text):
+            return self.fail(_join(path, key.text), f"the key looks like {kind_of_secret}", at=key.at)
+        try:
+            check_text(key.text)
+            if is_env:
+                check_env_name(key.text)
+        except InputError as error:
+            return self.fail(_join(path, key.text), error.message, hint=error.hint, at=key.at)
+        return key.text
+
+    def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
+        """A value in a list or free mapping: there nothing is no value, and no default stands in."""
+        if isinstance(node, Scalar) and node.null and not records.is_record(kind):
+            word = f"the word {node.text}" if node.text else "an empty text"
+            return self.fail(path, "expected a value, found nothing", hint=f'write "{node.text}" for {word}')
+        return self.read(kind, node, path, limits)
+
+    def _scalar(self, kind: Any, text: str, path: str, limits: Mapping[str, Any]) -> Any:
+        secret = secret_in(text)
+        if secret and self._secret(path, secret):
+            return _WRONG
+        try:
+            check_text(text)
+            return converted(kind, text, limits, self._folder)
+        except InputError as error:
+            return self.fail(path, error.message, hint=error.hint)
+
+    def _secret(self, path: str, kind: str) -> bool:
+        """Records that the value at `path` looks like `kind`, unless the spec allows it."""
+        if path in self._allowed:
+            return False
+        self.fail(path, f"the value looks like {kind}; it is not shown", hint=_HINT.format(path=path))
+        return True
+
+
+def position_of(positions: Mapping[str, Position], path: str) -> Position:
+    """Where the key `path` is, or the nearest key above it; the file's beginning when there is none."""
+    while path and path not in positions:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return positions.get(path, Position(1, 1))
+
+
+def _found(node: Node) -> str:
+    if isinstance(node, Scalar):
+        return "nothing" if node.null else "a secret" if secret_in_line(node.text) else shown(node.text)
+    return "a list" if isinstance(node, Items) else "a mapping"
+
+
+def _join(path: str, name: str) -> str:
+    """The path of the key `name`, fit for a message: one line, not too long, no secret."""
+    name = _HIDDEN_KEY if secret_in(name) else "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_KEY])
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,112 @@
+"""The kinds of value that a spec's dataclasses use: what each wants, in words, and how text becomes one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from training_imgtool.core import records
+from training_imgtool.core.errors import InputError
+from training_imgtool.spec.value_rules import RULES, nearest, shown
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
+_LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (Linux, MAX_ARG_STRLEN)
+
+
+@cache
+def field_kinds(kind: type) -> dict[str, Any]:
+    """A dataclass's fields by name, their annotations as types."""
+    kinds = {one.name: one.type for one in records.fields(kind)}
+    return get_type_hints(kind) if any(isinstance(one, str) for one in kinds.values()) else kinds
+
+
+@cache
+def key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Where each key's name occurs below a dataclass: `region` at `job.region`."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, annotation in field_kinds(kind).items():
+        path = f"{prefix}{name}"
+        found[name] = (*found.get(name, ()), path)
+        inner, _ = without_none(annotation)
+        if get_origin(inner) is Mapping:
+            inner, path = get_args(inner)[1], f"{path}.<name>"
+        elif get_origin(inner) is tuple:
+            inner, path = get_args(inner)[0], f"{path}[]"
+        if records.is_record(inner):
+            for key, paths in key_paths(inner, f"{path}.").items():
+                found[key] = (*found.get(key, ()), *paths)
+    return found
+
+
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """`X` and True for `X | None`, else the annotation and False."""
+    if isinstance(annotation, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        return kinds[0], True
+    return annotation, False
+
+
+def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> Any:
+    """`text` as `kind` within its limits; raises InputError."""
+    if len(text) > _LONGEST_TEXT:
+        raise InputError(f"expected at most {_LONGEST_TEXT} characters, found {len(text)}")
+    wrong = f"expected {described(kind, limits)}, found {shown(text)}"
+    if kind is bool:
+        if text not in {"true", "false"}:
+            meant = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+            word = meant.get(text.lower(), text.lower())
+            raise InputError(wrong, hint=f"write {word}" if word in {"true", "false"} else None)
+        return text == "true"
+    if kind is int:
+        if not _INTEGER.match(text) or (limits.get("minimum") is not None and int(text) < limits["minimum"]):
+            odd = re.fullmatch(r"[-+]?[0-9][0-9_.eExX]{0,17}", text) and not _INTEGER.match(text)
+            raise InputError(wrong, hint="decimal digits only, without a leading zero" if odd else None)
+        return int(text)
+    if issubclass(kind, StrEnum) or limits.get("choices"):
+        choices = list(kind) if issubclass(kind, StrEnum) else limits["choices"]
+        if text not in choices:
+            close = nearest(text, choices)
+            raise InputError(wrong, hint=f"did you mean {close}?" if close else None)
+        return kind(text)
+    if limits.get("pattern") and not re.fullmatch(limits["pattern"], text, re.ASCII):
+        raise InputError(wrong)
+    rule = RULES.get(limits.get("rule") or "")
+    return rule(text, folder) if rule else text
+
+
+def described(kind: Any, limits: Mapping[str, Any]) -> str:
+    """What a key wants, in words."""
+    kind, _ = without_none(kind)
+    if records.is_record(kind):
+        return f"a mapping with {listed(field.name for field in records.fields(kind))}"
+    if get_origin(kind) is tuple:
+        return "a list"
+    if get_origin(kind) is Mapping:
+        keys = get_args(kind)[0]
+        return f"a mapping with {listed(keys)}" if issubclass(keys, StrEnum) else "a mapping (`key: value` lines)"
+    return _described_scalar(kind, limits)
+
+
+def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
+    if kind is bool:
+        return "true or false"
+    if kind is int:
+        minimum = limits.get("minimum")
+        return "a whole number" if minimum is None else f"a whole number, at least {minimum}"
+    if issubclass(kind, StrEnum) or limits.get("choices"):
+        return listed(kind if issubclass(kind, StrEnum) else limits["choices"])
+    pattern = limits.get("pattern")
+    return str(limits.get("expected") or (f"text that matches {pattern}" if pattern else "text"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b or c`; the first eight when there are more."""
+    texts = [str(name) for name in names]
+    if len(texts) > 8:
+        return f"{', '.join(texts[:8])} …"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -1,0 +1,195 @@
+"""Finds and reads `image.yaml`: one frozen value, and for every key the place where it was written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
+from training_imgtool.core.records import dataclass
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.spec.decode import Reader, position_of
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.spec.tree_cache import SpecMemo
+from training_imgtool.spec.value_rules import check_module, nearest
+from training_imgtool.yamlfile.reader import parse, read_bytes
+from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
+
+SPEC_NAME = "image.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecFile:
+    """One spec as read from its file.
+
+    Attributes:
+        path: the file.
+        folder: where its relative paths begin.
+        spec: what it says.
+        text_sha256: the hash of the bytes that were read, 64 hexadecimal digits; the file is read once.
+        positions: key paths such as `roles.worker.gpus.count` or `args[2]`, and where their values are.
+    """
+
+    path: Path
+    folder: Path
+    spec: ImageSpec
+    text_sha256: str
+    positions: Mapping[str, Position]
+
+    def locate(self, field: str) -> str | None:
+        """`file:line:column` of a key, of the nearest key above it when it is not in the file; None for no key."""
+        if not field:
+            return None
+        at = position_of(self.positions, field)
+        return f"{self.path}:{at.line}:{at.column}"
+
+    def located(self, error: FieldError) -> FieldError:
+        """The error with the place of its key; one that has a place is returned as it is."""
+        if error.location or not error.field:
+            return error
+        return FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
+
+
+def load(path: Path, cache: Path | None = None) -> SpecFile:
+    """Reads a spec.
+
+    Args:
+        path: the file.
+        cache: the machine's cache, where the tree of a spec without errors is kept.
+
+    Raises:
+        FieldListError: values are wrong; all of them, in the order of the file.
+        InputError: the file cannot be read or is not YAML.
+    """
+    data = read_bytes(path)
+    memo = SpecMemo(cache, data) if cache else None
+    kept = memo.tree() if memo else None
+    root = kept or parse(data, str(path), what="spec")
+    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_allowed(root))
+    spec = reader.read(ImageSpec, root, "")
+    _check_roles(root, reader)
+    if isinstance(spec, ImageSpec):
+        _check_together(spec, path.parent, reader)
+    if reader.errors:
+        raise FieldListError(reader.errors)
+    if memo and not kept:
+        memo.keep(root)
+    return SpecFile(
+        path=path,
+        folder=path.parent,
+        spec=spec,
+        text_sha256=hashlib.sha256(data).hexdigest(),
+        positions=MappingProxyType(reader.positions),
+    )
+
+
+def find(where: Path | None, cwd: Path) -> Path:
+    """The spec that a command line names.
+
+    Args:
+        where: a file, or a folder that stands in place of `cwd`; None for neither.
+        cwd: the current folder. There it is `image.yaml`, else the only `images/*/image.yaml`.
+
+    Raises:
+        InputError: `where` is not there, or is a folder without a spec.
+        UsageError: nothing was named, and there is no spec here or more than one.
+    """
+    try:
+        if where is None:
+            return _shown(_in_folder(cwd, UsageError), cwd)
+        path = cwd / where
+        if path.is_dir():
+            return _shown(_in_folder(path, InputError), cwd)
+        if path.exists():
+            return _shown(path, cwd)
+        image = cwd / "images" / where / SPEC_NAME
+        hint = f"did you mean {_shown(image.parent, cwd)}?" if image.exists() else _near(path)
+    except OSError as error:
+        raise InputError(f"{where or cwd}: {(error.strerror or str(error)).lower()}") from error
+    raise InputError(f"{where}: no such file or folder", hint=hint)
+
+
+def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
+    if (folder / SPEC_NAME).exists():
+        return folder / SPEC_NAME
+    specs = sorted(folder.glob(f"images/*/{SPEC_NAME}"))
+    if not specs:
+        raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint="imgtool init writes a first one")
+    if len(specs) > 1:
+        choices = ", ".join(str(spec.parent.relative_to(folder)) for spec in specs)
+        raise UsageError(f"{len(specs)} specs in {folder}: name one of {choices}")
+    return specs[0]
+
+
+def _shown(path: Path, cwd: Path) -> Path:
+    """`path` as a user would type it: relative where it lies in the process's own folder."""
+    return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
+
+
+def _near(path: Path) -> str | None:
+    names = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = nearest(path.name, sorted(names))
+    return f"did you mean {path.parent / close}?" if close else None
+
+
+def _entry(node: Node | None, key: str) -> Node | None:
+    if not isinstance(node, Table):
+        return None
+    return next((value for name, value in node.entries if name.text == key), None)
+
+
+def _allowed(root: Table) -> frozenset[str]:
+    """`allow_secrets`, needed before anything else is read."""
+    node = _entry(root, "allow_secrets")
+    return (
+        frozenset(item.text for item in node.items if isinstance(item, Scalar))
+        if isinstance(node, Items)
+        else frozenset()
+    )
+
+
+def _check_roles(root: Table, reader: Reader) -> None:
+    """A job has one master; only AI Platform's runtime versions know clusters that name no role."""
+    roles = _entry(root, "roles")
+    if not isinstance(roles, Table):
+        return
+    known = {key.text for key, _ in roles.entries} & set(Role)
+    predefined = _entry(_entry(root, "job"), "runtime_version")
+    if Role.MASTER not in known and len(known) == len(roles.entries) and predefined is None:
+        names = ", ".join(Role)
+        found = f"found {', '.join(key.text for key, _ in roles.entries)}" if roles.entries else "found no role"
+        reader.fail("roles", f"expected a master, {found}", hint=f"add `master: {{}}`; the roles are {names}")
+    count = _entry(_entry(roles, Role.MASTER), "count")
+    if isinstance(count, Scalar) and not count.null and count.text.isdigit() and count.text != "1":
+        reader.fail(
+            "roles.master.count", f"a master is always one, found {count.text[:20]}", hint="more replicas are workers"
+        )
+
+
+def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
+    """What depends on two values, each right by itself."""
+    try:
+        if not reader.failed("trainer"):
+            check_module(spec.trainer.module, spec.trainer.source, folder)
+    except InputError as error:
+        reader.fail("trainer.module", error.message, hint=error.hint)
+    if spec.registry is not None:
+        try:
+            parse_repository(f"{spec.registry}/{spec.name}")
+        except InputError as error:
+            reader.fail("name", error.message, hint=error.hint)
+    for role, of_role in spec.roles.items():
+        _check_chips(role, of_role, reader)
+
+
+def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:
+    """What a role computes on is said once: a CPU image on paid GPUs is a mistake."""
+    if of_role.gpus and of_role.tpu:
+        reader.fail(f"roles.{role}.tpu", "a role has GPUs or a TPU, not both", hint="delete gpus or tpu")
+        return
+    has, chip = ("gpus", Accelerator.GPU) if of_role.gpus else ("a tpu", Accelerator.TPU)
+    if (of_role.gpus or of_role.tpu) and of_role.accelerator not in {None, chip}:
+        message = f"expected {chip}, since the role has {has}, found '{of_role.accelerator}'"
+        reader.fail(f"roles.{role}.accelerator", message, hint="leave it away, or delete the other")

@@ -1,0 +1,343 @@
+"""What a user asks for: the types of `image.yaml`. Reading the file is `spec.load`.
+
+The reader, the error messages and the editor's JSON schema all come from these dataclasses: a field's
+name is its key, its annotation is its type, its default says whether it may be left out, and `doc`
+in its metadata is the text an editor shows.
+
+Annotations are types here and not texts, as they are elsewhere: working the texts out took 3 ms of every run.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from training_imgtool.core.records import dataclass, field
+
+
+class Role(StrEnum):
+    """A TensorFlow task. Each service's own word for it is known only in `jobs`."""
+
+    MASTER = "master"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class Accelerator(StrEnum):
+    """What a role computes on."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+class Target(StrEnum):
+    """A job file's format."""
+
+    AI_PLATFORM = "ai-platform"
+    VERTEX = "vertex"
+    TFJOB = "tfjob"
+    JOBSET = "jobset"
+    PODS = "pods"
+    ECI = "eci"
+    COMPOSE = "compose"
+    TF_CONFIG = "tf-config"
+
+
+def key(
+    doc: str,
+    *,
+    default: Any = ...,
+    pattern: str | None = None,
+    expected: str | None = None,
+    choices: tuple[str, ...] = (),
+    minimum: int | None = None,
+    rule: str | None = None,
+) -> Any:
+    """A dataclass field for a key of the spec.
+
+    Args:
+        doc: what the key is for; an editor shows it.
+        default: what a missing key means; without one the key must be given.
+        pattern: what the whole text, or each item of a list, must match: ASCII, and only what JSON schema knows too.
+        expected: `pattern` in words, for error messages.
+        choices: the only texts allowed.
+        minimum: the smallest number allowed.
+        rule: a rule of `spec.value_rules` by name.
+    """
+    metadata = {
+        "doc": doc,
+        "pattern": pattern,
+        "expected": expected,
+        "choices": choices,
+        "minimum": minimum,
+        "rule": rule,
+    }
+    if default is ...:
+        return field(metadata=metadata)
+    if isinstance(default, dict):
+        frozen: Mapping[str, Any] = MappingProxyType(default)
+        return field(default_factory=lambda: frozen, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """The training code."""
+
+    source: str = key("The folder with the code, relative to the spec.", default="trainer", rule="folder")
+    module: str = key(
+        "The module that is run with `python -m`.",
+        default="trainer.task",
+        pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
+        expected="a module's dotted name, such as trainer.task",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """The GPUs of one replica."""
+
+    type: str = key("The service's name for the GPU, such as NVIDIA_TESLA_V100 or NVIDIA_L4.")
+    count: int = key("How many per replica.", default=1, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tpu:
+    """The TPU of one replica."""
+
+    type: str = key("The service's name for the TPU, such as TPU_V3.")
+    count: int = key("How many cores.", default=8, minimum=1)
+    topology: str | None = key("The chip layout, for TPU VMs that need one, such as 2x2.", default=None)
+    tf_version: str | None = key("AI Platform's tpuTfVersion; by default the TensorFlow minor.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The boot disk of one replica."""
+
+    type: str | None = key("The disk's type, such as pd-ssd.", default=None)
+    size_gb: int | None = key("Its size in GB.", default=None, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A taint that a role's Pods accept, in Kubernetes' own words."""
+
+    operator: str | None = key("Exists or Equal.", default=None)
+    value: str | None = key("The taint's value, with Equal.", default=None)
+    effect: str | None = key("NoSchedule, PreferNoSchedule or NoExecute; by default all.", default=None)
+    key: str | None = key("The taint's key.", default=None)  # last: in this class the name hides the function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSpec:
+    """One role: its machines and how its image differs from the others."""
+
+    count: int = key("How many replicas; a master is always one.", default=1, minimum=0)
+    machine: str | None = key("The machine type, in the service's words.", default=None)
+    accelerator: Accelerator | None = key(
+        "cpu, gpu or tpu; by default from gpus and tpu, then from the top of the spec.", default=None
+    )
+    gpus: Gpus | None = key("GPUs per replica.", default=None)
+    tpu: Tpu | None = key("The TPU per replica.", default=None)
+    disk: Disk | None = key("The boot disk.", default=None)
+    cpus: str | None = key("CPUs per replica, where the target takes a number, such as 4 or 500m.", default=None)
+    memory: str | None = key("Memory per replica, where the target takes it, such as 16Gi.", default=None)
+    base: str | None = key("Another base image for this role.", default=None, rule="reference")
+    template: str | None = key("Another Dockerfile template for this role.", default=None, rule="file")
+    args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None, rule="arguments")
+    command: tuple[str, ...] | None = key(
+        "Replaces the image's entry point in the job.", default=None, rule="arguments"
+    )
+    env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={}, rule="env")
+    node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run it.", default={})
+    tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that it accepts.", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """How long a job may wait and run."""
+
+    max_wait: str | None = key("Longest time in the queue, such as 3600s.", default=None)
+    max_running: str | None = key("Longest time running, such as 7200s.", default=None)
+    priority: int | None = key("0 to 1000, where the service has it.", default=None, minimum=0)
+    strategy: str | None = key("Vertex: STANDARD, SPOT or FLEX_START.", default=None)
+    restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
+    disable_retries: bool | None = key("Vertex: do not retry after an internal error.", default=None)
+    restarts: int | None = key("Kubernetes: how often a failed job starts again.", default=None, minimum=0)
+    keep_finished: str | None = key("Kubernetes: how long a finished job stays, such as 86400s.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One hyperparameter of a tuning job; numbers are text, as typed."""
+
+    name: str = key("The argument's name, without dashes.")
+    type: str = key("DOUBLE, INTEGER, CATEGORICAL or DISCRETE.")
+    min: str | None = key("The smallest value, for DOUBLE and INTEGER.", default=None)
+    max: str | None = key("The largest value, for DOUBLE and INTEGER.", default=None)
+    values: tuple[str, ...] = key("The values, for CATEGORICAL and DISCRETE.", default=())
+    scale: str | None = key("UNIT_LINEAR_SCALE, UNIT_LOG_SCALE or UNIT_REVERSE_LOG_SCALE.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """A hyperparameter tuning job of AI Platform."""
+
+    goal: str = key("MAXIMIZE or MINIMIZE.")
+    params: tuple[Parameter, ...] = key("The hyperparameters.")
+    metric: str | None = key("The metric's tag; by default training/hptuning/metric.", default=None)
+    max_trials: int | None = key("How many trials.", default=None, minimum=1)
+    max_parallel_trials: int | None = key("How many trials at once.", default=None, minimum=1)
+    max_failed_trials: int | None = key("How many failures end the job.", default=None, minimum=0)
+    algorithm: str | None = key("GRID_SEARCH or RANDOM_SEARCH; by default Bayesian.", default=None)
+    early_stopping: bool | None = key("Stop trials that promise nothing.", default=None)
+    resume_from: str | None = key("The job whose trials are continued.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A shared folder for results: an NFS export or a Kubernetes claim."""
+
+    mount: str = key(
+        "Where it appears in the containers.", pattern=r"/[^\s:]*", expected="an absolute path, such as /mnt/results"
+    )
+    nfs_server: str | None = key("The NFS server's host name.", default=None)
+    nfs_path: str | None = key("The exported path.", default=None)
+    claim: str | None = key("The PersistentVolumeClaim's name, instead of NFS.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eci:
+    """What only Alibaba Cloud's Elastic Container Instances have."""
+
+    image_cache: str = key(
+        "create (an ImageCache beside the Pods), auto, none, or the ID of a cache (imc-…).", default="create"
+    )
+    cache_size_gb: int | None = key("The ImageCache's size in GiB, 20 to 32768.", default=None, minimum=1)
+    retention_days: int | None = key("Days until the ImageCache is deleted.", default=None, minimum=1)
+    driver: str | None = key("The NVIDIA driver's major version, such as 535.", default=None)
+    virtual_node: str = key("How Pods reach the virtual node: label, toleration or none.", default="label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The job that runs the images."""
+
+    target: Target = key("The job file's format.", default=Target.AI_PLATFORM)
+    id: str | None = key("The job's name; by default made from the spec's name and the images' keys.", default=None)
+    project: str | None = key("The cloud project, for the submit command.", default=None)
+    region: str | None = key("The region the job runs in.", default=None)
+    job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
+    scheduling: Scheduling | None = key("Time limits.", default=None)
+    service_account: str | None = key("The account the job runs as.", default=None)
+    network: str | None = key("The VPC network.", default=None)
+    labels: Mapping[str, str] = key("Labels of the job.", default={})
+    encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
+    web_access: bool | None = key("Interactive shells into the replicas.", default=None)
+    env: Mapping[str, str] = key(
+        "Environment variables that the job sets, where the target can.", default={}, rule="env"
+    )
+    volume: Volume | None = key("A shared folder in every replica.", default=None)
+    chief_in_tf_config: bool | None = key(
+        "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
+    )
+    scale_tier: str | None = key("AI Platform: a predefined cluster instead of CUSTOM.", default=None)
+    hyperparameters: Hyperparameters | None = key("AI Platform: hyperparameter tuning.", default=None)
+    runtime_version: str | None = key("AI Platform: a runtime version instead of images, such as 2.11.", default=None)
+    python_version: str | None = key("AI Platform: the runtime's Python, such as 3.7.", default=None)
+    package_uris: tuple[str, ...] = key("AI Platform: packages in Cloud Storage, with runtime_version.", default=())
+    staging: str | None = key(
+        "AI Platform: where the trainer's package is staged, such as gs://bucket/path.", default=None
+    )
+    display_name: str | None = key("Vertex: the name shown; by default the job's id.", default=None)
+    tensorboard: str | None = key("Vertex: the Tensorboard resource's full name.", default=None)
+    dashboard_access: bool | None = key("Vertex: the training dashboard.", default=None)
+    persistent_resource: str | None = key("Vertex: the persistent resource that runs the job.", default=None)
+    reserved_ip_ranges: tuple[str, ...] = key("Vertex: address ranges in the network.", default=())
+    namespace: str | None = key("Kubernetes: the namespace.", default=None)
+    image_pull_secrets: tuple[str, ...] = key("Kubernetes: secrets for the registry.", default=())
+    eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSpec:
+    """One `image.yaml`."""
+
+    name: str = key(
+        "The images' name in the registry.",
+        pattern=r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
+        expected="lower-case letters and digits, joined by single '.', '_' or '-'",
+    )
+    registry: str | None = key(
+        "Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None, rule="registry"
+    )
+    tensorflow: str = key(
+        'The TensorFlow release, such as "2.15.1".',
+        pattern=r"\d+\.\d+\.\d+(?:\.post\d+)?",
+        expected='a full release, such as "2.15.1"',
+    )
+    python: str | None = key(
+        "The Python minor, such as 3.11; by default the newest that fits.",
+        default=None,
+        pattern=r"[23]\.\d{1,2}",
+        expected="MAJOR.MINOR, such as 3.11",
+    )
+    accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
+    base: str | None = key("A base image instead of the one that fits.", default=None, rule="reference")
+    cuda_from: str = key(
+        "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).",
+        default="base",
+        choices=("base", "wheels"),
+    )
+    system_packages: tuple[str, ...] = key(
+        "Debian packages to install.",
+        default=(),
+        pattern=r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+:~-]+)?",
+        expected="a Debian package's name, with =VERSION or without, such as libgomp1",
+    )
+    requirements: str | None = key("A requirements file, relative to the spec.", default=None, rule="file")
+    trainer: Trainer = key("The training code.", default=Trainer())
+    args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
+    env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
+    user: str | None = key(
+        "The user the images run as; by default root, which the training services need.",
+        default=None,
+        pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
+        expected="a user's name or number, with :GROUP or without",
+    )
+    template: str | None = key(
+        "A Dockerfile template, relative to the spec, that extends a built-in one.", default=None, rule="file"
+    )
+    platform: str = key("The platform of the images.", default="linux/amd64", choices=("linux/amd64", "linux/arm64"))
+    exclude: tuple[str, ...] = key(
+        "Folders below site-packages to leave out, such as tensorflow/include.",
+        default=(),
+        pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
+        expected="a path below site-packages, such as tensorflow/include",
+    )
+    compression: str = key(
+        "How the direct builder packs layers; zstd starts faster and needs Docker 23, containerd 1.5 or later.",
+        default="splice",
+        choices=("splice", "gzip", "zstd"),
+    )
+    allow_secrets: tuple[str, ...] = key(
+        "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
+    )
+    roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
+    job: JobSpec = key("The job that runs the images.", default=JobSpec())
+
+    def accelerator_of(self, role: Role) -> Accelerator:
+        """What `role` computes on: its own word, else its gpus or tpu, else the spec's (a ps without GPUs is cpu)."""
+        of_role = self.roles[role]
+        if of_role.accelerator is not None:
+            return of_role.accelerator
+        if of_role.gpus is not None:
+            return Accelerator.GPU
+        if of_role.tpu is not None:
+            return Accelerator.TPU
+        if role is Role.PS:
+            return Accelerator.CPU
+        return self.accelerator

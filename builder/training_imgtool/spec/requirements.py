@@ -1,0 +1,166 @@
+"""Reads pip's requirements files as far as imgtool must understand them; uv reads them for real.
+
+Two questions are answered here: which texts belong to a requirements file (`-r` and `-c` included), for the
+lock's inputs, and which requirements it names, for the rules. The format is pip's:
+https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.core.records import dataclass
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+FIELD = "requirements"
+_INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
+_OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
+_COMMENT = r"(?:^|\s+)#.*$"
+_LOGIN = r"://[^/\s@]+:[^/\s@]+@"
+_FILE = r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
+_ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
+_MAX_FILES = 50
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A requirement with the place it stands at: `requirements.txt:3`."""
+
+    requirement: Requirement
+    where: str
+    is_constraint: bool
+
+
+def requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
+    """The file `name` below `folder` and every file it includes, each once: (name as reached, text).
+
+    Raises FieldError on `requirements` for a file that is missing, leaves `folder`, is not text, or for more
+    than 50 files.
+    """
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        current = waiting.pop(0)
+        if current in found:
+            continue
+        if len(found) == _MAX_FILES:
+            raise FieldError(f"more than {_MAX_FILES} files include each other", field=FIELD)
+        found[current] = _read(folder, current)
+        for line in _lines(found[current]):
+            match = line[1].startswith("-") and re.match(_INCLUDE, line[1])
+            if match and "://" not in match["file"]:
+                waiting.append(_joined(current, match["file"].strip("'\"")))
+    return tuple(found.items())
+
+
+def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
+    """What the files name, leaving out URLs, paths and options; raises FieldError for a line that is neither."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    constraints = _constraint_files(texts)
+    found = []
+    for name, text in texts:
+        for number, line in _lines(text):
+            if line.startswith("-") or re.match(_FILE, line):
+                continue
+            try:
+                requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
+            except InvalidRequirement as error:
+                raise FieldError(
+                    f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}", field=FIELD
+                ) from None
+            found.append(Named(requirement, f"{name}:{number}", name in constraints))
+    return tuple(found)
+
+
+def unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Lines that a lock cannot hold: (`requirements.txt:3`, why). What they say is not repeated: it may be secret."""
+    found = []
+    for name, text in texts:
+        for number, line in _lines(text):
+            where = f"{name}:{number}"
+            if re.search(_LOGIN, line):
+                found.append((where, "a URL with a password, in a file that is shared with the code"))
+            elif line.startswith(("-e", "--editable")):
+                found.append((where, "an editable install"))
+            elif not line.startswith("-") and re.match(_ELSEWHERE, line):
+                found.append((where, "a URL or a path, which is not a release on an index"))
+    return tuple(found)
+
+
+def normalised(name: str) -> str:
+    """A package's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def wanted_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
+    """The sha256 values that `--hash` options allow, by normalised name."""
+    found: dict[str, frozenset[str]] = {}
+    for _, text in texts:
+        for _, line in _lines(text):
+            hashes = frozenset(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
+            match = re.match(r"[A-Za-z0-9._-]+", line)
+            if hashes and match and not line.startswith("-"):
+                name = normalised(match[0])
+                found[name] = found.get(name, frozenset()) | hashes
+    return found
+
+
+def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    found = set()
+    for name, text in texts:
+        for _, line in _lines(text):
+            match = re.match(_INCLUDE, line)
+            if match and line.startswith(("-c", "--constraint")):
+                found.add(_joined(name, match["file"].strip("'\"")))
+    return frozenset(found)
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Logical lines with their numbers: continuations joined, comments and empty lines left out."""
+    lines: list[tuple[int, str]] = []
+    held, start = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        start = start if held else number
+        if raw.endswith("\\") and not raw.lstrip().startswith("#"):
+            held += raw[:-1]
+            continue
+        line, held = held + raw, ""
+        if "#" in line:
+            line = re.sub(_COMMENT, "", line)
+        line = line.strip()
+        if line:
+            lines.append((start, line))
+    if held.strip():
+        lines.append((start, held.strip()))
+    return lines
+
+
+def _joined(current: str, file: str) -> str:
+    return posixpath.normpath(PurePosixPath(current).parent / file)
+
+
+def _read(folder: Path, name: str) -> str:
+    path = folder / name
+    try:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise FieldError(
+                f"{name} is outside the spec's folder {folder}",
+                field=FIELD,
+                hint="copy it there: the lock depends on its text",
+            )
+        data = path.read_bytes()
+        if len(data) > _MAX_BYTES:
+            raise FieldError(f"{name} is larger than {_MAX_BYTES} bytes", field=FIELD)
+        return data.decode("utf-8-sig")
+    except (OSError, RuntimeError) as error:
+        raise FieldError(f"{name}: {getattr(error, 'strerror', None) or error}", field=FIELD) from error
+    except UnicodeDecodeError as error:
+        raise FieldError(f"{name} is not UTF-8 text", field=FIELD) from error

@@ -1,0 +1,185 @@
+"""Rules for single values of a spec, by the names that `spec.model` gives them.
+
+A rule takes the text and the spec's folder, and returns the value to keep; it raises InputError, whose
+message the reader puts behind the key's path and place.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+import unicodedata
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.reference import DOCKER_HUB, parse_reference, parse_repository
+
+MAX_ENV = 1000
+_LONGEST_SHOWN = 60
+ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_ARTIFACT_REGISTRY = re.compile(r"(?:.+[.-])?docker\.pkg\.dev\Z", re.IGNORECASE)
+_ARTIFACT_REGISTRY_HOST = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*-docker\.pkg\.dev\Z")
+# Variables that the images or the services set; a value from the spec would break what depends on them.
+OWNED_ENV = {
+    "TF_CONFIG": "the service sets it, differently in every replica",
+    "CLUSTER_SPEC": "the service sets it, differently in every replica",
+    "PATH": "the image puts /opt/venv/bin first in it",
+    "LD_LIBRARY_PATH": "the image sets it so that CUDA's libraries are found, and checks that at build time",
+}
+_BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def shown(text: str) -> str:
+    """`text` for a message: quoted, escapes for what does not print, cut after 60 characters."""
+    return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
+
+
+def nearest(text: str, options: Iterable[str]) -> str | None:
+    """The option that `text` probably means, or None."""
+    import difflib
+
+    folded = {option.lower().replace("-", "_"): option for option in options}
+    matches = difflib.get_close_matches(text.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    return folded[matches[0]] if matches else None
+
+
+def check_text(text: str) -> None:
+    """Refuses characters that end a line or do not show: a line break in a value adds Dockerfile instructions."""
+    if text.isprintable():  # nearly always; what follows is slow
+        return
+    for place, character in enumerate(text, start=1):
+        if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _BIDI:
+            hint = "write the value on one line; `|` and `>` keep line ends" if character in "\r\n" else None
+            raise InputError(
+                f"the character U+{ord(character):04X} is not allowed in a value (character {place})", hint=hint
+            )
+
+
+def check_env_name(name: str) -> None:
+    """Refuses what is not an environment variable's name, and names that the images or services own."""
+    if not re.fullmatch(ENV_NAME, name):
+        raise InputError(
+            f"{shown(name)} is not the name of an environment variable: expected letters, digits and '_', "
+            "not a digit first"
+        )
+    if name in OWNED_ENV:
+        raise InputError(f"{name} cannot be set: {OWNED_ENV[name]}", hint="leave it away")
+
+
+def checked_registry(text: str, folder: Path | None = None) -> str:
+    """`text` when images can be pushed below it: `HOST[:PORT][/PATH]`, or a Docker Hub user.
+
+    Raises InputError, with the form that Artifact Registry asks for where it is one.
+    """
+    del folder
+    if "://" in text:
+        raise InputError(f"expected HOST/PATH, found {shown(text)}", hint=f"leave {text.partition('://')[0]}:// away")
+    if not text or text != text.strip("/"):
+        raise InputError(f"expected HOST/PATH without a '/' at either end, found {shown(text)}")
+    host, _, path = text.partition("/")
+    if _ARTIFACT_REGISTRY.match(host) and not (_ARTIFACT_REGISTRY_HOST.match(host) and path.count("/") >= 1):
+        raise InputError(
+            f"expected LOCATION-docker.pkg.dev/PROJECT/REPO, found {shown(text)}",
+            hint="such as us-central1-docker.pkg.dev/my-project/training; the image's own name comes from `name`",
+        )
+    if host in {DOCKER_HUB, "index.docker.io", "registry-1.docker.io"} and not path:
+        raise InputError(f"expected docker.io/USER, found {shown(text)}")
+    if (host == "gcr.io" or host.endswith(".gcr.io")) and not path:
+        raise InputError(f"expected {host}/PROJECT, found {shown(text)}")
+    parse_repository(f"{text}/image")
+    return text
+
+
+def _reference(text: str, folder: Path) -> str:
+    del folder
+    parse_reference(text)
+    return text
+
+
+def _file(text: str, folder: Path) -> str:
+    path = _inside(text, folder)
+    mode = (folder / path).stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise InputError(f"expected a file, found {_kind(mode)}: {shown(path)}")
+    return path
+
+
+def _folder(text: str, folder: Path) -> str:
+    path = _inside(text, folder)
+    if path == ".":
+        raise InputError(
+            "expected a folder below the spec's, found the spec's own", hint="put the code in a folder, such as trainer"
+        )
+    mode = (folder / path).lstat().st_mode
+    if not stat.S_ISDIR(mode):
+        raise InputError(f"expected a folder, found {_kind(mode)}: {shown(path)}")
+    return path
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISREG, "a file"), (stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a symbolic link"))
+    return next((name for test, name in kinds if test(mode)), "neither a file nor a folder")
+
+
+def _inside(text: str, folder: Path) -> str:
+    """`text` as a plain relative path of something that exists in `folder`, links followed no further than that."""
+    if not text:
+        raise InputError("expected a path relative to the spec, found nothing")
+    if text.startswith("/") or ".." in text.split("/"):
+        raise InputError(
+            f"expected a path inside the spec's folder, found {shown(text)}",
+            hint="copy the file there; absolute paths and `..` are different on every machine",
+        )
+    path = posixpath.normpath(text)
+    try:
+        _expect_names(path, folder)
+        real, root = os.path.realpath(folder / path, strict=True), os.path.realpath(folder, strict=True)
+    except OSError as error:
+        raise InputError(f"{shown(path)}: {(error.strerror or str(error)).lower()}") from error
+    if real != root and not real.startswith(f"{root.rstrip('/')}/"):
+        raise InputError(
+            f"{shown(path)} is a symbolic link that leads out of the spec's folder", hint="copy what it points to"
+        )
+    return path
+
+
+def _expect_names(path: str, folder: Path) -> None:
+    """Raises InputError at the first part of `path` that does not exist, with the name that comes nearest."""
+    parent = folder
+    for part in path.split("/"):
+        if not os.path.lexists(parent / part):
+            names = sorted(os.listdir(parent)) if parent.is_dir() else []  # noqa: PTH208 - names only
+            close = nearest(part, names)
+            where = "beside the spec" if parent == folder else f"in {parent.relative_to(folder)}/"
+            raise InputError(f"there is no {shown(part)} {where}", hint=f"did you mean {close}?" if close else None)
+        parent /= part
+
+
+def check_module(module: str, source: str, folder: Path) -> None:
+    """Refuses a module that should be in the trainer's folder and is not.
+
+    A module whose first name is not the folder's may come from a package, so it is not looked for.
+    """
+    place = posixpath.join(*module.split("."))
+    if module.partition(".")[0] != source.partition("/")[0]:
+        return
+    candidates = (f"{place}.py", f"{place}/__main__.py")
+    if any((folder / candidate).is_file() for candidate in candidates):
+        return
+    parent = folder / posixpath.dirname(place)
+    stems = [path.stem for path in sorted(parent.glob("*.py")) if path.stem != "__init__"]
+    close = nearest(module.rpartition(".")[2], stems)
+    raise InputError(
+        f"there is no {candidates[0]}", hint=f"did you mean {module.rpartition('.')[0]}.{close}?" if close else None
+    )
+
+
+RULES: dict[str, Callable[[str, Path], str]] = {
+    "registry": checked_registry,
+    "reference": _reference,
+    "file": _file,
+    "folder": _folder,
+}

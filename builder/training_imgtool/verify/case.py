@@ -1,0 +1,75 @@
+"""One image under examination: what was planned beside what was found, and how findings are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.core.sanitize import printable
+from training_imgtool.plan import Variant
+from training_imgtool.spec.model import ImageSpec
+from training_imgtool.verify.facts import Facts, Finding, Status, Told
+from training_imgtool.verify.packages import Installed, installed
+
+_LONGEST = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The image of one role."""
+
+    image: RoleImage
+    facts: Facts
+    spec: ImageSpec
+
+    @property
+    def variant(self) -> Variant:
+        """What was resolved for the role."""
+        return self.image.plan.locked.variant
+
+    @cached_property
+    def installed(self) -> tuple[Installed, ...]:
+        """The packages in the environment, as far as their metadata was seen."""
+        return installed(self.facts.tree)
+
+    @property
+    def own_seen(self) -> bool:
+        """Whether all that lies above the base was read."""
+        own = [number for number, layer in enumerate(self.facts.layers) if layer.own]
+        return self.facts.tree.complete or all(number in self.facts.listings for number in own)
+
+    def looked(self, part: str) -> Told | None:
+        """What the looking container told in a part; None when it did not."""
+        return self.facts.look.parts.get(part) if self.facts.look else None
+
+    def ran(self, part: str) -> Told | None:
+        """What the importing container told in a part; None when it did not."""
+        return self.facts.run.parts.get(part) if self.facts.run else None
+
+    def ok(self, check: str, found: str, expected: str = "") -> Finding:
+        """As planned."""
+        return self._finding(check, Status.OK, found, expected)
+
+    def wrong(self, check: str, found: str, expected: str) -> Finding:
+        """Not as planned."""
+        return self._finding(check, Status.MISMATCH, found, expected)
+
+    def warn(self, check: str, found: str, expected: str) -> Finding:
+        """Worth knowing, and no reason to fail."""
+        return self._finding(check, Status.WARNING, found, expected)
+
+    def unseen(self, check: str, why: str) -> Finding:
+        """Not looked at, and why."""
+        return self._finding(check, Status.UNSEEN, "", why)
+
+    def _finding(self, check: str, status: Status, found: str, expected: str) -> Finding:
+        """Whatever was read in an image is somebody else's text, and goes to a terminal as one line."""
+        found, expected = (printable(" ".join(text.split()), most=_LONGEST) for text in (found, expected))
+        return Finding(check=check, role=self.image.role, status=status, found=found, expected=expected)
+
+
+def shortened(names: list[str], most: int = 5) -> str:
+    """The first few names, and how many there are more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

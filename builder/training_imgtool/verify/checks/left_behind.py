@@ -1,0 +1,126 @@
+"""What should not be in an image: secrets in its settings, history and layers, and caches; and how large it is."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+from training_imgtool.context import secret_files
+from training_imgtool.core.secret_text import named_secret, secret_in, secret_in_line
+from training_imgtool.verify.case import Case, shortened
+from training_imgtool.verify.facts import Finding, Told, env_of
+
+_CERTIFICATES = (".pem", ".key")  # names for public parts too: what is in them decides
+_SYSTEM = ("usr/", "etc/ssl/", "etc/apt/", "lib/")
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    """The checks of what is left over, and the sizes."""
+    yield _settings(case)
+    yield _files(case)
+    yield _caches(case)
+    yield _size(case)
+
+
+def _settings(case: Case) -> Finding:
+    """Values of secrets are never shown."""
+    settings, allow = case.facts.settings, case.spec.allow_secrets
+    inherited = env_of((case.facts.base_config or {}).get("config") or {})
+    found = [
+        f"{name} in the environment looks like {kind}"
+        for name, value in case.facts.env.items()
+        if (kind := named_secret(name, value)) and inherited.get(name) != value and f"env.{name}" not in allow
+    ]
+    found += [
+        f"the label {name} looks like {kind}"
+        for name, value in (settings.get("Labels") or {}).items()
+        if (kind := secret_in(str(value)))
+    ]
+    own = [layer.history for layer in case.facts.layers if layer.own]
+    found += [f"history: {_start(line)} holds {kind}" for line in own if (kind := secret_in_line(line))]
+    if found:
+        return case.wrong("settings", shortened(found, 3), "no secret in the environment, labels or history")
+    return case.ok("settings", "no secret in the environment, labels or history")
+
+
+def _start(line: str) -> str:
+    """The instruction's own word and no more: what follows may be the secret."""
+    words = line.removeprefix("|").split()
+    return next((word for word in words if word.isupper() and word.isalpha()), "an instruction")
+
+
+def _files(case: Case) -> Finding:
+    found = []
+    for number, listing in sorted(case.facts.listings.items()):
+        if case.facts.layers[number].own:
+            found += [f"/{told['path']} in layer {number + 1}" for told in listing.items if _is_secret(case, told)]
+            found += [
+                f"/{path}, which layer {number + 1} removes: the layers below still have it"
+                for path in listing.gone
+                if secret_files.by_name(path) and not _listed_below(case, path, number)
+            ]
+    seen = {one.partition(" ")[0].rstrip(",") for one in found}
+    whole = [
+        told for told in case.facts.tree.of("suspect") if _is_secret(case, told) and f"/{told['path']}" not in seen
+    ]
+    for told in whole:
+        if told.get("layer") is None or case.facts.layers[told["layer"]].own:
+            found.append(f"/{told['path']}")
+    if found:
+        return case.wrong("secrets", shortened(found, 3), "no file that looks like a secret")
+    if case.facts.tree.complete:
+        whole_only = sum(
+            layer.own and number not in case.facts.listings for number, layer in enumerate(case.facts.layers)
+        )
+        beside = f"; of {whole_only} large layers only what is left in the image" if whole_only else ""
+        return case.ok("secrets", f"no file that looks like a secret{beside}")
+    if case.own_seen:
+        return case.ok("secrets", "no file that looks like a secret above the base")
+    return case.unseen("secrets", "not all layers above the base were read")
+
+
+def _is_secret(case: Case, told: Told) -> bool:
+    """By name or content, unless a package brought it or the spec allows it."""
+    if told["kind"] != "suspect" or told.get("recorded") or not told["size"]:
+        return False
+    path = str(told["path"])
+    if secret_files.allowed(path.removeprefix("app/"), case.spec.allow_secrets):
+        return False
+    head = base64.b64decode(told["head"])
+    if secret_files.by_content(head) or (path.endswith("pip.conf") and secret_in(head.decode("utf-8", "replace"))):
+        return True
+    if path.startswith(_SYSTEM) or path.lower().endswith(_CERTIFICATES[0]):
+        return False
+    return secret_files.by_name(path)
+
+
+def _listed_below(case: Case, path: str, number: int) -> bool:
+    """Whether a layer below that was read has the file: then it is reported there, if it is one."""
+    listings = case.facts.listings
+    return all(below in listings for below in range(number) if case.facts.layers[below].own) or any(
+        told["path"] == path for below, listing in listings.items() if below < number for told in listing.items
+    )
+
+
+def _caches(case: Case) -> Finding:
+    own = [listing for number, listing in case.facts.listings.items() if case.facts.layers[number].own]
+    items = [told for listing in own for told in listing.items] or list(case.facts.tree.items.values())
+    sizes: dict[str, int] = {}
+    for told in items:
+        if told["kind"] == "cache":
+            folder = "/" + "/".join(str(told["path"]).split("/")[:4][:-1])
+            sizes[folder] = sizes.get(folder, 0) + told["size"]
+    if sizes:
+        named = [f"{folder} {size / 1e6:.1f} MB" for folder, size in sorted(sizes.items())]
+        return case.warn("caches", shortened(named), "none: they cost every machine that pulls the image")
+    if case.own_seen:
+        return case.ok("caches", "none of pip, uv, conda or apt")
+    return case.unseen("caches", "not all layers above the base were read")
+
+
+def _size(case: Case) -> Finding:
+    layers, tree = case.facts.layers, case.facts.tree
+    total = sum(layer.size for layer in layers)
+    where = "compressed" if any(layer.digest for layer in layers) else "unpacked"
+    unpacked = f", {tree.folders.get('', 0) / 1e6:.1f} MB of files" if tree.complete else ""
+    return case.ok("size", f"{total / 1e6:.1f} MB {where} in {len(layers)} layers{unpacked}")

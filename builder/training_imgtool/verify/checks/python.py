@@ -1,0 +1,186 @@
+"""Python, TensorFlow and the packages: as locked, complete, and importable."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from packaging.version import InvalidVersion, Version
+
+from training_imgtool.spec.model import Accelerator
+from training_imgtool.verify.case import Case, shortened
+from training_imgtool.verify.facts import Finding, Status, Told
+from training_imgtool.verify.packages import broken, differences, marker_environment, same_version
+
+_LINK = "opt/venv/bin/python"
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    """The checks of the environment in /opt/venv."""
+    yield _python(case)
+    yield _tensorflow(case)
+    yield from _build(case)
+    yield from _packages(case)
+
+
+def _python(case: Case) -> Finding:
+    planned = case.variant.python
+    if case.facts.look is not None and case.facts.look.fault is not None:
+        return case.wrong("python", f"/{_LINK} does not start: {case.facts.look.fault}", planned)
+    told = case.looked("python")
+    if told is not None:
+        found = str(told["version"])
+        same = found.split(".")[:2] == planned.split(".")
+        return case.ok("python", found, planned) if same else case.wrong("python", found, planned)
+    return _python_by_files(case)
+
+
+def _python_by_files(case: Case) -> Finding:
+    """What the environment says it was made with, and whether its interpreter is there, without running it."""
+    items, planned = case.facts.tree.items, case.variant.python
+    target = _followed(_LINK, items)
+    if wrong := _wrong_environment(case) or _wrong_interpreter(case, target):
+        return case.wrong("python", wrong, planned)
+    if target in items:
+        return case.ok("python", f"/{target}, not run", planned)
+    if case.facts.tree.complete:
+        return case.wrong("python", f"/{target} is missing", planned)
+    return case.unseen("python", f"/{target} lies in layers that were not read; the environment is for {planned}")
+
+
+def _wrong_environment(case: Case) -> str | None:
+    planned = case.variant.python
+    config = case.facts.tree.items.get("opt/venv/pyvenv.cfg", {}).get("text", "")
+    pairs = (line.partition("=") for line in config.splitlines())
+    said = {key.strip(): value.strip() for key, _, value in pairs}.get("version", "")
+    if said.split(".")[:2] != planned.split("."):
+        return f"pyvenv.cfg says {said or 'nothing'}"
+    others = {one.site for one in case.installed} - {f"opt/venv/lib/python{planned}/site-packages"}
+    return f"packages in /{', /'.join(sorted(others))}" if others else None
+
+
+def _wrong_interpreter(case: Case, target: str | None) -> str | None:
+    planned = case.variant.python
+    if target is None:
+        return f"/{_LINK} is missing"
+    if posixpath.basename(target) not in {f"python{planned}", "python3", "python"}:
+        return f"/{_LINK} leads to /{target}"
+    base = case.facts.env.get("PYTHON_VERSION")  # of the official Python images
+    if base and case.variant.python_from == "image" and base.split(".")[:2] != planned.split("."):
+        return f"{base} by the base's PYTHON_VERSION"
+    return None
+
+
+def _followed(path: str, items: Mapping[str, Told]) -> str | None:
+    """Where a chain of links ends: a path that is no known link; None when the first is not there."""
+    if path not in items:
+        return None
+    for _ in range(8):
+        link = items.get(path, {}).get("link")
+        if link is None:
+            return path
+        path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), link)).lstrip("/")
+    return path
+
+
+def _tensorflow(case: Case) -> Finding:
+    package, planned = case.variant.package, case.variant.tensorflow
+    told = case.ran("tensorflow")
+    if told is None and case.facts.run is None:
+        return _tensorflow_by_files(case)
+    if told is None or "error" in told:
+        why = ending(case) if told is None else failure(told)
+        return case.wrong("tensorflow", f"does not import: {why}", f"{package} {planned}")
+    found = str(told["version"])
+    if not _is_release(found, planned):
+        return case.wrong("tensorflow", found, planned)
+    by_files = _tensorflow_by_files(case)
+    if by_files.status is Status.MISMATCH:
+        return by_files
+    return case.ok("tensorflow", f"{found}, imported", f"{package} {planned}")
+
+
+def _tensorflow_by_files(case: Case) -> Finding:
+    package, planned = case.variant.package, case.variant.tensorflow
+    present = [one.version for one in case.installed if one.name == package]
+    if present and same_version(present[0], planned):
+        return case.ok("tensorflow", f"{package} {present[0]}, not run", planned)
+    if present:
+        return case.wrong("tensorflow", f"{package} {present[0]}", planned)
+    if case.own_seen:
+        return case.wrong("tensorflow", f"no {package}", planned)
+    return case.unseen("tensorflow", f"the layers of {package} were not read")
+
+
+def _is_release(found: str, planned: str) -> bool:
+    """2.15.0.post1 calls itself 2.15.0."""
+    try:
+        return Version(found) in {Version(planned), Version(Version(planned).base_version)}
+    except InvalidVersion:
+        return False
+
+
+def _build(case: Case) -> Iterator[Finding]:
+    """What TensorFlow was compiled for, and one product of two matrices."""
+    build = (case.ran("tensorflow") or {}).get("build") or {}
+    gpu = case.variant.accelerator is Accelerator.GPU
+    if build and gpu:
+        with_cuda = build.get("is_cuda_build")
+        shown = f"CUDA {build.get('cuda_version', '?')}, cuDNN {build.get('cudnn_version', '?')}"
+        planned = f"CUDA {case.variant.cuda}, cuDNN {case.variant.cudnn}"
+        same = all(
+            str(build.get(key, "")).partition(".")[0] in {"", str(plan or "").partition(".")[0]}
+            for key, plan in (("cuda_version", case.variant.cuda), ("cudnn_version", case.variant.cudnn))
+        )
+        if not with_cuda:
+            yield case.wrong("tensorflow build", "for the CPU only", planned)
+        else:
+            yield (case.ok if same else case.wrong)("tensorflow build", f"for {shown}", planned)
+    elif build:
+        yield case.ok("tensorflow build", "with CUDA" if build.get("is_cuda_build") else "for the CPU")
+    told = case.ran("compute")
+    if told is not None and "error" in told:
+        yield case.wrong("compute", failure(told), "a product of two matrices")
+    elif told is not None:
+        yield case.ok("compute", f"a product of two matrices on {', '.join(told['used'])}")
+    elif case.ran("tensorflow") and case.facts.run and "error" not in (case.ran("tensorflow") or {}):
+        yield case.wrong("compute", ending(case), "a product of two matrices")
+
+
+def _packages(case: Case) -> Iterator[Finding]:
+    if not case.own_seen:
+        yield case.unseen("wheels", "not all layers above the base were read")
+        yield case.unseen("pip check", "not all layers above the base were read")
+        return
+    count = len(case.image.plan.locked.wheels)
+    differ = differences(case.installed, case.image.plan.locked)
+    if differ:
+        yield case.wrong("wheels", shortened(list(differ)), f"the {count} wheels of the lock")
+    else:
+        yield case.ok("wheels", f"{len(case.installed)} packages", f"the {count} wheels of the lock")
+    told = case.looked("python")
+    markers = told["markers"] if told else marker_environment(case.variant.python, case.image.plan.platform)
+    complaints = list(broken(case.installed, markers))
+    if complaints:
+        yield case.wrong("pip check", shortened(complaints, 3), "no broken requirements")
+    else:
+        yield case.ok("pip check", "no broken requirements")
+
+
+def failure(told: Told) -> str:
+    """An exception as one line, with the place where it came up."""
+    where = f" ({told['where']})" if told.get("where") else ""
+    return f"{told['error']}: {told.get('message', '')}{where}"
+
+
+def ending(case: Case) -> str:
+    """How the importing container ended without saying more."""
+    run = case.facts.run
+    if broken_off := case.ran("broken"):
+        return failure(broken_off)
+    end = case.ran("end") or {}
+    if end.get("late"):
+        return "it did not end in time"
+    if end.get("signal"):
+        return f"it was killed by signal {end['signal']}"
+    return (run.fault if run else None) or (run.errors.splitlines()[-1] if run and run.errors else "it told nothing")

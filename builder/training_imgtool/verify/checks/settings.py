@@ -1,0 +1,116 @@
+"""The image's identity and run settings: key, platform, base, entry point, user, environment.
+
+What is expected of the settings is what the rendered Dockerfile makes of the base's, worked out by the same rules
+that the direct builder follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.image.image_config import apply
+from training_imgtool.dockerfile.evaluate import Scope, walk
+from training_imgtool.dockerfile.parse import Dockerfile
+from training_imgtool.plan import KEY_LABEL
+from training_imgtool.verify.case import Case, shortened
+from training_imgtool.verify.facts import Finding, env_of
+from training_imgtool.verify.inspect_registry import shared_layers
+
+_FILES_ONLY = frozenset({"ADD", "COPY", "RUN"})
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    """The checks of an image's config."""
+    yield _key(case)
+    yield _platform(case)
+    yield _base(case)
+    expected = expected_settings(case.image.dockerfile, (case.facts.base_config or {}).get("config"))
+    if expected is None:
+        expected = {"Entrypoint": list(case.image.plan.entrypoint), "User": case.image.plan.user or ""}
+    yield _entrypoint(case, expected)
+    yield _user(case, expected)
+    yield _environment(case, expected)
+
+
+def expected_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The `config` object of the last stage's image; None when the base is unknown or an engine must decide."""
+    if base is None:
+        return None
+    stage, stages = dockerfile.stages[-1], [dockerfile.stages[-1]]
+    while (below := dockerfile.earlier(stage.base, stage)) is not None:
+        stages.insert(0, below)
+        stage = below
+    settings: dict[str, Any] = dict(base)
+    for stage in stages:
+        steps, _ = walk(dockerfile, stage, Scope(env=env_of(settings), args={}))
+        cmd_set = False
+        for step in steps:
+            if step.name in _FILES_ONLY:
+                continue
+            try:
+                settings = apply(settings, step, cmd_set=cmd_set)
+            except NeedsEngineError:
+                return None
+            cmd_set = cmd_set or step.name == "CMD"
+    return settings
+
+
+def _key(case: Case) -> Finding:
+    labels = case.facts.settings.get("Labels") or {}
+    key = str(labels.get(KEY_LABEL) or "no key")
+    if key != case.image.key:
+        return case.wrong("image", f"{case.facts.image}, made from {key[:12]}", f"made from {case.image.key[:12]}")
+    return case.ok("image", case.facts.image, f"key {key[:12]}")
+
+
+def _platform(case: Case) -> Finding:
+    config = case.facts.config
+    found = "/".join(
+        str(part) for part in (config.get("os"), config.get("architecture"), config.get("variant")) if part
+    )
+    planned = case.image.plan.platform
+    same = found.split("/")[:2] == planned.split("/")[:2]
+    return case.ok("platform", found) if same else case.wrong("platform", found, planned)
+
+
+def _base(case: Case) -> Finding:
+    plan, base = case.image.plan, case.facts.base_config
+    name = f"{plan.base_name}@{plan.base.digest[:19]}"
+    if base is None:
+        return case.unseen("base", f"{plan.base} is in no registry any more")
+    count = len((base.get("rootfs") or {}).get("diff_ids") or [])
+    shared = len(shared_layers(case.facts.config, base))
+    if shared < count:
+        return case.wrong("base", f"{shared} of the base's {count} layers", name)
+    return case.ok("base", name)
+
+
+def _entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
+    found = [*(case.facts.settings.get("Entrypoint") or []), *(case.facts.settings.get("Cmd") or [])]
+    planned = [*(expected.get("Entrypoint") or []), *(expected.get("Cmd") or [])]
+    if found != planned:
+        return case.wrong("entry point", " ".join(found) or "none", " ".join(planned))
+    return case.ok("entry point", " ".join(found))
+
+
+def _user(case: Case, expected: Mapping[str, Any]) -> Finding:
+    found, planned = (str(one.get("User") or "root") for one in (case.facts.settings, expected))
+    return case.ok("user", found) if found == planned else case.wrong("user", found, planned)
+
+
+def _environment(case: Case, expected: Mapping[str, Any]) -> Finding:
+    """Values are not shown: what somebody put in their place may be a secret."""
+    found = case.facts.env
+    planned = env_of(expected) if "Env" in expected else dict(case.image.plan.env)
+    differ = [f"{name} is missing" for name in planned if name not in found]
+    differ += [f"{name} has another value" for name in planned if name in found and found[name] != planned[name]]
+    if "Env" in expected:
+        differ += [f"{name} was not planned" for name in found if name not in planned]
+    folder, wanted = (one.get("WorkingDir") for one in (case.facts.settings, expected))
+    if "WorkingDir" in expected and folder != wanted:
+        differ.append(f"the working folder is {folder}, not {wanted}")
+    if differ:
+        return case.wrong("environment", shortened(differ), f"{len(planned)} variables as planned")
+    return case.ok("environment", f"{len(found)} variables")

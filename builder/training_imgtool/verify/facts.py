@@ -1,0 +1,126 @@
+"""What is known of an image, whoever looked: in a container, or through the registry. None means not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from training_imgtool.spec.model import Role
+
+Told = Mapping[str, Any]
+
+
+class Status(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    MISMATCH = "MISMATCH"
+    WARNING = "warning"
+    UNSEEN = "not looked at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the report. `expected` also says why something was not looked at."""
+
+    check: str
+    role: Role
+    status: Status
+    found: str
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer of an image.
+
+    Attributes:
+        digest: in the registry; empty for an image that is only in an engine.
+        size: compressed bytes in the registry, or unpacked ones in an engine.
+        own: whether it lies above the base.
+        history: the instruction that made it.
+    """
+
+    digest: str
+    size: int
+    own: bool
+    history: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What one layer's archive holds of interest.
+
+    Attributes:
+        items: as `watch.item` tells them, in the order of the archive.
+        folders: unpacked bytes right in each folder.
+        gone: paths that it removes from the layers below.
+        emptied: folders whose content below it hides.
+    """
+
+    items: tuple[Told, ...]
+    folders: Mapping[str, int]
+    gone: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """The files of interest in the whole image, by path.
+
+    `complete` says that nothing was left out; else only what is here is known, and what is missing may be in
+    layers that were not read.
+    """
+
+    items: Mapping[str, Told]
+    folders: Mapping[str, int]  # unpacked bytes below each folder; "" is the root
+    complete: bool
+    unread: tuple[str, ...] = ()
+
+    def of(self, kind: str) -> tuple[Told, ...]:
+        """The items of a kind, by path."""
+        return tuple(self.items[path] for path in sorted(self.items) if self.items[path]["kind"] == kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What a container told: the parts of `program`, by name; `fault` says why it did not even start."""
+
+    parts: Mapping[str, Told] = field(default_factory=dict)
+    fault: str | None = None
+    errors: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that is known of one role's image."""
+
+    image: str  # a digest reference, or an image ID
+    config: Mapping[str, Any]  # the whole image config: architecture, config, rootfs, history
+    layers: tuple[Layer, ...]
+    listings: Mapping[int, Listing]  # by the layer's number, lowest 0; those that were read
+    tree: Tree
+    base_config: Mapping[str, Any] | None
+    look: Started | None = None
+    run: Started | None = None
+    gpus: bool = False  # the container was given GPUs
+    no_gpus: str = "no container was run"  # why not, otherwise
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The `config` object: Env, Entrypoint, User and so on."""
+        found: Mapping[str, Any] = self.config.get("config") or {}
+        return found
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The image's environment."""
+        return env_of(self.settings)
+
+
+def env_of(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a `config` object."""
+    pairs = (str(line).partition("=") for line in settings.get("Env") or [])
+    return {name: value for name, _, value in pairs}

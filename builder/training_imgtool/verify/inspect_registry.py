@@ -1,0 +1,128 @@
+"""An image as the registry has it: manifest, config, and the layers that are worth their bytes. Nothing is run.
+
+Layers above the base are read whole, as a stream; what is big below it is not fetched, and said to be unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.reference import Digest
+from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.verify.facts import Layer, Listing
+from training_imgtool.verify.layers import read_layer
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.manifests import Descriptor
+
+LARGEST_BASE_LAYER = 100_000_000  # compressed bytes: a slim system and its Python, not CUDA
+LARGEST_BESIDE_CONTAINER = 64_000_000  # where a container shows the files, only smaller layers are read one by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One image in a registry, as far as manifest and config tell."""
+
+    digest: Digest
+    config: Mapping[str, Any]
+    layers: tuple[Layer, ...]
+    descriptors: tuple[Descriptor, ...]
+
+
+@dataclass(slots=True)
+class LayerReader:
+    """Reads layers, each digest once, however many roles share it."""
+
+    registries: Registries
+    progress: Progress
+    known: dict[str, Listing] = field(default_factory=dict)
+
+    def listings(self, stored: Stored, *, beside_container: bool, subject: str) -> dict[int, Listing]:
+        """The listings of the layers that are worth it, by number."""
+        pairs = enumerate(zip(stored.layers, stored.descriptors, strict=True))
+        chosen = {number: one for number, (layer, one) in pairs if _worth(layer, beside_container=beside_container)}
+        new = {one.digest: one.size for one in chosen.values() if one.digest not in self.known}
+        if new:
+            self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
+        return {number: self._listing(stored.digest, one, subject) for number, one in chosen.items()}
+
+    def _listing(self, image: Digest, descriptor: Descriptor, subject: str) -> Listing:
+        if descriptor.digest not in self.known:
+            repository = image.repository
+            blocks = self.registries.at(repository).blob(
+                repository, descriptor, subject=subject, progress=self.progress
+            )
+            try:
+                self.known[descriptor.digest] = read_layer(unpacked(blocks, descriptor.media_type))
+            except VerificationError as error:
+                raise VerificationError(f"{image}: {descriptor.short}: {error.message}", hint=error.hint) from error
+            for _ in blocks:  # bytes behind the end of the stream belong to the digest too
+                pass
+        return self.known[descriptor.digest]
+
+
+def _worth(layer: Layer, *, beside_container: bool) -> bool:
+    if beside_container:
+        return layer.own and layer.size <= LARGEST_BESIDE_CONTAINER
+    return layer.own or layer.size <= LARGEST_BASE_LAYER
+
+
+def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, registries: Registries) -> Stored:
+    """Manifest and config of an image: two small requests. Raises what the registry's client raises."""
+    from training_imgtool.direct.image.image import read_config
+
+    registry = registries.at(digest.repository)
+    manifest = registry.manifest(digest, platform)
+    config = read_config(registry.read(digest.repository, manifest.config))
+    descriptors = manifest.layers
+    return Stored(
+        digest=digest,
+        config=config,
+        layers=layers_of(config, base, [(one.digest, one.size) for one in descriptors]),
+        descriptors=descriptors,
+    )
+
+
+def layers_of(
+    config: Mapping[str, Any], base: Mapping[str, Any] | None, sizes: list[tuple[str, int]]
+) -> tuple[Layer, ...]:
+    """The layers with the instructions that made them; those that the base has too are not the image's own."""
+    texts = [str(line.get("created_by", "")) for line in config.get("history") or [] if not line.get("empty_layer")]
+    texts += [""] * (len(sizes) - len(texts))
+    below = len(shared_layers(config, base))
+    return tuple(
+        Layer(digest=digest, size=size, own=number >= below, history=texts[number])
+        for number, (digest, size) in enumerate(sizes)
+    )
+
+
+def shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The diff IDs that an image and its base begin with in common."""
+    ours, theirs = _diff_ids(config), _diff_ids(base or {})
+    count = next(
+        (n for n, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+        min(len(ours), len(theirs)),
+    )
+    return ours[:count]
+
+
+def _diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
+    rootfs = config.get("rootfs") or {}
+    return tuple(str(one) for one in rootfs.get("diff_ids") or [])
+
+
+def base_config(base: Digest, platform: str, registries: Registries) -> Mapping[str, Any] | None:
+    """The config of the locked base; None when no registry has it any more."""
+    from training_imgtool.direct.image.image import read_config
+
+    registry = registries.at(base.repository)
+    try:
+        manifest = registry.manifest(base, platform)
+        return read_config(registry.read(base.repository, manifest.config))
+    except RegistryRefusedError:
+        return None

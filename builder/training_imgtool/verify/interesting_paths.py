@@ -1,0 +1,133 @@
+"""What matters of the files in an image: which paths, and what is told of them.
+
+One set of patterns for both ways: `layers` reads archives with it, and its text goes into the program that `program`
+sends into a container. So it needs the standard library only, and keeps to Python 3.7.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+SITE = r"opt/venv/lib(?:64)?/python[\d.]+/site-packages/"
+CUDA = r"cudart|cudnn\w*|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cupti|nccl|nvrtc|nvJitLink"
+HEAD = 4096  # bytes of a suspect that are judged
+LARGEST_TEXT = 16 << 20
+LARGEST_SUSPECT = 64 << 10  # a file without a telling name is looked into up to this size
+
+_KINDS = (
+    ("metadata", re.compile(SITE + r"[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO|egg-info)\Z")),
+    ("record", re.compile(SITE + r"[^/]+\.dist-info/RECORD\Z")),
+    ("library", re.compile(r"(?:.*/)?lib(?:" + CUDA + r")\.so(?:\.[\d.]+)?\Z")),
+    ("tool", re.compile(r"(?:.*/)?(?:ptxas|libdevice[\w.]*\.bc)\Z")),
+    ("python", re.compile(r"(?:opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg)|usr/(?:local/)?bin/python3[\d.]*)\Z")),
+    ("dpkg", re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")),
+    ("release", re.compile(r"(?:usr/lib|etc)/os-release\Z")),
+    ("module", re.compile(SITE + r"[^/]+\.(?:py|so)\Z")),
+    ("source", re.compile(r"app/.*\.py\Z")),
+    (
+        "cache",
+        re.compile(
+            r"(?:(?:root|home/[^/]+)/\.cache/(?:pip|uv)/.+|opt/conda/pkgs/.+|var/cache/apt/(?:.*\.deb|.*\.bin)"
+            r"|var/lib/apt/lists/(?!lock\Z|partial/|auxfiles/).+)\Z"
+        ),
+    ),
+)
+_WITH_TEXT = frozenset({"metadata", "record", "dpkg", "release", "source"})
+# Wider than the rule that decides (training_imgtool.context.secret_files): what is not fetched cannot be judged.
+_TELLING = re.compile(
+    r"(?:\A|/)(?:\.(?:aws|azure|gnupg|kube|ssh|docker|pip)/.*|\.config/(?:gcloud|pip)/.*|\.env(?:\.[^/]*)?|id_[a-z0-9_]+"
+    r"|[^/]*(?:netrc|pypirc|npmrc|yarnrc|git-credentials|htpasswd|pgpass|my\.cnf|\.boto|dockercfg|dockerconfigjson"
+    r"|kubeconfig|credential|secret|access_tokens|service[-_]?account|vault[-_]?pass|pip\.conf)[^/]*"
+    r"|[^/]+\.(?:pem|key|p12|pfx|ppk|jks|keystore|kdbx|ovpn))\Z",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r".*\.(?:py|pyc|pyi|so[\d.]*|h|hpp|inc|html|md|rst|proto)\Z")
+_SYSTEM = re.compile(r"(?:usr|lib\w*|s?bin|var/lib/dpkg|etc/ssl|opt/venv|opt/nvidia|opt/conda|proc|sys|dev)/")
+_TOKENS = (b"PRIVATE KEY", b'"type"', b"PuTTY-User-Key")
+
+
+def kind_of(path: str) -> str | None:
+    """Why a path (relative, slashes) matters: one of `_KINDS`, "telling" for a secret's name; None when it does not."""
+    for kind, pattern in _KINDS:
+        if pattern.match(path):
+            return kind
+    return "telling" if _TELLING.search(path) and not _CODE.match(path) else None
+
+
+def wants_look(path: str, size: int) -> bool:
+    """Whether a file without a telling name is small and the image's own, and so is looked into."""
+    return 0 < size <= LARGEST_SUSPECT and not _SYSTEM.match(path) and not _CODE.match(path)
+
+
+def item(
+    path: str, kind: str | None, size: int, read: Callable[[int], bytes], link: str | None = None
+) -> dict[str, Any] | None:
+    """What is told of a path; None when a look inside shows nothing.
+
+    Args:
+        path: relative, slashes.
+        kind: of `kind_of`; None for one that `wants_look`.
+        size: bytes.
+        read: gives at most so many bytes of the file.
+        link: what a symbolic link points to.
+    """
+    told: dict[str, Any] = {"path": path, "kind": kind, "size": size}
+    if link is not None:
+        told["link"] = link
+        return None if kind in {None, "telling", "cache", "source", "module"} else told
+    if kind in {"telling", None}:
+        data = read(LARGEST_SUSPECT * 16)
+        head = data[:HEAD]
+        if kind is None and not any(token in head for token in _TOKENS):
+            return None
+        told["kind"] = "suspect"
+        told["head"] = base64.b64encode(head).decode()
+        told["sha256"] = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    elif kind in _WITH_TEXT or path.endswith("pyvenv.cfg"):
+        text = read(LARGEST_TEXT).decode("utf-8", "replace")
+        told["text"] = text.replace("\r\n", "\n").split("\n\n", 1)[0] if kind == "metadata" else text
+    return told
+
+
+def recorded(suspect: dict[str, Any], records: dict[str, str]) -> bool:
+    """Whether a wheel's RECORD (by path) lists the suspect with these bytes: then it is part of a package."""
+    for path, text in records.items():
+        site = path.rsplit("/", 2)[0] + "/"
+        if suspect["path"].startswith(site):
+            row = suspect["path"][len(site) :] + ",sha256=" + suspect["sha256"] + ","
+            if text.startswith(row) or "\n" + row in text:
+                return True
+    return False
+
+
+def settle(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items with the word on each suspect whether a package has it, and of each RECORD only what it installs."""
+    records = {told["path"]: told["text"] for told in items if told["kind"] == "record"}
+    for told in items:
+        if told["kind"] == "suspect":
+            told["recorded"] = recorded(told, records)
+        if told["kind"] == "record":
+            rows = told.pop("text").splitlines()
+            told["names"] = sorted({row.split(",")[0].split("/")[0].split(".")[0] for row in rows} - {"", '"'})
+    return items
+
+
+def summed(own: dict[str, int]) -> dict[str, int]:
+    """Bytes below each folder, from the bytes right in each; folders under a thousandth of all are left out."""
+    total: dict[str, int] = {}
+    for folder, size in own.items():
+        part = folder
+        while True:
+            total[part] = total.get(part, 0) + size
+            if not part:
+                break
+            part = part.rpartition("/")[0]
+    least = total.get("", 0) // 1000
+    return {folder: size for folder, size in total.items() if size >= least}

@@ -1,0 +1,125 @@
+"""The packages in an image's environment, out of their metadata: versions, and what `pip check` would say.
+
+Metadata is the core metadata specification's, requirements are PEP 508's. pip itself is not in the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.parser import Parser
+
+from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from training_imgtool.plan import LockedVariant
+from training_imgtool.verify.facts import Tree
+
+_LEGACY = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """One package. `site` is the site-packages that it lies in, relative to the root."""
+
+    name: str  # canonical
+    version: str
+    requires: tuple[str, ...]
+    site: str
+
+
+def installed(tree: Tree) -> tuple[Installed, ...]:
+    """Every package whose metadata is in the tree, by name."""
+    found = []
+    for told in tree.of("metadata"):
+        headers = Parser().parsestr(told.get("text", ""), headersonly=True)
+        site, _, rest = told["path"].partition("/site-packages/")
+        name = headers.get("Name") or rest.partition("-")[0]
+        found.append(
+            Installed(
+                name=canonicalize_name(str(name).strip()),
+                version=str(headers.get("Version") or "").strip(),
+                requires=tuple(str(one) for one in headers.get_all("Requires-Dist") or []),
+                site=f"{site}/site-packages",
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (one.name, one.version)))
+
+
+def differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[str, ...]:
+    """How the packages differ from the lock's wheels, a phrase each; TensorFlow itself has a check of its own."""
+    wanted: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in locked.wheels}
+    there: dict[str, list[str]] = {}
+    for one in present:
+        there.setdefault(one.name, []).append(one.version)
+    lines = []
+    for name in sorted((wanted.keys() | there.keys()) - {canonicalize_name(locked.variant.package)}):
+        versions = there.get(name, [])
+        if name not in wanted:
+            lines.append(f"{name} {versions[0]} is not in the lock")
+        elif not versions:
+            lines.append(f"{name} {wanted[name]} is missing")
+        elif len(versions) > 1:
+            lines.append(f"{name} is there {len(versions)} times: {', '.join(versions)}")
+        elif not same_version(versions[0], wanted[name]):
+            lines.append(f"{name} is {versions[0]}, the lock has {wanted[name]}")
+    return tuple(lines)
+
+
+def same_version(one: str, other: str) -> bool:
+    """Whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other
+
+
+def broken(present: tuple[Installed, ...], markers: Mapping[str, str]) -> Iterator[str]:
+    """What `pip check` complains about, a phrase each: requirements that are missing, or there in another version.
+
+    As pip, it asks for no extras, takes pre-releases, and passes over what it cannot read.
+    """
+    versions = {one.name: one.version for one in present}
+    environment = {**markers, "extra": ""}
+    for one in present:
+        for text in one.requires:
+            try:
+                requirement = Requirement(text)
+                applies = requirement.marker is None or requirement.marker.evaluate(environment)
+            except _LEGACY:
+                continue
+            version = versions.get(canonicalize_name(requirement.name))
+            if not applies:
+                continue
+            if version is None:
+                yield f"{one.name} {one.version} requires {requirement.name}, which is not there"
+            elif not _satisfies(requirement, version):
+                wanted = f"{requirement.name}{requirement.specifier}"
+                yield f"{one.name} {one.version} requires {wanted}, but {version} is there"
+
+
+def _satisfies(requirement: Requirement, version: str) -> bool:
+    try:
+        return requirement.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def marker_environment(python: str, platform: str) -> dict[str, str]:
+    """The environment for PEP 508 markers of a Linux image, where no interpreter was asked."""
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.partition("/")[2], platform.partition("/")[2])
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": f"{python}.0",
+        "os_name": "posix",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "linux",
+    }

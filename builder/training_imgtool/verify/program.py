@@ -1,0 +1,272 @@
+"""What runs inside an image: it looks and tells, one JSON object per line.
+
+It is sent as text behind `python -c`, the text of `watch` before it and a call of `look` or `run` behind it
+(`program_text`), so it needs the standard library only and keeps to Python 3.7. A child does the work; its parent
+ends it when the time is up and tells how it ended, since importing TensorFlow or a trainer may crash or never return.
+What it tells is the image's own text: who reads it makes it safe.
+"""
+# A walk over a whole file system should be quick, and whatever an image's own code raises is an answer:
+# ruff: noqa: PTH115, PTH123, PTH207, BLE001
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import signal
+import stat
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from training_imgtool.verify.interesting_paths import item, kind_of, settle, summed, wants_look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Told = dict[str, Any]
+    Tell = Callable[[Told], None]
+
+
+def look(request: Told) -> None:
+    """Tells the interpreter, the files and the libraries. Nothing of the image but its interpreter is run."""
+
+    def work(tell: Tell) -> None:
+        _interpreter(tell)
+        _files(tell)
+        _libraries(request["libraries"], tell)
+
+    _apart(request["seconds"], work)
+
+
+def run(request: Told) -> None:
+    """Imports TensorFlow, computes a little with it, then imports the trainer as a module, without running it."""
+
+    def work(tell: Tell) -> None:
+        _tensorflow(tell)
+        _trainer(request["module"], tell)
+
+    _apart(request["seconds"], work)
+
+
+def _interpreter(tell: Tell) -> None:
+    version = platform.python_version()
+    info = {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": version,
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "python_full_version": version,
+        "platform_python_implementation": platform.python_implementation(),
+        "python_version": ".".join(version.split(".")[:2]),
+        "sys_platform": sys.platform,
+    }
+    tell({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
+
+
+def _files(tell: Tell) -> None:
+    items: list[Told] = []
+    own: dict[str, int] = {}
+    seen: set[tuple[int, int]] = set()
+    unread: list[str] = []
+    root = os.lstat("/").st_dev
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        own[folder] = own.get(folder, 0)
+        try:
+            entries = sorted(os.scandir("/" + folder), key=lambda entry: entry.name)
+        except OSError:
+            unread.append(folder)
+            continue
+        for entry in entries:
+            path = (folder + "/" + entry.name) if folder else entry.name
+            state = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(state.st_mode):
+                if state.st_dev == root:
+                    folders.append(path)
+                continue
+            if state.st_nlink > 1 and stat.S_ISREG(state.st_mode):
+                if (state.st_dev, state.st_ino) not in seen:
+                    own[folder] += state.st_size
+                seen.add((state.st_dev, state.st_ino))
+            else:
+                own[folder] += state.st_size
+            told = _told(path, state)
+            if told is not None:
+                items.append(told)
+    tell(
+        {"part": "files", "items": settle(items), "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
+    )
+
+
+def _told(path: str, state: os.stat_result) -> Told | None:
+    kind = kind_of(path)
+    link = os.readlink("/" + path) if stat.S_ISLNK(state.st_mode) else None
+    if kind == "source" or (link is None and not stat.S_ISREG(state.st_mode)):
+        return None
+    if kind is None and (link is not None or not wants_look(path, state.st_size)):
+        return None
+
+    def read(most: int) -> bytes:
+        try:
+            with open("/" + path, "rb") as stream:
+                return stream.read(most)
+        except OSError:
+            return b""
+
+    return item(path, kind, state.st_size, read, link)
+
+
+def _libraries(names: list[str], tell: Tell) -> None:
+    found = []
+    for name in names:
+        told: Told = {"name": name, "place": "loader"}
+        library = None
+        try:
+            library = ctypes.CDLL(name)
+        except OSError as error:
+            told.update(error=str(error)[:300], place=None)
+            for path in sorted(glob.glob("/opt/venv/lib/python*/site-packages/nvidia/*/lib/" + name)):
+                try:  # where TensorFlow's own RUNPATH looks
+                    library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+                    told = {"name": name, "place": "wheel"}
+                except OSError as inner:
+                    told["error"] = str(inner)[:300]
+        if library is not None:
+            told["version"] = _version(name, library)
+            told["file"] = _mapped(name)
+        found.append(told)
+    tell({"part": "libraries", "libraries": found})
+
+
+def _version(name: str, library: ctypes.CDLL) -> int | None:
+    """What the library says of itself, as a number; None for those that are not asked."""
+    try:
+        if name.startswith("libcudart."):
+            number = ctypes.c_int()
+            return number.value if library.cudaRuntimeGetVersion(ctypes.byref(number)) == 0 else None
+        if name.startswith("libcudnn."):
+            library.cudnnGetVersion.restype = ctypes.c_size_t
+            return int(library.cudnnGetVersion())
+    except AttributeError:
+        pass
+    return None
+
+
+def _mapped(name: str) -> str | None:
+    stem = name.partition(".so")[0] + ".so"
+    try:
+        with open("/proc/self/maps") as stream:
+            return next((line.split(None, 5)[5].strip() for line in stream if "/" + stem in line), None)
+    except OSError:
+        return None
+
+
+def _tensorflow(tell: Tell) -> None:
+    try:
+        tensorflow = importlib.import_module("tensorflow")
+    except BaseException as error:
+        tell(dict(_failure(error), part="tensorflow"))
+        return
+    told: Told = {"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))}
+    try:
+        told["build"] = {key: _plain(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
+    except Exception:  # before 2.3 there is none; what is missing is said by who reads this
+        told["build"] = {}
+    tell(told)
+    try:
+        tell(dict(_computed(tensorflow), part="compute"))
+    except BaseException as error:
+        tell(dict(_failure(error), part="compute"))
+
+
+def _computed(tensorflow: Any) -> Told:
+    config = tensorflow.config
+    listed = getattr(config, "list_physical_devices", None) or config.experimental.list_physical_devices
+    gpus = [device.name for device in listed("GPU")]
+    used = []
+    for device in [f"/GPU:{number}" for number in range(len(gpus))] or ["/CPU:0"]:
+        with tensorflow.device(device):
+            product = tensorflow.matmul([[1.0, 2.0], [3.0, 4.0]], [[5.0], [6.0]])
+        eager = tensorflow.executing_eagerly()
+        values = (product.numpy() if eager else tensorflow.compat.v1.Session().run(product)).tolist()
+        if values != [[17.0], [39.0]]:
+            raise ValueError(f"{device}: a product of matrices came out as {values}")
+        used.append(device)
+    return {"gpus": gpus, "used": used}
+
+
+def _trainer(module: str, tell: Tell) -> None:
+    sys.path.insert(0, "")  # where `python -m` looks first
+    try:
+        found = importlib.util.find_spec(module)
+        if found is None:
+            tell({"part": "trainer", "error": "ModuleNotFoundError", "message": f"No module named {module!r}"})
+            return
+        name = module + ".__main__" if found.submodule_search_locations is not None else module
+        tell({"part": "importing", "name": name})
+        importlib.import_module(name)
+    except SystemExit as left:
+        tell({"part": "trainer", "left": str(left.code)})
+        return
+    except BaseException as error:
+        tell(dict(_failure(error), part="trainer"))
+        return
+    tell({"part": "trainer", "file": getattr(sys.modules.get(name), "__file__", None)})
+
+
+def _failure(error: BaseException) -> Told:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{error.filename}:{error.lineno}"
+    words = (str(error).strip().splitlines() or [""])[0]
+    return {"error": type(error).__name__, "message": words[:300], "where": where}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, str)) else [str(part) for part in value]
+
+
+def _apart(seconds: float, work: Callable[[Tell], object]) -> None:
+    """Does the work in a child, whose prints go to stderr; tells how it ended, at the latest after so many seconds."""
+    channel = os.dup(1)
+    os.dup2(2, 1)
+
+    def tell(told: Told) -> None:
+        data = (json.dumps(told) + "\n").encode()
+        while data:
+            data = data[os.write(channel, data) :]
+
+    child = os.fork()
+    if child == 0:
+        try:
+            work(tell)
+        except BaseException as error:
+            tell(dict(_failure(error), part="broken"))
+        os._exit(0)
+    deadline, ended, status, late = time.time() + seconds, 0, 0, False
+    while not ended:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended:
+            if time.time() > deadline and not late:
+                late = True
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.02)
+    tell({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+
+
+def program_text(call: str, request: Told, watch: str, program: str) -> str:
+    """The program with a call of `look` or `run`: `watch` and `program` are the texts of the two modules."""
+    kept = [line for line in program.splitlines() if not line.startswith(("from __future__", "from training_imgtool."))]
+    return "\n".join([watch, *kept, f"{call}(json.loads({json.dumps(request)!r}))", ""])

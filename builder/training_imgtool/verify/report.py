@@ -1,0 +1,149 @@
+"""The findings of a run as a table, as plain data, and as one line per mismatch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.core.sanitize import printable
+from training_imgtool.spec.model import Role
+from training_imgtool.verify.facts import Facts, Finding, Layer, Status
+
+LARGEST = 10
+_SPLIT_OVER = 0.05  # of the image: a folder above that is shown as what is in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageReport:
+    """One role's image with everything that was found."""
+
+    role: Role
+    image: str
+    source: RoleImage
+    findings: tuple[Finding, ...]
+    layers: tuple[Layer, ...]
+    directories: tuple[tuple[str, int], ...]  # the largest, disjoint, with their unpacked bytes
+    complete: bool  # whether the directories are those of the whole image
+    debian: str | None  # the text of dpkg's status file; None when it was not seen
+    release: str  # the text of os-release, when it was seen
+
+    @classmethod
+    def of(cls, image: RoleImage, facts: Facts, findings: tuple[Finding, ...]) -> ImageReport:
+        """Findings with the sizes that go with them."""
+        return cls(
+            role=image.role,
+            image=facts.image,
+            source=image,
+            findings=findings,
+            layers=facts.layers,
+            directories=largest(facts.tree.folders),
+            complete=facts.tree.complete,
+            debian=_debian(facts),
+            release=next((told["text"] for told in facts.tree.of("release") if told.get("text")), ""),
+        )
+
+
+def _debian(facts: Facts) -> str | None:
+    """The packages' status, if no layer that was not read could have another."""
+    told = facts.tree.of("dpkg")
+    texts = [one["text"] for one in told if one.get("text")]
+    if not facts.tree.complete:
+        above = max((one.get("layer", -1) for one in told), default=-1)
+        if not texts or any(number not in facts.listings for number in range(above, len(facts.layers))):
+            return None
+    return "\n\n".join(text.strip() for text in texts)
+
+
+def largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str, int], ...]:
+    """The largest folders, none inside another: one that is large because of what is below it gives way to that.
+
+    `folders` has the bytes below each folder. What lies right in a folder that gave way counts as `FOLDER/*`.
+    """
+    total = folders.get("", 0)
+    children: dict[str, list[str]] = {}
+    for folder in folders:
+        if folder:
+            children.setdefault(folder.rpartition("/")[0], []).append(folder)
+    pieces: dict[str, int] = {}
+    queue = [""] if total else []
+    while queue:
+        folder = queue.pop()
+        below = children.get(folder, [])
+        if folders[folder] <= total * _SPLIT_OVER or not below:
+            pieces[f"/{folder}"] = folders[folder]
+            continue
+        queue += below
+        rest = folders[folder] - sum(folders[one] for one in below)
+        if rest > 0:
+            pieces[f"/{folder}/*".replace("//", "/")] = rest
+    ordered = sorted(pieces.items(), key=lambda piece: (-piece[1], piece[0]))
+    return tuple(ordered[:most])
+
+
+def mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
+    """One line per mismatch."""
+    return tuple(
+        f"{one.role}: {one.check}: found {one.found}; expected {one.expected}"
+        for report in reports
+        for one in report.findings
+        if one.status is Status.MISMATCH
+    )
+
+
+def as_text(reports: tuple[ImageReport, ...]) -> str:
+    """The table, then each image's largest folders. What is the same for several roles stands there once."""
+    merged: dict[tuple[str, str, str, str], list[str]] = {}
+    for report in reports:
+        for one in report.findings:
+            merged.setdefault((one.check, str(one.status), one.found, one.expected), []).append(str(one.role))
+    order = list(dict.fromkeys(one.check for report in reports for one in report.findings))
+    rows = [("CHECK", "ROLE", "RESULT", "FOUND (EXPECTED)")]
+    for (check, status, found, expected), roles in sorted(merged.items(), key=lambda row: order.index(row[0][0])):
+        rows.append(
+            (check, _roles(roles, reports), status, " ".join(filter(None, (found, f"({expected})" * bool(expected)))))
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])) for row in rows
+    ]
+    folders: dict[tuple[tuple[tuple[str, int], ...], bool], list[str]] = {}
+    for report in reports:
+        folders.setdefault((report.directories, report.complete), []).append(str(report.role))
+    for (directories, complete), roles in folders.items():
+        what = "largest folders" if complete else "largest folders of the layers that were read"
+        lines += ["", f"{_roles(roles, reports)}: {what}"]
+        lines += [f"  {size / 1e6:9.1f} MB  {printable(folder)}" for folder, size in directories]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _roles(roles: list[str], reports: tuple[ImageReport, ...]) -> str:
+    return "all" if len(roles) == len(reports) > 1 else ",".join(roles)
+
+
+def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
+    """The same as plain data, with every layer."""
+    return [
+        {
+            "role": str(report.role),
+            "image": report.image,
+            "ok": all(one.status is not Status.MISMATCH for one in report.findings),
+            "checks": [
+                {"check": one.check, "status": str(one.status), "found": one.found, "expected": one.expected}
+                for one in report.findings
+            ],
+            "layers": [
+                {
+                    "digest": layer.digest or None,
+                    "bytes": layer.size,
+                    "of_base": not layer.own,
+                    "made_by": printable(" ".join(layer.history.split()), most=200),
+                }
+                for layer in report.layers
+            ],
+            "directories": [{"path": folder, "bytes": size} for folder, size in report.directories],
+            "directories_complete": report.complete,
+        }
+        for report in reports
+    ]

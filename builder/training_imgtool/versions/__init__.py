@@ -1,0 +1,1 @@
+"""Which TensorFlow, Python, CUDA, cuDNN and base go together, and the choice for a spec."""

@@ -1,0 +1,283 @@
+"""The version matrix: which TensorFlow goes with which Python, CUDA, cuDNN and base image.
+
+The data is `data/compat.yaml`; here are its types, reading it, and questions to it that need no choice.
+Choosing is `versions.resolve`, refusing is `versions.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.versions.matrix_data import matrix_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One patch release on the package index.
+
+    Attributes:
+        pythons: the minors its Linux x86_64 wheels are for, oldest first; `pythons_arm` the same for aarch64.
+        packages: which distributions have a wheel of it.
+        cpu_wheel: whether its `tensorflow` wheel computes on the CPU only.
+    """
+
+    version: str
+    date: str
+    pythons: tuple[str, ...]
+    pythons_arm: tuple[str, ...]
+    packages: frozenset[str]
+    cpu_wheel: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittingBase:
+    """An nvidia/cuda tag that fits a minor, and the Debian packages that complete it."""
+
+    tag: str
+    apt: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minor:
+    """What the releases of one TensorFlow minor share."""
+
+    name: str
+    source: str
+    recommended: str
+    releases: Mapping[str, Release]
+    cuda: str
+    cudnn: str
+    glibc: str
+    pip: str
+    keras: str
+    compute: tuple[str, ...]
+    constraints: tuple[str, ...]
+    add: tuple[str, ...]
+    requires: Mapping[str, str]
+    sdists: Mapping[str, str]
+    and_cuda: Mapping[str, str]
+    and_cuda_broken: Mapping[str, str]
+    bases: tuple[FittingBase, ...]
+    no_base: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaImage:
+    """What is inside one nvidia/cuda tag."""
+
+    tag: str
+    cuda: str
+    os: str
+    cudnn: str | None
+    status: str  # supported, unsupported (listed, no longer rebuilt) or gone
+    on_hub: bool | None
+    driver_path: bool  # whether its LD_LIBRARY_PATH has the folders where GKE mounts the driver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The oldest NVIDIA drivers for a CUDA release: for a program without PTX compilation, and with it."""
+
+    floor: str
+    toolkit: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU: its compute capability times ten, and the first CUDA release that knows it."""
+
+    name: str
+    compute: int
+    cuda: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A distribution: its own Python and glibc, and the Pythons of the deadsnakes archive."""
+
+    python: str
+    glibc: str
+    deadsnakes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonImage:
+    """A slim Python image."""
+
+    tag: str
+    os: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceArchive:
+    """A pure-Python package's source archive, by its hash."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libtpu:
+    """The libtpu that a tensorflow-tpu release pins, and whether the index has it: true, false, partly."""
+
+    version: str
+    on_index: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """All of it."""
+
+    version: str
+    sources: Mapping[str, str]
+    minors: Mapping[str, Minor]
+    deleted_cuda: tuple[str, ...]
+    cuda_images: Mapping[str, CudaImage]
+    drivers: Mapping[str, Driver]
+    gpus: Mapping[str, Gpu]
+    systems: Mapping[str, System]
+    python_images: Mapping[str, PythonImage]
+    last_pip: Mapping[str, str]
+    sdists: Mapping[str, SourceArchive]
+    libtpu: Mapping[str, Libtpu]
+    tpu_find_links: str
+    ai_platform_tpu: tuple[str, ...]
+
+    def minor_of(self, version: str) -> Minor:
+        """The minor that release `version` belongs to; raises KeyError for one that is not here."""
+        return self.minors[".".join(version.split(".")[:2])]
+
+    def release(self, version: str) -> tuple[Minor, Release]:
+        """The release `version` and its minor; raises FieldError on `tensorflow` that names the nearest."""
+        minor = self.minors.get(".".join(version.split(".")[:2]))
+        if minor is not None and version in minor.releases:
+            return minor, minor.releases[version]
+        if minor is None:
+            names = tuple(self.minors)
+            hint = (
+                f"known minors: {names[0]} to {names[-1]}; the newest release is {self.minors[names[-1]].recommended}"
+            )
+        else:
+            hint = f"{minor.name} has {', '.join(minor.releases)}; take {minor.recommended}"
+        raise FieldError(f"TensorFlow {version} does not exist on the package index", field="tensorflow", hint=hint)
+
+
+def load_matrix(text: bytes | None = None) -> Matrix:
+    """Reads the matrix (`text` instead of the file that comes with imgtool); takes about 20 ms."""
+    from training_imgtool.yamlfile.reader import parse
+
+    raw: dict[str, Any] = _plain(parse(matrix_bytes() if text is None else text, "compat.yaml"))
+    return Matrix(
+        version=raw["version"],
+        sources=raw["sources"],
+        minors={name: _minor(name, row) for name, row in raw["tensorflow"].items()},
+        deleted_cuda=tuple(raw["deleted_cuda"]),
+        cuda_images={image.tag: image for tag, row in raw["cuda_images"].items() for image in _cuda_images(tag, row)},
+        drivers={cuda: Driver(floor=row["floor"], toolkit=row.get("toolkit")) for cuda, row in raw["drivers"].items()},
+        gpus={name: Gpu(name=name, compute=int(row["compute"]), cuda=row["cuda"]) for name, row in raw["gpus"].items()},
+        systems={
+            name: System(python=row["python"], glibc=row["glibc"], deadsnakes=python_minors(row.get("deadsnakes", "")))
+            for name, row in raw["systems"].items()
+        },
+        python_images={python: PythonImage(**row) for python, row in raw["python_images"].items()},
+        last_pip=raw["last_pip"],
+        sdists={
+            key: SourceArchive(name=key.partition("==")[0], version=key.partition("==")[2], **row)
+            for key, row in raw["sdists"].items()
+        },
+        libtpu={version: Libtpu(**row) for version, row in raw["tpu"]["libtpu"].items()},
+        tpu_find_links=f"https://{raw['tpu']['find_links']}",
+        ai_platform_tpu=tuple(raw["tpu"]["ai_platform"]),
+    )
+
+
+def python_minors(text: str) -> tuple[str, ...]:
+    """`3.7-3.9 3.11` as ("3.7", "3.8", "3.9", "3.11")."""
+    found: list[str] = []
+    for part in text.split():
+        first, _, last = part.partition("-")
+        major, start = first.split(".")
+        end = (last or first).split(".")[1]
+        found += [f"{major}.{minor}" for minor in range(int(start), int(end) + 1)]
+    return tuple(found)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _plain(node: Any) -> Any:
+    """A YAML tree as dictionaries, lists and the text that was typed: 3.10 is not 3.1."""
+    from training_imgtool.yamlfile.tree import Items, Table
+
+    if isinstance(node, Table):
+        return {key.text: _plain(value) for key, value in node.entries}
+    if isinstance(node, Items):
+        return [_plain(item) for item in node.items]
+    return node.text
+
+
+def _minor(name: str, row: Mapping[str, Any]) -> Minor:
+    built = row["built"]
+    return Minor(
+        name=name,
+        source=row["source"],
+        recommended=row["recommended"],
+        releases={
+            version: _release(version, of_release, row.get("cpu_wheel", ()))
+            for version, of_release in row["releases"].items()
+        },
+        cuda=built["cuda"],
+        cudnn=built["cudnn"],
+        glibc=built["glibc"],
+        pip=built["pip"],
+        keras=built["keras"],
+        compute=tuple(row.get("compute", "").split()),
+        constraints=tuple(row.get("constraints", ())),
+        add=tuple(row.get("add", ())),
+        requires=row["requires"],
+        sdists=row.get("sdists", {}),
+        and_cuda=row.get("and_cuda", {}),
+        and_cuda_broken=row.get("and_cuda_broken", {}),
+        bases=tuple(FittingBase(tag=base["tag"], apt=tuple(base.get("apt", ()))) for base in row.get("bases", ())),
+        no_base=row.get("no_base"),
+        notes=tuple(row.get("notes", ())),
+    )
+
+
+def _release(version: str, row: Mapping[str, str], cpu_wheels: tuple[str, ...]) -> Release:
+    return Release(
+        version=version,
+        date=row["date"],
+        pythons=python_minors(row["python"]),
+        pythons_arm=python_minors(row.get("arm", "")),
+        packages=frozenset({"tensorflow", *(f"tensorflow-{kind}" for kind in row.get("also", "").split())}),
+        cpu_wheel=version in cpu_wheels,
+    )
+
+
+def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
+    images = []
+    for system, inside in row.items():
+        if not system.startswith("ubuntu"):
+            continue
+        cudnn, _, status = inside.rpartition(" ")
+        images.append(
+            CudaImage(
+                tag=f"{tag}-{system}",
+                cuda=row["cuda"],
+                os=system,
+                cudnn=cudnn or None,
+                status=status,
+                on_hub={"true": True, "false": False}.get(row.get("hub", "")),
+                driver_path=row.get("driver_path") != "false",
+            )
+        )
+    return images

@@ -1,0 +1,266 @@
+"""From `tensorflow: X.Y.Z` to a variant per set of roles: package, Python, CUDA, cuDNN, base, constraints.
+
+Pure: everything comes from the spec and the matrix. All roles of a spec share TensorFlow's version and
+Python's minor, so that what one role pickles another can read; a GPU role's base therefore decides Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.plan import Variant
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+from training_imgtool.versions import rules, rules_cuda
+from training_imgtool.versions.base_image import BaseImage, describe
+from training_imgtool.versions.install_set import Asked, constraints, libraries, lowest, package, requirements, xla_note
+from training_imgtool.versions.matrix import FittingBase, Gpu, Matrix, version_key
+from training_imgtool.versions.rules import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What was chosen, and what deserves a warning."""
+
+    variants: tuple[Variant, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Roles that share a variant: same accelerator, same base given by the user."""
+
+    name: str
+    accelerator: Accelerator
+    roles: tuple[Role, ...]
+    image: BaseImage | None
+    field: str  # the key that gave the base
+
+
+def resolve(spec: ImageSpec, matrix: Matrix) -> Resolution:
+    """Chooses every role's variant.
+
+    Raises:
+        FieldError: one thing does not fit; it names the key and what would.
+        FieldListError: several things do not fit.
+    """
+    minor, release = matrix.release(spec.tensorflow)
+    asked = Asked(spec, matrix, minor, release)
+    groups = _groups(asked)
+    findings = _check_spec(asked, groups)
+    rules.raise_errors(findings)
+    python = _python(asked, groups)
+    findings += rules.check_python(python, release, spec.platform)
+    rules.raise_errors(findings)
+    shared = rules.raise_errors(findings)
+    variants: list[Variant] = []
+    errors: list[Finding] = []
+    for group in groups:
+        variant, of_group = _variant(asked, group, python)
+        errors += of_group
+        notes = tuple(str(finding) for finding in of_group if finding.warning)
+        variants.append(replace(variant, notes=notes if variants else tuple(dict.fromkeys((*shared, *notes)))))
+    warnings = (*shared, *rules.raise_errors(errors))
+    return Resolution(tuple(variants), tuple(dict.fromkeys(warnings)))
+
+
+def _groups(asked: Asked) -> tuple[_Group, ...]:
+    spec = asked.spec
+    shared = describe(spec.base, asked.matrix) if spec.base else None
+    groups: dict[str, _Group] = {}
+    for role in (role for role in Role if role in spec.roles):
+        accelerator, own = spec.accelerator_of(role), spec.roles[role].base
+        if own:
+            groups[role] = _Group(role, accelerator, (role,), describe(own, asked.matrix), f"roles.{role}.base")
+            continue
+        name = str(accelerator)
+        # An nvidia/cuda image at the top is meant for the roles with GPUs; a parameter server needs no CUDA.
+        image = None if shared and shared.is_cuda and accelerator is Accelerator.CPU else shared
+        roles = (*groups[name].roles, role) if name in groups else (role,)
+        groups[name] = _Group(name, accelerator, roles, image, "base")
+    return tuple(groups.values())
+
+
+def _check_spec(asked: Asked, groups: tuple[_Group, ...]) -> list[Finding]:
+    spec, minor, release = asked.spec, asked.minor, asked.release
+    accelerators = [group.accelerator for group in groups]
+    findings = rules.check_platform(spec.platform, minor, release, accelerators)
+    findings += rules.check_library_path(spec)
+    for role in spec.roles:
+        findings += rules.check_tpu(spec, role, minor, asked.matrix)
+    for group in groups:
+        findings += rules.check_package(release, group.accelerator, minor)
+        findings += _check_base(asked, group)
+    if spec.python is not None and not findings:
+        findings += rules.check_python(spec.python, release, spec.platform)
+    return findings
+
+
+def _check_base(asked: Asked, group: _Group) -> list[Finding]:
+    image, minor = group.image, asked.minor
+    if image is None:
+        return []
+    system = asked.matrix.systems.get(image.os or "")
+    findings = rules.check_system(image, system, minor, group.field)
+    if group.accelerator is Accelerator.TPU and image.is_cuda:
+        findings.append(
+            Finding(group.field, "a TPU role on an nvidia/cuda base", "a slim Python image; leave base out")
+        )
+    elif group.accelerator is Accelerator.CPU and image.is_cuda:
+        message = f"{', '.join(group.roles)} computes on the CPU: the base's CUDA is 2 GB of no use"
+        findings.append(Finding(group.field, message, "leave base out", warning=True))
+    elif group.accelerator is Accelerator.GPU and image.is_cuda and asked.wheels:
+        message = "the base has CUDA, and cuda_from: wheels brings a second one"
+        findings.append(Finding(group.field, message, "leave base out, or cuda_from: base", warning=True))
+    elif group.accelerator is Accelerator.GPU and image.is_cuda:
+        findings += rules_cuda.check_cuda_base(image, minor, group.field, asked.matrix)
+    elif group.accelerator is Accelerator.GPU and image.known and not asked.wheels:
+        hint = "leave base out, or cuda_from: wheels" if minor.and_cuda else "leave base out"
+        findings.append(Finding(group.field, f"{image.name} has no CUDA, and {', '.join(group.roles)} needs it", hint))
+    return findings
+
+
+def _python(asked: Asked, groups: tuple[_Group, ...]) -> str:
+    """The one Python of all roles: the user's, else a base's own, else the newest there is an image for."""
+    spec = asked.spec
+    if spec.python is not None:
+        return spec.python
+    usable = rules.usable_pythons(asked.release, spec.platform)
+    for group in groups:
+        if group.image is not None and group.image.python is not None:
+            own = group.image.python
+            if own in usable or group.image.is_python:
+                return own
+            others = [python for python in usable if _source(asked, group.image, python)]
+            if others:
+                return others[-1]
+            message = f"{group.image.name} comes with Python {own}, TensorFlow {asked.release.version} has wheels for "
+            raise FieldError(message + ", ".join(usable), field=group.field, hint="another base, or leave it out")
+    for group in groups:
+        if group.accelerator is Accelerator.GPU and group.image is None and not asked.wheels:
+            systems = asked.matrix.systems
+            images = (asked.matrix.cuda_images[base.tag] for base in asked.minor.bases)
+            return next((p for image in images if (p := systems[image.os].python) in usable), usable[-1])
+    return next(python for python in reversed(usable) if python in asked.matrix.python_images)
+
+
+def _source(asked: Asked, image: BaseImage, python: str) -> str | None:
+    """How `image` comes by `python`: image, apt, deadsnakes, or None when it cannot."""
+    if image.is_python:
+        return "image" if image.python in (None, python) else None
+    if image.os is None:
+        return "image"
+    system = asked.matrix.systems[image.os]
+    if system.python == python:
+        return "apt"
+    return "deadsnakes" if python in system.deadsnakes else None
+
+
+def _variant(asked: Asked, group: _Group, python: str) -> tuple[Variant, list[Finding]]:
+    findings: list[Finding] = []
+    apt: tuple[str, ...] = ()
+    if group.image is not None:
+        image = group.image
+        apt = next((base.apt for base in asked.minor.bases if image.is_cuda and base.tag == image.tag), ())
+        if not image.known:
+            message = f"{image.name}: what is in it is not known; Python {python} is taken for given"
+            findings.append(Finding(group.field, message, f"it must have {_executable(image, python)}", warning=True))
+    elif group.accelerator is Accelerator.GPU and not asked.wheels:
+        fitting = _cuda_base(asked, python)
+        apt = fitting.apt
+        image = describe(f"nvidia/cuda:{fitting.tag}", asked.matrix)
+        findings += rules_cuda.check_cuda_base(image, asked.minor, "tensorflow", asked.matrix)
+    else:
+        image = describe(f"python:{asked.matrix.python_images[python].tag}", asked.matrix)
+    source = _source(asked, image, python)
+    if source is None:
+        message = f"{image.name} has no Python {python}"
+        raise FieldError(message, field=group.field, hint=f"python: {image.python}, or leave base out")
+    cuda, cudnn = _cuda(asked, group, image)
+    findings += _check_gpus(asked, group, cuda, python)
+    findings += xla_note(asked, group.accelerator, python)
+    variant = Variant(
+        name=group.name,
+        roles=group.roles,
+        accelerator=group.accelerator,
+        package=package(asked, group.accelerator),
+        tensorflow=asked.release.version,
+        python=python,
+        cuda=cuda,
+        cudnn=cudnn,
+        base=image.name,
+        os=image.os,
+        python_from=source,
+        python_executable=_executable(image, python),
+        requirements=tuple(requirements(asked, group.accelerator)),
+        constraints=tuple(constraints(asked, group.accelerator)),
+        libraries=libraries(asked.minor) if group.accelerator is Accelerator.GPU and not asked.wheels else (),
+        apt=apt,
+    )
+    return variant, findings
+
+
+def _executable(image: BaseImage, python: str) -> str:
+    return f"/usr/local/bin/python{python}" if image.is_python else f"/usr/bin/python{python}"
+
+
+def _cuda_base(asked: Asked, python: str) -> FittingBase:
+    """The best tag that gives `python`: from its distribution, else from deadsnakes."""
+    minor, matrix = asked.minor, asked.matrix
+    if not minor.bases:
+        hint = "accelerator: cpu, TensorFlow 2.4 or newer, or a `base` of your own with CUDA " + minor.cuda
+        raise FieldError(f"no base with CUDA {minor.cuda}: {minor.no_base}", field="tensorflow", hint=hint)
+    systems = [(base, matrix.systems[matrix.cuda_images[base.tag].os]) for base in minor.bases]
+    for base, system in systems:
+        if system.python == python:
+            return base
+    for base, system in systems:
+        if python in system.deadsnakes:
+            return base
+    have = sorted({system.python for _, system in systems}, key=version_key)
+    raise FieldError(
+        f"no nvidia/cuda base for TensorFlow {minor.name} has Python {python}",
+        field="python",
+        hint=f"Python {' or '.join(have)}; or cuda_from: wheels" if minor.and_cuda else f"Python {' or '.join(have)}",
+    )
+
+
+def _cuda(asked: Asked, group: _Group, image: BaseImage) -> tuple[str | None, str | None]:
+    if group.accelerator is not Accelerator.GPU:
+        return None, None
+    minor = asked.minor
+    if asked.wheels:
+        cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
+        return minor.cuda, cudnn
+    if image.cuda is None:  # the user's own: what TensorFlow needs is what the build checks for
+        return minor.cuda, minor.cudnn
+    return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(asked, image) or minor.cudnn
+
+
+def _apt_cudnn(asked: Asked, image: BaseImage) -> str | None:
+    for base in asked.minor.bases:
+        if base.tag == image.tag:
+            return next((pin.partition("=")[2].partition("-")[0] for pin in base.apt if "cudnn" in pin), None)
+    return None
+
+
+def _check_gpus(asked: Asked, group: _Group, cuda: str | None, python: str) -> list[Finding]:
+    if group.accelerator is not Accelerator.GPU:
+        return []
+    findings = list(rules_cuda.check_and_cuda(asked.minor, asked.release, python)) if asked.wheels else []
+    for role in group.roles:
+        gpus = asked.spec.roles[role].gpus
+        gpu = gpu_of(gpus.type, asked.matrix) if gpus else None
+        if gpu is not None:
+            findings += rules_cuda.check_gpu(gpu, asked.minor, cuda, f"roles.{role}.gpus.type")
+    eci = asked.spec.job.eci
+    if eci is not None and eci.driver and cuda:
+        findings += rules_cuda.check_driver(eci.driver, cuda, asked.matrix, "job.eci.driver")
+    return findings
+
+
+def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
+    """The GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
+    words = f"_{service_name.upper().replace('-', '_')}_"
+    found = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
+    return max(found, key=lambda gpu: len(gpu.name)) if found else None

@@ -1,0 +1,1 @@
+"""Wheels: resolving, the package index, the store on disk."""

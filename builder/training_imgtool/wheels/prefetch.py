@@ -1,0 +1,67 @@
+"""Wheels on their way: downloads that begin before anyone waits for them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.progress import Progress
+from training_imgtool.core.tasks import Pool, Task
+from training_imgtool.plan import Wheel
+
+if TYPE_CHECKING:
+    from training_imgtool.wheels.store import WheelStore
+
+
+class WheelPrefetcher:
+    """Where wheels are. Those that are expected are fetched in the background: the first, then the largest.
+
+    One that is larger than all the others together, as TensorFlow's is, has the line to itself: making its layers takes
+    longest, and the others arrive meanwhile. Side by side it would be the last to arrive.
+    """
+
+    def __init__(self, open_store: Callable[[], WheelStore], progress: Progress) -> None:
+        self._open_store = open_store
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._coming: dict[str, Task[Path]] = {}
+        self._before_others: Task[Path] | None = None
+        self._pool = Pool(4, "wheel")
+
+    @functools.cached_property
+    def _store(self) -> WheelStore:
+        return self._open_store()  # most runs need no wheel, and the store loads the index's client
+
+    def expect(self, wheels: tuple[Wheel, ...]) -> None:
+        """Begins to fetch what is not here."""
+        for first in wheels[:1]:
+            if self._store.path(first) is None:
+                self._begun(first)
+        others = sorted((one for one in wheels[1:] if self._store.path(one) is None), key=lambda wheel: -wheel.size)
+        if len(others) > 1 and others[0].size > sum(wheel.size for wheel in others[1:]):
+            self._before_others = self._begun(others[0])
+        for wheel in others:
+            self._begun(wheel)
+
+    def path(self, wheel: Wheel) -> Path:
+        """The wheel's file; raises what fetching raises."""
+        return self._store.path(wheel) or self._begun(wheel).result()
+
+    def close(self) -> None:
+        """Begins no further download."""
+        self._pool.shutdown(wait=False, cancel=True)
+
+    def _begun(self, wheel: Wheel) -> Task[Path]:
+        with self._lock:
+            if wheel.sha256 not in self._coming:
+                self._coming[wheel.sha256] = self._pool.submit(self._fetch, wheel, self._before_others)
+            return self._coming[wheel.sha256]
+
+    def _fetch(self, wheel: Wheel, after: Task[Path] | None) -> Path:
+        if after is not None:
+            after.result()
+        self._store.fetch((wheel,), self._progress)
+        return self._store.require(wheel)

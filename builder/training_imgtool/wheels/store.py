@@ -1,0 +1,286 @@
+"""The wheel cache: `CACHE/wheels/<2 digits>/<sha256>/<file>`, filled from this machine's indexes.
+
+A file is there only when its bytes have the hash that names its folder: it is checked while it is written
+and becomes visible by a rename. A broken download is continued by the next one. Where an index had the file
+is kept beside it as a hint (`url`, without credentials); it may be wrong at any time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING, BinaryIO
+
+from training_imgtool.core.atomic_files import used
+from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.core.progress import Note, Progress, Transfer, silent
+from training_imgtool.core.settings import Settings
+from training_imgtool.plan import Wheel
+from training_imgtool.wheels.index_credentials import without_login
+
+if TYPE_CHECKING:
+    from training_imgtool.wheels.index import Index
+
+_BLOCK = 1 << 18
+SUBJECT = "wheels"
+
+
+class WheelStore:
+    """The cache of one machine. Safe to use from several threads and processes.
+
+    Args:
+        settings: where the cache lies, and how the network is reached.
+        folder: whose uv.toml counts; the current folder by default.
+        index: the indexes; by default those of the settings.
+    """
+
+    def __init__(self, settings: Settings, folder: Path | None = None, *, index: Index | None = None) -> None:
+        self._root = settings.cache / "wheels"
+        self._settings, self._folder = settings, folder or Path()
+        if index:
+            self.index = index
+
+    @cached_property
+    def index(self) -> Index:
+        """The machine's indexes; made when they are first asked, which most runs never do."""
+        return index_of(self._settings, self._folder)
+
+    def path(self, wheel: Wheel) -> Path | None:
+        """The wheel's file when it is here with the right size, else None."""
+        path = self._place(wheel)
+        try:
+            state = path.stat()
+        except OSError:
+            return None
+        if state.st_size != wheel.size:
+            return None
+        used(path, state)
+        return path
+
+    def require(self, wheel: Wheel) -> Path:
+        """The wheel's file; raises LocalFileError when it was not fetched."""
+        path = self.path(wheel)
+        if path is None:
+            raise LocalFileError(f"{wheel.file} is not in the cache {self._root}", hint="imgtool build fetches it")
+        return path
+
+    def fetch(self, wheels: Iterable[Wheel], progress: Progress = silent, jobs: int = 4) -> None:
+        """Makes sure that all `wheels` are here, `jobs` at a time.
+
+        Raises VerificationError when no index has a file with the lock's hash, TemporaryError, CredentialsError,
+        LocalFileError. What was fetched before stays.
+        """
+        missing = [wheel for wheel in dict.fromkeys(wheels) if self.path(wheel) is None]
+        if not missing:
+            return
+        stop = Flag()
+        missing.sort(key=lambda wheel: -wheel.size)  # the largest takes longest, so it begins first
+        pool = ThreadPoolExecutor(min(jobs, len(missing)), thread_name_prefix="wheels")
+        try:
+            for future in [pool.submit(self._fetch_one, wheel, progress, stop) for wheel in missing]:
+                future.result()
+        except BaseException:
+            stop.set()  # the others end at their next block
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+
+    def open_stream(self, wheel: Wheel, progress: Progress = silent) -> Iterator[bytes]:
+        """The wheel's bytes, from the cache or while they arrive, kept in the cache as they pass.
+
+        Raises as `fetch` does; a wrong hash shows at the end, so nothing may be published before that.
+        """
+        path = self.path(wheel)
+        if path is None:
+            yield from self._download(wheel, progress, Flag(), anew=True)
+            return
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                yield block
+
+    def put(self, wheel_file: str, data: bytes) -> Wheel:
+        """Keeps a wheel made here; its name and version are those of its file name."""
+        name, version = wheel_file.split("-")[:2]
+        digest = hashlib.sha256(data).hexdigest()
+        wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=digest, size=len(data))
+        if self.path(wheel) is None:
+            with self._part(wheel) as (part, growing, target):
+                part.truncate(0)
+                part.write(data)
+                part.flush()
+                growing.replace(target)
+        return wheel
+
+    def remember(self, sha256: str, url: str) -> None:
+        """Keeps where an index had the file with that hash, for the next download."""
+        place = self._root / sha256[:2] / sha256
+        with suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "url").write_text(without_login(url), encoding="utf-8")
+
+    def _fetch_one(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
+        place = self._place(wheel)
+        if place.exists() and self.path(wheel) is None:
+            progress(Note(f"{wheel.file} in the cache is damaged; fetching it again"))
+            with suppress(OSError):
+                place.unlink()
+        for _ in self._download(wheel, progress, stop):
+            if stop.is_set():
+                return
+
+    def _download(self, wheel: Wheel, progress: Progress, stop: Flag, *, anew: bool = False) -> Iterator[bytes]:
+        """Writes the file to its place and passes its bytes on; with `anew` all of them, else only the new ones."""
+        with self._part(wheel) as (part, growing, target):
+            ready = self.path(wheel)
+            if ready is not None:  # another process was faster
+                growing.unlink()
+                yield from _blocks(ready)
+                return
+            digest = hashlib.sha256()
+            have = 0 if anew else _continued(part, digest, wheel.size)
+            part.seek(have)
+            part.truncate()
+
+            def restart() -> None:
+                nonlocal digest, have
+                digest, have = hashlib.sha256(), 0
+                part.seek(0)
+                part.truncate()
+
+            for block in self._bytes(wheel, have, None if anew else restart):
+                if stop.is_set():
+                    part.flush()
+                    return
+                part.write(block)
+                digest.update(block)
+                have += len(block)
+                progress(Transfer(SUBJECT, wheel.file, have, wheel.size))
+                yield block
+            part.flush()
+            if have != wheel.size or digest.hexdigest() != wheel.sha256:
+                part.truncate(0)
+                raise VerificationError(
+                    f"{wheel.file}: got {have} bytes with sha256 {digest.hexdigest()}, "
+                    f"the lock says {wheel.size} bytes with {wheel.sha256}",
+                    hint=f"the index serves another file; imgtool lock --upgrade-package {wheel.name} takes it",
+                )
+            growing.replace(target)
+
+    def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None) -> Iterator[bytes]:
+        """The file's bytes from `offset` on: from where it was last, else where an index has it, else made here."""
+        from training_imgtool.wheels.index import MissingFileError
+
+        for url in self._urls(wheel):
+            try:
+                yield from self.index.read(url, offset, restarted)
+            except MissingFileError:
+                if restarted is not None:
+                    restarted()
+                offset = 0
+                continue
+            self.remember(wheel.sha256, url)
+            return
+        made = self._made(wheel)
+        if made is None:
+            raise VerificationError(
+                f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
+                hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
+            )
+        yield made[offset:]
+
+    def _urls(self, wheel: Wheel) -> Iterator[str]:
+        with suppress(OSError, UnicodeDecodeError):
+            hint = (self._place(wheel).parent / "url").read_text(encoding="utf-8").strip()
+            if hint:
+                yield hint
+        url = self.index.locate(wheel.name, wheel.file, wheel.sha256)
+        if url is not None:
+            yield url
+
+    def _made(self, wheel: Wheel) -> bytes | None:
+        """The wheel of one of the source archives that imgtool builds itself."""
+        from training_imgtool.versions.matrix import load_matrix
+        from training_imgtool.wheels.sdist import build_wheel, wheel_name
+
+        archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
+        if archive is None or wheel_name(archive) != wheel.file:
+            return None
+        url = self.index.locate(archive.name, archive.file, archive.sha256)
+        return build_wheel(archive, b"".join(self.index.read(url))) if url else None
+
+    def _place(self, wheel: Wheel) -> Path:
+        return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
+
+    @contextmanager
+    def _part(self, wheel: Wheel) -> Iterator[tuple[BinaryIO, Path, Path]]:
+        """The file that a download grows in, held by this process alone, and where it goes when it is whole."""
+        target = self._place(wheel)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            growing = target.with_name("part")
+            with _locked(growing) as part:
+                yield part, growing, target
+        except OSError as error:
+            raise LocalFileError(
+                f"{error.filename or target}: {error.strerror or error}",
+                hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
+            ) from error
+
+
+def index_of(settings: Settings, folder: Path) -> Index:
+    """The indexes that uv and pip use on this machine."""
+    from training_imgtool.wheels.index import Index
+    from training_imgtool.wheels.pip_config import pip_settings, uv_environ
+    from training_imgtool.wheels.uv import indexes
+
+    environ = uv_environ(settings.environ, ca_file=settings.ca_file)
+    certificate = environ.get("SSL_CERT_FILE")
+    trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
+    return Index(
+        lambda: indexes(environ, folder),
+        environ=environ,
+        proxies=settings.proxies,
+        ca_file=Path(certificate) if certificate else None,
+        insecure=tuple(trusted.split()),
+    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """`path` open for reading and writing, with a lock on the very file that has the name now."""
+    while True:
+        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b")
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+                break
+        stream.close()  # its name went with a rename while we waited
+    with stream:
+        yield stream
+
+
+def _continued(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
+    """Hashes what an earlier download left; returns how many bytes that is."""
+    part.seek(0)
+    have = 0
+    while block := part.read(_BLOCK):
+        digest.update(block)
+        have += len(block)
+    if have < size:
+        return have
+    part.seek(0)
+    part.truncate()
+    return 0
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            yield block

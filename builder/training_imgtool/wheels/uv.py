@@ -1,0 +1,222 @@
+"""The one door to uv: resolving requirements for an image's Python, and which indexes this machine uses.
+
+uv is run as a program, always with `--only-binary :all:`: what goes into an image is a wheel, so nobody's
+setup.py runs here. It speaks to the indexes with its own settings, netrc and keyring included; no URL and
+no credential of theirs goes into what is returned for a lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
+from training_imgtool.wheels.tags import best_wheel, uv_platform
+
+_SECONDS = 600
+_SYSCONFIG = threading.Lock()
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
+_NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
+_REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
+_LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
+_UNREACHABLE = re.compile(
+    r"error sending request|Failed to fetch|Request failed|Connection|timed out|dns error|status server error|\b429\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One wheel of a resolution, and where this machine finds it.
+
+    `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int | None
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a resolution is for: `python` such as 3.11, `platform` such as linux/amd64, `glibc` such as 2.36."""
+
+    python: str
+    platform: str
+    glibc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """Where uv looks: simple indexes, the first of them the default one last, and find-links; with credentials."""
+
+    urls: tuple[str, ...]
+    find_links: tuple[str, ...]
+
+
+def indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
+    """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default."""
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        text = _run(("--emit-index-url", "--emit-find-links"), "", Path(temporary), environ=environ, folder=folder)
+    found: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
+    for line in text.splitlines():
+        option, _, value = line.partition(" ")
+        if option in found:
+            found[option].append(value.strip())
+    return Indexes((*found["--extra-index-url"], *found["--index-url"]), tuple(found["--find-links"]))
+
+
+def compile_requirements(
+    requirements: str,
+    target: Target,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    constraints: tuple[str, ...] = (),
+    find_links: tuple[Path, ...] = (),
+    hashes: Mapping[str, frozenset[str]] | None = None,
+    preferred: Mapping[str, str] | None = None,
+) -> tuple[Found, ...]:
+    """Resolves `requirements` to one wheel per package, sorted by name.
+
+    Args:
+        requirements: the text of a requirements file; a `-r` in it names an absolute path.
+        target: the image's Python, platform and C library.
+        environ: the machine's environment for uv.
+        folder: where uv runs, which decides whose uv.toml counts.
+        constraints: lines of a constraints file.
+        find_links: folders with wheels that no index has.
+        hashes: per package the sha256 values that may be chosen, where the user's file names some.
+        preferred: per package the version to take where it fits.
+
+    Raises:
+        InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
+        CredentialsError: an index refuses.
+        TemporaryError: an index does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        work = Path(temporary)
+        (work / "constraints.txt").write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
+        output = work / "pylock.toml"
+        if preferred:
+            output.write_text(_pylock(preferred), encoding="utf-8")
+        options = (
+            f"--output-file={output}",  # uv prefers the versions that are in it
+            "--format=pylock.toml",
+            f"--constraints={work}/constraints.txt",
+            f"--python-version={target.python}",
+            f"--python-platform={uv_platform(target.platform, target.glibc)}",
+            "--only-binary=:all:",
+            *(f"--find-links={path}" for path in find_links),
+        )
+        _run(options, requirements, work, environ=environ, folder=folder)
+        packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
+        found = [_choose(package, target, hashes or {}, work) for package in packages]
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _pylock(versions: Mapping[str, str]) -> str:
+    """A pylock.toml (PEP 751) of just these versions."""
+    rows = (
+        f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
+        for name, version in versions.items()
+    )
+    return 'lock-version = "1.0"\ncreated-by = "imgtool"\n' + "".join(rows)
+
+
+def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]], work: Path) -> Found:
+    name, version = str(package["name"]), str(package.get("version", ""))
+    candidates = _candidates(package, work)
+    wanted = hashes.get(name)
+    if wanted:
+        candidates = {file: row for file, row in candidates.items() if row[0] in wanted}
+    file = best_wheel(candidates, target.python, target.platform, target.glibc)
+    if file is None:
+        why = " with one of the hashes in the requirements" if wanted else ""
+        raise InputError(
+            f"{name} {version} has no wheel{why} for Python {target.python}, {target.platform}, glibc {target.glibc}",
+            hint="another version of it; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
+        )
+    sha256, size, url = candidates[file]
+    return Found(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
+
+
+def _candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
+    """Hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
+    rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
+    found = {}
+    for row in rows if isinstance(rows, list) else []:
+        url = str(row.get("url") or (work / str(row.get("path"))).resolve().as_uri())
+        file = str(row.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]))
+        sha256 = row.get("hashes", {}).get("sha256")
+        if sha256:
+            found[file] = (str(sha256), row.get("size"), url)
+    return found
+
+
+def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str], folder: Path) -> str:
+    """What `uv pip compile` of these requirements prints; `work` is a folder for its files."""
+    (work / "spec.txt").write_text(requirements, encoding="utf-8")
+    command = [
+        _program(),
+        *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
+        *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
+        *options,
+    ]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
+    if done.returncode:
+        raise _failure(done.stderr, f"{work}/")
+    return done.stdout
+
+
+def _program() -> str:
+    """The uv binary that its package brings. One thread at a time: Python 3.11's sysconfig, which it asks, races."""
+    from uv import find_uv_bin
+
+    with _SYSCONFIG:
+        return find_uv_bin()
+
+
+def uv_version() -> str:
+    """What `uv --version` says, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
+    try:
+        done = subprocess.run([_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LocalFileError(f"uv does not run: {error}", hint="install imgtool again; uv comes with it") from error
+    return done.stdout.strip()
+
+
+def _failure(stderr: str, temporary: str) -> ImgtoolError:
+    text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
+    lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
+    no_wheel = sorted(set(_NO_WHEEL.findall(text)))
+    if no_wheel:
+        names = ", ".join(no_wheel)
+        return InputError(
+            f"no wheel of {names} fits, and source archives are not built",
+            hint="a version that has one; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
+            details=lines,
+        )
+    if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and "No solution" not in text):
+        hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
+        return CredentialsError("the package index refuses access", hint=hint, details=lines)
+    if _UNREACHABLE.search(text) and "No solution" not in text:
+        return TemporaryError("the package index does not answer", hint="try again later", details=lines)
+    hint = "loosen one of the requirements that uv names, or take another TensorFlow"
+    return InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)

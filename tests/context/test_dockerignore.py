@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+
+from training_imgtool.context.dockerignore import Verdict, parse_dockerignore
+from training_imgtool.context.gomatch import PatternError, has_wildcards, matches
+from training_imgtool.core.errors import InputError
+
+
+def ignored(patterns: str, path: str) -> bool:
+    """What a walk down to `path` finds."""
+    ignore = parse_dockerignore(patterns)
+    verdict: Verdict | None = None
+    parts = path.split("/")
+    for count in range(1, len(parts) + 1):
+        verdict = ignore.decide("/".join(parts[:count]), verdict)
+    assert verdict is not None
+    return verdict.ignored
+
+
+@pytest.mark.parametrize(
+    ("patterns", "path", "expected"),
+    [
+        ("a", "a", True),
+        ("a", "b/a", False),
+        ("a", "a/b", True),
+        ("/a", "a", True),
+        ("a/", "a", True),
+        ("./a", "a", True),
+        ("b/../a", "a", True),
+        ("../a", "a", False),
+        ("*", "a/b/c", True),
+        ("*.md", "x.md", True),
+        ("*.md", "d/x.md", False),
+        ("*/*.md", "d/x.md", True),
+        ("**/*.md", "x.md", True),
+        ("**/*.md", "a/b/x.md", True),
+        ("**/x", "x", True),
+        ("**/x", "ax", False),
+        ("**x", "a/bx", True),
+        ("a/**", "a/b/c", True),
+        ("a/**", "a", False),
+        ("a/**/z", "a/z", True),
+        ("a/**/z", "a/b/c/z", True),
+        ("**", "anything/at/all", True),
+        ("a?c", "abc", True),
+        ("a?c", "a/c", False),
+        ("[a-c].txt", "b.txt", True),
+        ("[^a-c].txt", "b.txt", False),
+        ("a\\*", "a*", True),
+        ("a\\*", "ab", False),
+        ("a.b", "axb", False),
+        ("a+(b)", "a+(b)", True),
+        ("*\n!a", "a", False),
+        ("*\n!a", "a/b", False),
+        ("a\n!a/b", "a/b", False),
+        ("a\n!a/b", "a/c", True),
+        ("!a\na", "a", True),
+        ("*\n!d/*.txt\nd/no.txt", "d/no.txt", True),
+        ("*\n!d/*.txt\nd/no.txt", "d/yes.txt", False),
+        ("d\n!d/keep\nd*", "d/keep", False),  # the third was not asked for `d`, so it is not remembered
+        ("! a\n", "a", False),
+        ("# a\n #b", "a", False),
+        ("# a\n #b", "#b", True),
+        ("  a  ", "a", True),
+        ("a\r\nb\r\n", "b", True),
+        ("\ufeffa", "a", True),
+        ("\n\n", "a", False),
+        ("a[b", "a", None),
+    ],
+)
+def test_patterns(patterns: str, path: str, expected: bool | None) -> None:
+    if expected is None:
+        with pytest.raises(InputError, match=r"\.dockerignore:1: "):
+            ignored(patterns, path)
+    else:
+        assert ignored(patterns, path) is expected
+
+
+@pytest.mark.parametrize("text", ["a\n!\n", "a\n[]\n", "a\n[a-]\n", "a\nb\\\n"])
+def test_malformed_patterns_have_their_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"\.dockerignore:2: "):
+        parse_dockerignore(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("abc", "abc", True),
+        ("*", "abc", True),
+        ("*c", "abc", True),
+        ("a*", "ab/c", False),
+        ("a*/b", "a/c/b", False),
+        ("a*b*c*d*e*/f", "axbxcxdxexxx/f", True),
+        ("ab[c]", "abc", True),
+        ("ab[^c]", "abc", False),
+        ("ab[e-g]", "abc", False),
+        ("ab[c-a]", "abb", False),
+        ("[\\]a]", "]", True),
+        ("[\\-x]", "-", True),
+        ("[x\\-]", "z", False),
+        ("a\\*b", "ab", False),
+        ("a?b", "a☺b", True),
+        ("a[^a][^a][^a]b", "a☺b", False),
+        ("[à-ü]*", "é", True),
+        ("*x", "xxx", True),
+    ],
+)
+def test_go_match(pattern: str, path: str, expected: bool) -> None:
+    assert matches(pattern, path) is expected
+
+
+@pytest.mark.parametrize("pattern", ["[]a]", "[-]", "[x-]", "[-x]", "a\\", "[", "[^", "[^bc", "a["])
+def test_go_match_refuses(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        matches(pattern, "a")
+
+
+def test_wildcards() -> None:
+    assert has_wildcards("a*")
+    assert not has_wildcards("a\\*")
+    assert has_wildcards("a\\\\*")

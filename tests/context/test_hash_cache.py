@@ -1,0 +1,70 @@
+"""The memo of a context's hashes: what is worth keeping, and for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.context import scan as scanning
+from training_imgtool.context.context import Context, scan
+from training_imgtool.context.hash_cache import remembered_hashes
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose files are old enough to be believed."""
+    monkeypatch.setattr(scanning, "_RACY_NS", -(10**12))
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    return folder
+
+
+def _scan(cache: Path, folder: Path) -> Context:
+    with remembered_hashes(cache, folder) as memo:
+        return scan(folder, memo=memo)
+
+
+def _forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> str:
+        raise AssertionError("a file was read that is in the memo")
+
+    monkeypatch.setattr(scanning.Walk, "_hashed", read)
+
+
+@pytest.mark.parametrize("files", [{"model.bin": 20 << 20}, {f"{n}.txt": 3 for n in range(80)}], ids=["large", "many"])
+def test_what_is_slow_to_read_is_read_once(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, int]
+) -> None:
+    for name, size in files.items():
+        (tree / name).write_bytes(name.encode()[:1] * size)
+    before = _scan(tmp_path / "cache", tree)
+    with monkeypatch.context() as patch:
+        _forbid_reading(patch)
+        assert _scan(tmp_path / "cache", tree) == before
+    name, size = next(iter(files.items()))
+    (tree / name).write_bytes(b"!" * size)
+    assert _scan(tmp_path / "cache", tree) != before
+
+
+def test_a_small_tree_leaves_nothing(tree: Path, tmp_path: Path) -> None:
+    (tree / "task.py").write_text("x")
+    _scan(tmp_path / "cache", tree)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_small_tree_does_not_pay_for_a_large_one(tree: Path, tmp_path: Path) -> None:
+    (tree / "model.bin").write_bytes(b"x" * (20 << 20))
+    _scan(tmp_path / "cache", tree)
+    (tmp_path / "other").mkdir()
+    with remembered_hashes(tmp_path / "cache", tmp_path / "other") as memo:
+        assert not memo
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff"])
+def test_a_damaged_memo_is_none(tree: Path, tmp_path: Path, damage: bytes) -> None:
+    (tree / "model.bin").write_bytes(b"x" * (20 << 20))
+    before = _scan(tmp_path / "cache", tree)
+    (kept,) = (tmp_path / "cache/hashes").iterdir()
+    kept.write_bytes(damage)
+    assert _scan(tmp_path / "cache", tree) == before

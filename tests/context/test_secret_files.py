@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from training_imgtool.context.secret_files import allowed, by_content, by_name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env",
+        "a/.env.production",
+        "id_rsa",
+        "x/id_ed25519",
+        "a.pem",
+        "A.KEY",
+        "b.p12",
+        ".netrc",
+        "_netrc",
+        ".pypirc",
+        ".npmrc",
+        "home/.aws/credentials",
+        ".ssh/config",
+        ".ssh/keys.py",
+        ".env.py",
+        ".ENV.Local.py",
+        ".kube/config",
+        ".docker/config.json",
+        "x/.config/gcloud/anything",
+        "application_default_credentials.json",
+        "client_secret_12.json",
+        "service-account.json",
+        "my/service_account_prod.json",
+        ".git-credentials",
+        ".htpasswd",
+        "secrets.yaml",
+    ],
+)
+def test_names_of_secrets(path: str) -> None:
+    assert by_name(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env.example",
+        "env.py",
+        "keys.py",
+        "id_rsa.pub",
+        "pem.txt",
+        "docker/config.json",
+        "monkey",
+        "secrets.py",
+        "client_secret_12.json.py",
+        "aws/x",
+    ],
+)
+def test_names_of_other_things(path: str) -> None:
+    assert not by_name(path)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'{\n "type": "service_account",',
+        b'{"type":"authorized_user"}',
+        b"-----BEGIN RSA PRIVATE KEY-----\n",
+        b'{"type"\n:\t"external_account"}',
+        b"x\n-----BEGIN PRIVATE KEY-----",
+        b"PuTTY-User-Key-File-3: ssh-ed25519",
+    ],
+)
+def test_contents_of_secrets(head: bytes) -> None:
+    assert by_content(head)
+
+
+def test_contents_of_other_things() -> None:
+    assert not by_content(b"-----BEGIN CERTIFICATE-----")
+    assert not by_content(b"x" * 5000 + b'"type": "service_account"')
+
+
+def test_allowed_names_files_folders_and_patterns() -> None:
+    assert allowed("a/b.pem", ["a/b.pem"])
+    assert allowed("a/b.pem", ["a/"])
+    assert allowed("a/b.pem", ["a/*.pem"])
+    assert not allowed("a/b.pem", ["*.pem"])

@@ -1,0 +1,88 @@
+"""Reading wheels: what is carried over is right, what is damaged is named."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.direct.wheels import as_wheel, make_wheel
+from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.direct.layers.wheel_zip import WheelFile, check_hash, open_wheel, read
+
+FILES = {"pack/__init__.py": b"", "pack/a.py": b"x = 1\n" * 500, "pack/b.bin": bytes(range(256)) * 9000}
+
+
+def _opened(path: Path) -> WheelFile:
+    return open_wheel(path, as_wheel(path).sha256)
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+@pytest.mark.parametrize("stored", [(), ("pack/b.bin", "pack/a.py")])
+def test_contents(tmp_path: Path, zip64: bool, stored: tuple[str, ...]) -> None:
+    wheel = _opened(make_wheel(tmp_path, "pack", FILES, stored=stored, zip64=zip64))
+    check_hash(wheel)
+    found = {member.name: read(wheel, member) for member in wheel.members}
+    assert FILES.items() <= found.items()
+    assert {member.name for member in wheel.members if not member.deflated} == set(stored)
+
+
+def test_data_descriptors(tmp_path: Path) -> None:
+    class NoSeek:
+        """A stream that zipfile cannot go back in, so it writes sizes after the data (flag bit 3)."""
+
+        def __init__(self, path: Path) -> None:
+            self.file = path.open("wb")
+
+        def write(self, data: bytes) -> int:
+            return self.file.write(data)
+
+        def flush(self) -> None:
+            self.file.flush()
+
+    path = tmp_path / "pack-1.0-py3-none-any.whl"
+    stream: Any = NoSeek(path)
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in FILES.items():
+            archive.writestr(name, data)
+    stream.file.close()
+    with zipfile.ZipFile(path) as archive:
+        assert all(info.flag_bits & 8 for info in archive.infolist())
+    wheel = _opened(path)
+    assert {member.name: read(wheel, member) for member in wheel.members} == FILES
+
+
+def test_another_hash_is_refused(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, "pack", FILES)
+    with pytest.raises(VerificationError, match="the lock says"):
+        check_hash(open_wheel(path, "0" * 64))
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, "pack", FILES, stored=["pack/a.py"])
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        deflated, stored = (archive.getinfo(name).header_offset for name in ("pack/b.bin", "pack/a.py"))
+    for name, offset in (("pack/b.bin", deflated + 600), ("pack/a.py", stored + 600)):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0xFF]) + whole[offset + 1 :])
+        wheel = open_wheel(path, "0" * 64)
+        with pytest.raises(VerificationError, match=f"damaged wheel: {name}"):
+            read(wheel, next(member for member in wheel.members if member.name == name))
+    path.write_bytes(whole[:deflated] + b"XX" + whole[deflated + 2 :])
+    wheel = open_wheel(path, "0" * 64)
+    with pytest.raises(VerificationError, match="no local header"):
+        read(wheel, next(member for member in wheel.members if member.name == "pack/b.bin"))
+
+
+def test_what_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(LocalFileError, match=r"none\.whl"):
+        open_wheel(tmp_path / "none.whl", "")
+    (tmp_path / "text.whl").write_text("not a zip")
+    with pytest.raises(VerificationError, match="damaged wheel"):
+        open_wheel(tmp_path / "text.whl", "")
+    with zipfile.ZipFile(tmp_path / "lzma.whl", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a", b"a")
+    with pytest.raises(NeedsEngineError, match="method 14"):
+        open_wheel(tmp_path / "lzma.whl", "")

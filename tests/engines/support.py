@@ -1,0 +1,305 @@
+"""A real Docker Engine for tests: a base image that needs no download, stages to build, an engine to kill."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import http.server
+import io
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import IO, TypeVar
+
+import pytest
+
+from training_imgtool.core.progress import Event
+from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.engines import StageBuild
+from training_imgtool.engines.docker.client import connect
+from training_imgtool.engines.docker.engine import STAGES, DockerEngine
+
+BUSYBOX = Path("/bin/busybox")
+PLATFORM = "linux/amd64"
+T = TypeVar("T")
+_made_up_keys: list[str] = []
+
+
+class Events(list[Event]):
+    """A Progress that keeps what it is told."""
+
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [event for event in self if isinstance(event, kind)]
+
+
+def settings(folder: Path, **environ: str) -> Settings:
+    """Settings of a user without any configuration, whose home is `folder`."""
+    return from_environment({"HOME": str(folder), "PATH": os.environ.get("PATH", ""), **environ})
+
+
+def tar_of(files: Mapping[str, bytes]) -> bytes:
+    """A tar of `files`, executable."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o755
+            tar.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def stage(
+    text: str,
+    *,
+    files: Mapping[str, bytes] | None = None,
+    context: Callable[[IO[bytes]], None] | None = None,
+    key: str | None = None,
+    copies_from: dict[str, str] | None = None,
+    subject: str = "worker",
+    platform: str = PLATFORM,
+    no_cache: bool = True,
+) -> StageBuild:
+    """A stage of the text of a Dockerfile whose every line is an instruction; it begins at line 10 of the file."""
+    parent = text.split()[1]
+    data = tar_of(files or {})
+    if key is None:
+        key = hashlib.sha256(f"{text}{time.time_ns()}".encode()).hexdigest()
+        _made_up_keys.append(key)
+    return StageBuild(
+        key=key,
+        subject=subject,
+        parent=parent,
+        parent_is_key=False,
+        copies_from=copies_from or {},
+        dockerfile=text,
+        context=context or (lambda stream: _write(stream, data)),
+        line=10,
+        lines=tuple(10 + number for number in range(text.count("\n"))),
+        platform=platform,
+        no_cache=no_cache,
+    )
+
+
+def _write(stream: IO[bytes], data: bytes) -> None:
+    stream.write(data)
+
+
+def busybox_base(engine: DockerEngine) -> str:
+    """The ID of an image with a shell, built FROM scratch in `engine`; skips where busybox is not installed."""
+    if not BUSYBOX.is_file():
+        pytest.skip("no /bin/busybox (apt install busybox-static)")
+    data = BUSYBOX.read_bytes()
+    key = hashlib.sha256(b"busybox base for tests" + data).hexdigest()
+    return engine.image_id(key) or engine.build(
+        stage(
+            'FROM scratch\nCOPY busybox /bin/busybox\nRUN ["/bin/busybox", "--install", "-s", "/bin"]\n',
+            files={"busybox": data},
+            key=key,
+            subject="busybox",
+        ),
+        lambda event: None,
+    )
+
+
+@contextmanager
+def shared_engine(folder: Path) -> Iterator[DockerEngine]:
+    """The engine that this machine runs; images built from `stage` without a key of their own are removed."""
+    host = os.environ.get("DOCKER_HOST")
+    with closing(connect(settings(folder, **({"DOCKER_HOST": host} if host else {})), timeout=20)) as engine:
+        try:
+            yield engine
+        finally:
+            while _made_up_keys:
+                engine.remove_tag(f"{STAGES}:{_made_up_keys.pop()}")
+
+
+def containers_running(engine: DockerEngine, command: str) -> list[str]:
+    """The IDs of the containers, stopped ones too, whose command holds `command`."""
+    with engine.api.ask("listing containers") as client:
+        return [str(found["Id"]) for found in client.containers(all=True) if command in found["Command"]]
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> bool:
+    """Whether `condition` became true within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return bool(condition())
+
+
+class PrivateEngine:
+    """A second dockerd, which a test may kill. Needs root and the programs of docker.io."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+        self.host = f"unix://{folder}/d.sock"
+
+    def kill(self) -> None:
+        """SIGKILL: connections break off without a word."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(20)
+
+    def stop(self) -> None:
+        """SIGTERM, as `systemctl stop docker` sends it: running steps are killed first."""
+        self.process.terminate()
+
+
+@functools.cache
+def private_engine_missing() -> str | None:
+    """Why no second dockerd can be started here, or None."""
+    if os.geteuid() != 0:
+        return "a private dockerd needs root"
+    return next((f"no {name} program" for name in ("dockerd", "unshare", "ip") if not shutil.which(name)), None)
+
+
+@contextmanager
+def private_engine() -> Iterator[PrivateEngine]:
+    """Starts a dockerd in a folder and a network namespace of its own, and ends it with all that it started.
+
+    In the machine's own network it would take away docker0, which the machine's engine needs (`--bridge=none` does).
+    """
+    if reason := private_engine_missing():
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="imgtool-engine-"))
+    dockerd = f"dockerd -H unix://{folder}/d.sock --data-root {folder}/root --exec-root {folder}/exec -p {folder}/d.pid"
+    dockerd += " --bridge=none --iptables=false --storage-driver=vfs"
+    command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        if not wait_for(lambda: _answers(folder / "d.sock") or process.poll() is not None, 60) or process.poll():
+            pytest.skip(f"a private dockerd does not start: {(folder / 'log').read_text()[-500:]}")
+        yield PrivateEngine(process, folder)
+    finally:
+        _end(process, folder)
+
+
+def in_network_of(pid: int, call: Callable[[], T]) -> T:
+    """What `call` returns when it runs in the network namespace of a process; sockets that it makes stay there."""
+    new_network = 0x40000000  # CLONE_NEWNET of <sched.h>
+    results: list[T] = []
+
+    def run() -> None:
+        with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), new_network):
+                raise OSError(ctypes.get_errno(), "setns")
+        results.append(call())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def _answers(path: Path) -> bool:
+    with closing(socket.socket(socket.AF_UNIX)) as client, suppress(OSError):
+        client.connect(str(path))
+        client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b"200 OK" in client.recv(100)
+    return False
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Ends dockerd, the containerd it left when it was killed, and the containers' shims, by their command lines."""
+    process.kill()
+    process.wait(20)
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and str(folder) in (entry / "cmdline").read_bytes().decode(errors="replace"):
+                os.kill(int(entry.name), signal.SIGKILL)
+    time.sleep(0.2)
+    for mount in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        if mount.split()[1].startswith(str(folder)):
+            subprocess.run(["umount", "-l", mount.split()[1]], check=False, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def registry_server(folder: Path) -> Iterator[str]:
+    """A docker-registry of its own on a free port of 127.0.0.1; yields HOST:PORT."""
+    port = free_port()
+    config = folder / "registry.yml"
+    config.write_text(
+        f"version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {folder}/registry\n  delete:\n    enabled: true\n"
+        f"http:\n  addr: 127.0.0.1:{port}\nlog:\n  level: error\n"
+    )
+    with (folder / "registry.log").open("wb") as log:
+        process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=log, stderr=log)
+    try:
+        if not wait_for(lambda: _http_answers(f"http://127.0.0.1:{port}/v2/"), 20):
+            pytest.skip("docker-registry does not start")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+def _http_answers(url: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(url, timeout=2):
+        return True
+    return False
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def refusing_server(
+    status: int, body: str, headers: Mapping[str, str] | None = None, *, beside: int | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """A registry that answers every request with the same status; yields HOST:PORT and the requests' lines.
+
+    It listens in the network of the process `beside`, when that is given.
+    """
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            seen.append(self.requestline)
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+            """Says nothing."""
+
+    for method in ("GET", "HEAD", "POST", "PUT", "PATCH"):
+        setattr(Handler, f"do_{method}", Handler._answer)
+
+    def listen() -> http.server.ThreadingHTTPServer:
+        return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    server = in_network_of(beside, listen) if beside else listen()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

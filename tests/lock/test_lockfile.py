@@ -1,0 +1,258 @@
+"""The lock's text: round trip, strict reading, what its hash depends on, and what a change says."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.json_cache import write_kept
+from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, read_lock
+from training_imgtool.lock.parse import parse_lock
+from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
+
+
+def wheel(name: str, version: str = "1.0", digit: str = "a") -> Wheel:
+    return Wheel(name=name, version=version, file=f"{name}-{version}-py3-none-any.whl", sha256=digit * 64, size=1234)
+
+
+CPU = LockedVariant(
+    variant=Variant(
+        name="cpu",
+        roles=(Role.MASTER, Role.PS),
+        accelerator=Accelerator.CPU,
+        package="tensorflow-cpu",
+        tensorflow="2.15.1",
+        python="3.10",
+        cuda=None,
+        cudnn=None,
+        base="python:3.10-slim-bookworm",
+        os="debian12",
+        python_from="image",
+        python_executable="/usr/local/bin/python3.10",
+        requirements=("tensorflow-cpu==2.15.1",),
+        constraints=("setuptools<81", "protobuf!=4.21.0,<5"),
+        libraries=(),
+    ),
+    base_digest="sha256:" + "b" * 64,
+    installer=wheel("pip", "26.0"),
+    wheels=(wheel("absl-py"), wheel("numpy", "1.26.4")),
+)
+GPU = LockedVariant(
+    variant=replace(
+        CPU.variant,
+        name="gpu",
+        roles=(Role.WORKER,),
+        accelerator=Accelerator.GPU,
+        package="tensorflow",
+        cuda="12.3.2",
+        cudnn="8.9.7.29",
+        base="127.0.0.1:5000/nvidia/cuda:12.3.2-runtime-ubuntu22.04",
+        os=None,
+        python_from="apt",
+        python_executable="/usr/bin/python3.10",
+        libraries=("libcudart.so.12", "libcudnn.so.8"),
+        apt=("libcudnn8=8.9.7.29-1+cuda12.2",),
+        notes=('a note with "quotes", a back\\slash and ü',),
+    ),
+    base_digest="sha256:" + "c" * 64,
+    installer=wheel("pip", "26.0"),
+    wheels=(wheel("numpy", "1.26.4"),),
+)
+LOCK = Lock(inputs="d" * 64, platform="linux/amd64", variants=(CPU, GPU))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "image.lock"
+    path.write_text(dump_lock(LOCK))
+    assert read_lock(path) == LOCK
+    assert dump_lock(read_lock(path)) == dump_lock(LOCK)
+
+
+def test_text_has_a_line_per_wheel_and_no_url() -> None:
+    text = dump_lock(LOCK)
+    assert text.endswith("]\n")
+    assert text.count(".whl") == text.count("\n  {") + 2  # and each variant's installer
+    assert "://" not in text
+
+
+def test_wheels_are_written_in_order_of_name() -> None:
+    shuffled = replace(LOCK, variants=(replace(CPU, wheels=CPU.wheels[::-1]), GPU))
+    assert dump_lock(shuffled) == dump_lock(LOCK)
+
+
+def test_forty_wheels_are_read_in_ten_milliseconds() -> None:
+    data = dump_lock(
+        replace(LOCK, variants=(replace(CPU, wheels=tuple(wheel(f"package-{n:02}") for n in range(40))),))
+    ).encode()
+    best = 1.0
+    for _ in range(5):
+        start = time.process_time()
+        parse_lock(data, "image.lock")
+        best = min(best, time.process_time() - start)
+    assert best < 0.010
+
+
+TEXT = dump_lock(LOCK)
+BAD = [
+    ("version = 1\n", "version = 2\n", "newer imgtool"),
+    ("version = 1\n", "version = 0\n", "version: expected 1"),
+    ("version = 1\n", "version = true\n", "version: expected 1"),
+    ("version = 1\n", "", "version: expected 1"),
+    ("inputs =", "input =", "input: unknown key"),
+    ('inputs = "d', 'inputs = "D', "inputs: expected"),
+    ("linux/amd64", "linux", "platform: expected"),
+    ("package =", "pakage =", r"variant\[0\].pakage: unknown key"),
+    ('python = "3.10"', "python = 3.10", r"variant\[0\].python: expected .*, found 3.1"),
+    ('"/usr/local/bin/python3.10"', '"/usr/local/bin/python3.10; reboot"', "python_executable: expected"),
+    ('"/usr/local/bin/python3.10"', '"python"', "python_executable: expected"),
+    ("absl-py-1.0-py3-none-any.whl", "../absl-py-1.0.whl", r"wheels\[0\].file: expected"),
+    ("absl-py-1.0-py3-none-any.whl", "a b.whl", r"wheels\[0\].file: expected"),
+    ("absl-py-1.0-py3-none-any.whl", "a.tar.gz", r"wheels\[0\].file: expected"),
+    ("size = 1234", 'size = "1234"', "size: expected a number"),
+    ("size = 1234", "size = -1", "size: expected a number"),
+    ("size = 1234", "size = true", "size: expected a number"),
+    ("a" * 64, "a" * 63, "sha256: expected"),
+    ("sha256:" + "b" * 64, "sha256:b", "not a digest"),
+    ('base = "python:3.10-slim-bookworm"', 'base = "Python:3.10"', "lower case|repository path"),
+    ('base = "python:3.10-slim-bookworm"', 'base = "a b"', "base: expected"),
+    ('"master", "ps"', '"master", "boss"', "boss"),
+    ('roles = ["worker"]', 'roles = ["ps"]', "occurs twice"),
+    ('name = "gpu"', 'name = "cpu"', "occurs twice"),
+    ('"libcudnn.so.8"', '"libcudnn.so.8; x"', "libraries"),
+    ('"setuptools<81"', '"setuptools<81\\nRUN x"', "constraints"),
+    ("wheels = [", "<<<<<<< HEAD\nwheels = [", "not a lock"),
+    ("wheels = [", "wheels = [[], ", r"wheels\[0\]: expected a wheel"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD)
+def test_what_is_not_a_lock_is_refused(old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(InputError, match=message) as caught:
+        parse_lock(TEXT.replace(old, new, 1).encode(), "image.lock")
+    assert str(caught.value).startswith("image.lock: ")
+    assert caught.value.exit_code == 3
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_lock(tmp_path / "image.lock")
+    with pytest.raises(InputError, match="not a lock"):
+        parse_lock(b"\xff\xfe", "image.lock")
+    with pytest.raises(InputError, match=r"variant: expected at least one"):
+        parse_lock(TEXT.partition("[[variant]]")[0].encode(), "image.lock")
+
+
+def test_a_lock_that_was_right_is_read_without_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TEXT.encode()
+    assert parse_lock(data, "image.lock", tmp_path) == LOCK
+    (kept,) = tmp_path.rglob("*.json")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(tomllib, "loads", None)
+    assert parse_lock(data, "another.lock", tmp_path) == LOCK
+    with pytest.raises(TypeError):
+        parse_lock(data + b"\n", "image.lock", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {}, {"version": 1}, {"version": 2}, {"version": 1, "inputs": 3, "variant": [[]]}], ids=repr
+)
+def test_tables_that_are_no_lock_are_not_believed(value: object, tmp_path: Path) -> None:
+    data = TEXT.encode()
+    parse_lock(data, "image.lock", tmp_path)
+    (kept,) = tmp_path.rglob("*.json")
+    write_kept(kept, value)
+    assert parse_lock(data, "image.lock", tmp_path) == LOCK
+    kept.write_bytes(b"damaged")
+    assert parse_lock(data, "image.lock", tmp_path) == LOCK
+    kept.unlink()
+    kept.mkdir()
+    assert parse_lock(data, "image.lock", tmp_path) == LOCK
+
+
+def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("not a folder")
+    assert parse_lock(TEXT.encode(), "image.lock", tmp_path / "cache") == LOCK
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD)
+def test_what_is_wrong_is_said_alike_and_not_kept(old: str, new: str, message: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(InputError, match=message):
+            parse_lock(TEXT.replace(old, new, 1).encode(), "image.lock", tmp_path)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_syntax_error_names_the_line() -> None:
+    with pytest.raises(InputError, match=r"line 3"):
+        parse_lock(TEXT.replace('inputs = "', "inputs = ", 1).encode(), "image.lock")
+
+
+SPEC = ImageSpec(
+    name="mnist",
+    tensorflow="2.15.1",
+    accelerator=Accelerator.GPU,
+    roles={Role.MASTER: RoleSpec(), Role.PS: RoleSpec()},
+)
+TEXTS = (("requirements.txt", "scipy\n"),)
+
+
+def test_inputs_hash_depends_on_what_matters_only() -> None:
+    def hashed(spec: ImageSpec = SPEC, texts: tuple[tuple[str, str], ...] = TEXTS, matrix: str = "1") -> str:
+        return inputs_hash(spec, texts, matrix)
+
+    base = hashed()
+    assert base == hashed(replace(SPEC, roles={Role.PS: RoleSpec(), Role.MASTER: RoleSpec()}))
+    same = [
+        replace(SPEC, name="other"),
+        replace(SPEC, args=("--epochs=1",)),
+        replace(SPEC, env={"A": "b"}),
+        replace(SPEC, system_packages=("libgomp1",)),
+        replace(SPEC, roles={Role.MASTER: RoleSpec(), Role.PS: RoleSpec(count=3, machine="n1-highmem-8")}),
+    ]
+    assert [hashed(spec) for spec in same] == [base] * len(same)
+    other = [
+        hashed(replace(SPEC, tensorflow="2.15.0")),
+        hashed(replace(SPEC, python="3.11")),
+        hashed(replace(SPEC, platform="linux/arm64")),
+        hashed(replace(SPEC, cuda_from="wheels")),
+        hashed(replace(SPEC, base="python:3.10")),
+        hashed(replace(SPEC, accelerator=Accelerator.CPU)),
+        hashed(replace(SPEC, roles={Role.MASTER: RoleSpec()})),
+        hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(base="a"), Role.PS: RoleSpec()})),
+        hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_L4")), Role.PS: RoleSpec()})),
+        hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_B200")), Role.PS: RoleSpec()})),
+        hashed(texts=()),
+        hashed(texts=(("requirements.txt", "scipy \n"),)),
+        hashed(matrix="2"),
+    ]
+    assert len({base, *other}) == len(other) + 1
+
+
+def test_differences() -> None:
+    newer = replace(
+        CPU,
+        variant=replace(CPU.variant, tensorflow="2.15.2", cuda="12.2"),
+        base_digest="sha256:" + "e" * 64,
+        installer=wheel("pip", "26.1"),
+        wheels=(wheel("numpy", "1.26.4", "f"), wheel("scipy", "1.11")),
+    )
+    changed = replace(LOCK, variants=(newer, replace(GPU, variant=replace(GPU.variant, name="worker"))))
+    assert differences(LOCK, LOCK) == ()
+    assert differences(LOCK, changed) == (
+        "- variant gpu",
+        "cpu: tensorflow 2.15.1 -> 2.15.2",
+        "cpu: cuda none -> 12.2",
+        "cpu: base digest sha256:bbbbbbbbbbbb -> sha256:eeeeeeeeeeee",
+        "cpu: installer pip 26.0 -> 26.1",
+        "cpu: - absl-py 1.0",
+        "cpu: numpy 1.26.4 -> another file, numpy-1.26.4-py3-none-any.whl",
+        "cpu: + scipy 1.11",
+        "+ variant worker (127.0.0.1:5000/nvidia/cuda:12.3.2-runtime-ubuntu22.04, 1 wheels)",
+    )

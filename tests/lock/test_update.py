@@ -1,0 +1,245 @@
+"""Making a lock, against an index on loopback that has a TensorFlow of a few bytes."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
+from tests.wheels.test_sdist import archive_of
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, TemporaryError
+from training_imgtool.core.progress import Event, Note
+from training_imgtool.core.settings import Settings
+from training_imgtool.lock.carry_over import Renewal
+from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs
+from training_imgtool.lock.parse import parse_lock
+from training_imgtool.lock.update import make_lock
+from training_imgtool.plan import Lock
+from training_imgtool.spec.load import SpecFile, load
+from training_imgtool.versions.matrix import Matrix, SourceArchive, load_matrix
+from training_imgtool.wheels.store import WheelStore
+
+SCIPY = "scipy 1.11.4 -> 1.11.5"
+DIGEST = "sha256:" + "a" * 64
+SPEC = """\
+name: mnist
+tensorflow: "2.15.1"
+roles:
+  master: {gpus: {type: NVIDIA_TESLA_V100}}
+  ps: {}
+"""
+
+
+class Events(list[Event]):
+    """A Progress that keeps what it is told."""
+
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+
+@dataclass
+class Place:
+    """A folder with a spec, an index, and the settings that lead to it."""
+
+    folder: Path
+    index: SimpleIndex
+    settings: Settings
+    matrix: Matrix
+
+    def spec(self, text: str, requirements: str | None = None) -> SpecFile:
+        """Writes a spec, with requirements when given, and reads it."""
+        (self.folder / "trainer").mkdir(exist_ok=True)
+        (self.folder / "trainer/task.py").write_text("")
+        (self.folder / "trainer/__init__.py").write_text("")
+        if requirements is not None:
+            (self.folder / "requirements.txt").write_text(requirements)
+            text += "requirements: requirements.txt\n"
+        (self.folder / "image.yaml").write_text(text)
+        return load(self.folder / "image.yaml")
+
+    def lock(self, spec_file: SpecFile, progress: Events | None = None) -> Lock:
+        """The spec's lock, the bases' digests being `DIGEST`."""
+        return make_lock(
+            spec_file, self.matrix, lambda _: DIGEST, self.settings, Events() if progress is None else progress
+        )
+
+
+def add(index: SimpleIndex, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    index.add(name, file, tiny_wheel(name.replace("-", "_"), version, requires=requires))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    index = SimpleIndex()
+    for name in ("tensorflow", "tensorflow-cpu"):
+        add(index, name, "2.15.1", ("numpy>=1.23.5,<2", "setuptools"))
+    add(index, "tensorflow", "2.15.0")
+    for name, version in [
+        ("numpy", "1.26.4"),
+        ("numpy", "2.1.0"),
+        ("setuptools", "80.1"),
+        ("setuptools", "82.0"),
+        ("nvidia-cuda-nvcc-cu12", "12.2.140"),
+        ("pip", "26.0"),
+        ("pip", "24.0"),
+        ("scipy", "1.11.4"),
+    ]:
+        add(index, name, version)
+    add(index, "hub", "1.0", ("tensorflow>=2.3",))
+    folder = tmp_path / "spec"
+    folder.mkdir()
+    with serving(index):
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "UV_INDEX_URL": index.url,
+            "UV_CACHE_DIR": str(tmp_path / "uv"),
+            "UV_NO_CONFIG": "1",
+            "UV_HTTP_RETRIES": "0",
+        }
+        settings = Settings(cache=tmp_path / "cache", mirrors={}, docker_config=tmp_path, proxies={}, environ=environ)
+        yield Place(folder, index, settings, load_matrix())
+
+
+def test_a_lock_of_two_variants(place: Place) -> None:
+    spec_file = place.spec(SPEC, "scipy\nhub\n")
+    lock = place.lock(spec_file)
+    gpu, cpu = lock.variants
+    assert (gpu.variant.name, cpu.variant.name) == ("gpu", "cpu")
+    assert {wheel.name: wheel.version for wheel in gpu.wheels} == {
+        "hub": "1.0",
+        "numpy": "1.26.4",
+        "nvidia-cuda-nvcc-cu12": "12.2.140",
+        "scipy": "1.11.4",
+        "setuptools": "80.1",  # held back: 82 has no pkg_resources
+        "tensorflow": "2.15.1",
+    }
+    # hub asks for `tensorflow`, which tensorflow-cpu is here: the wheel would write the same files twice
+    assert {wheel.name for wheel in cpu.wheels} == {"hub", "numpy", "scipy", "setuptools", "tensorflow-cpu"}
+    assert (cpu.installer.name, cpu.installer.version) == ("pip", "26.0")
+    assert gpu.base_digest == DIGEST
+    assert lock.inputs == lock_inputs(spec_file)
+    assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
+
+
+def test_the_lock_names_no_index_and_no_secret(place: Place) -> None:
+    place.index.login = ("user", "s3cret")
+    place.settings = replace(
+        place.settings, environ={**place.settings.environ, "UV_INDEX_URL": place.index.with_login()}
+    )
+    text = dump_lock(place.lock(place.spec(SPEC)))
+    assert "s3cret" not in text
+    assert "127.0.0.1" not in text
+    kept = [path.read_bytes() for path in place.settings.cache.rglob("*") if path.is_file()]
+    assert kept
+    assert not any(b"s3cret" in data for data in kept)
+
+
+def test_same_inputs_same_text_and_sizes_are_asked_once(place: Place) -> None:
+    spec_file = place.spec(SPEC)
+    first = dump_lock(place.lock(spec_file))
+    asked = place.index.agents["imgtool"]
+    assert asked > 0  # for the sizes, which this index does not list
+    assert dump_lock(place.lock(spec_file)) == first
+    assert place.index.agents["imgtool"] == asked
+
+
+def test_locked_wheels_can_be_fetched(place: Place) -> None:
+    lock = place.lock(place.spec(SPEC))
+    store = WheelStore(place.settings, place.folder)
+    for locked in lock.variants:
+        store.fetch((*locked.wheels, locked.installer))
+        assert all(store.require(wheel).stat().st_size == wheel.size for wheel in locked.wheels)
+
+
+def test_conflict_names_the_variant_and_shows_uv_s_reasons(place: Place) -> None:
+    add(place.index, "fights", "1.0", ("numpy>=2",))
+    with pytest.raises(InputError, match=r"gpu \(master\)|cpu \(ps\)") as caught:
+        place.lock(place.spec(SPEC, "fights\n"))
+    assert caught.value.exit_code == 3
+    assert any("numpy" in line for line in caught.value.details)
+
+
+def test_rules_come_with_their_place(place: Place) -> None:
+    with pytest.raises(FieldError, match=r"has no wheel for Python 3\.12") as caught:
+        place.lock(place.spec('python: "3.12"\n' + SPEC))
+    assert str(caught.value).startswith(f"{place.folder}/image.yaml:1:9: python: ")
+
+
+def test_requirement_rules_are_asked_before_uv(place: Place) -> None:
+    place.index.files.clear()
+    with pytest.raises((FieldError, FieldListError), match=r"requirements\.txt:2: setuptools>=82 fights") as caught:
+        place.lock(place.spec(SPEC, "scipy\nsetuptools>=82\n"))
+    assert "image.yaml:" in str(caught.value)
+    assert not place.index.requests
+
+
+def test_requirements_that_cannot_be_read_have_a_place_too(place: Place) -> None:
+    spec_file = place.spec(SPEC, "-r gone.txt\n")
+    for make in (lock_inputs, place.lock):
+        with pytest.raises(FieldError, match=r"image\.yaml:\d+:\d+: requirements: gone\.txt: No such file"):
+            make(spec_file)
+
+
+def test_warnings_are_told(place: Place) -> None:
+    events = Events()
+    place.lock(place.spec(SPEC, "tensorflow==2.15.1\n"), events)
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert len(notes) == 1
+    assert "tensorflow==2.15.1 is not installed for ps" in notes[0]
+
+
+def test_what_still_fits_is_kept(place: Place) -> None:
+    """A package is added after others had newer releases, and after the base's tag moved."""
+    before = place.lock(place.spec(SPEC, "scipy\n"))
+    for name, version in (("scipy", "1.11.5"), ("numpy", "1.26.5"), ("setuptools", "80.2"), ("pip", "26.1")):
+        add(place.index, name, version)
+    environ = {**place.settings.environ, "UV_NO_CACHE": "1"}
+    place.settings = replace(place.settings, environ=environ)
+    spec_file = place.spec(SPEC, "scipy\nhub\n")
+
+    def lock(renewal: Renewal) -> Lock:
+        kept = renewal.kept(before, before.platform)
+        return make_lock(spec_file, place.matrix, lambda _: f"sha256:{'b' * 64}", place.settings, Events(), kept=kept)
+
+    assert set(differences(before, lock(Renewal()))) == {"gpu: + hub 1.0", "cpu: + hub 1.0"}
+    renewed = differences(before, lock(Renewal(packages=frozenset({"scipy"}))))
+    assert set(renewed) == {f"{name}: {line}" for name in ("gpu", "cpu") for line in ("+ hub 1.0", SCIPY)}
+    everything = differences(before, lock(Renewal(everything=True)))
+    assert {"cpu: numpy 1.26.4 -> 1.26.5", "cpu: installer pip 26.0 -> 26.1", f"cpu: {SCIPY}"} < set(everything)
+    assert "gpu: base digest sha256:aaaaaaaaaaaa -> sha256:bbbbbbbbbbbb" in everything
+
+
+def test_index_down(place: Place) -> None:
+    place.settings = replace(
+        place.settings, environ={**place.settings.environ, "UV_INDEX_URL": "http://127.0.0.1:9/simple"}
+    )
+    with pytest.raises(TemporaryError):
+        place.lock(place.spec(SPEC))
+
+
+def test_old_pythons_get_their_last_pip(place: Place) -> None:
+    add(place.index, "tensorflow-cpu", "2.7.4")
+    text = SPEC.replace("2.15.1", "2.7.4").replace("{gpus: {type: NVIDIA_TESLA_V100}}", "{}")
+    (cpu,) = place.lock(place.spec('python: "3.7"\n' + text)).variants
+    assert cpu.installer.version == "24.0"
+
+
+def test_packages_without_a_wheel_are_made_into_one(place: Place, tmp_path: Path) -> None:
+    archive, data = archive_of("gast")
+    place.index.add("gast", archive.file, data)
+    add(place.index, "tensorflow-cpu", "2.1.4", ("gast==0.2.2",))
+    sdists: dict[str, SourceArchive] = {**place.matrix.sdists, "gast==0.2.2": archive}
+    place.matrix = replace(place.matrix, sdists=sdists)
+    text = SPEC.replace("2.15.1", "2.1.4").replace("{gpus: {type: NVIDIA_TESLA_V100}}", "{}")
+    (cpu,) = place.lock(place.spec(text)).variants
+    (gast,) = [wheel for wheel in cpu.wheels if wheel.name == "gast"]
+    assert gast.file == "gast-0.2.2-py3-none-any.whl"
+    assert WheelStore(place.settings).require(gast).is_file()
+    assert not tarfile.is_tarfile(WheelStore(place.settings).require(gast))

@@ -1,0 +1,154 @@
+"""The package as its source shows it: modules, imports, rooms; and the rules that both must keep.
+
+`test_architecture.py` enforces the rules; `scripts/graph` prints the graph.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PACKAGE = "training_imgtool"
+ROOT = Path(__file__).resolve().parents[1] / "builder" / PACKAGE
+
+# Which rooms a room may import from, from the ground up. `core` may be imported from everywhere.
+ROOMS: dict[str, str] = {
+    "core": "",
+    "yamlfile": "",
+    "context": "",
+    "registry": "",
+    "spec": "yamlfile",
+    "plan": "spec",
+    "jobs": "spec yamlfile",
+    "versions": "plan spec yamlfile",
+    "dockerfile": "plan spec",
+    "wheels": "plan versions",
+    "lock": "plan spec versions wheels",
+    "engines": "dockerfile",
+    "direct": "context dockerfile plan registry",
+    "build": "context direct dockerfile engines lock plan registry spec versions wheels",
+    "cluster": "build engines jobs registry spec",
+    "verify": "build context direct dockerfile engines plan registry spec",
+    "commands": "build context dockerfile engines jobs lock registry spec versions wheels yamlfile",
+    "cli": "build cluster commands engines jobs lock spec verify versions",
+}
+
+# The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
+# file is quoted for every YAML 1.1 reader: hence two readers of YAML.
+ADAPTERS: dict[str, tuple[str, ...]] = {
+    "docker": ("engines.docker.client",),
+    "google": ("registry.auth.google",),
+    "httptools": ("registry.http.http1",),
+    "isal": ("direct.layers.codecs",),
+    "jinja2": ("dockerfile.jinja",),
+    "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
+    "rich": ("cli.progress",),
+    "typer": ("cli.*",),
+    "urllib3": ("core.http_pool", "registry.http.urllib3_client"),
+    "uv": ("wheels.uv",),
+    "yaml": ("yamlfile.reader", "jobs.yamlio"),
+    "zlib_ng": ("direct.layers.codecs",),
+    "zstandard": ("direct.layers.codecs",),
+}
+
+LONGEST_MODULE = 300  # lines
+LONGER = {"spec.model": 360}  # a list of keys with a line of documentation each, and nothing else
+MOST_FILES = 15  # in one room, or in one folder of a room
+ALL_OF_ONE_KIND = {"cli"}  # a verb per file, so there may be more
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of `target` (a dotted name) on a line; `at_start` when loading the module runs it."""
+
+    target: str
+    line: int
+    at_start: bool
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module by its name below the package."""
+    sources = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] != "_data":
+            name = ".".join(parts).removesuffix("__init__").removesuffix(".")
+            sources[name] = ast.parse(path.read_text(), filename=str(path))
+    return sources
+
+
+def path_of(module: str) -> Path:
+    """The file of a module."""
+    path = ROOT.joinpath(*module.split(".")) if module else ROOT
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def lines_of(module: str) -> int:
+    """How many lines a module has."""
+    return len(path_of(module).read_text().splitlines())
+
+
+def room_of(module: str) -> str:
+    """The room that a module lies in; empty for the package's own `__init__` and `__main__`."""
+    return "" if module == "__main__" else module.partition(".")[0]
+
+
+def imports(node: ast.AST, *, at_start: bool = True) -> Iterator[Import]:
+    """Every import below `node`, inside functions and under TYPE_CHECKING too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, at_start) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute"
+            yield from (Import(f"{child.module}.{alias.name}", child.lineno, at_start) for alias in child.names)
+        else:
+            runs = not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not (
+                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            )
+            yield from imports(child, at_start=at_start and runs)
+
+
+def inside(target: str) -> str | None:
+    """The module of this package that a dotted name is or lies in; None for names of others."""
+    if target.partition(".")[0] != PACKAGE:
+        return None
+    name = target.removeprefix(PACKAGE).removeprefix(".")
+    while name and name not in modules():
+        name = name.rpartition(".")[0]
+    return name
+
+
+def arrows() -> Iterator[tuple[str, Import, str]]:
+    """Every import of one module of the package by another: importer, import, imported."""
+    for name, tree in modules().items():
+        for item in imports(tree):
+            target = inside(item.target)
+            if target is not None and target != name:
+                yield name, item, target
+
+
+def room_graph() -> dict[str, set[str]]:
+    """The rooms that each room imports from."""
+    graph: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for name, _, target in arrows():
+        here, there = room_of(name), room_of(target)
+        if here and there and here != there:
+            graph.setdefault(here, set()).add(there)
+    return graph
+
+
+def layers(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The rooms from the ground up, each above all that it imports; raises ValueError for a cycle."""
+    left, ordered = dict(graph), []
+    while left:
+        ground = sorted(room for room, below in left.items() if not below & left.keys())
+        if not ground:
+            raise ValueError(f"these import each other: {sorted(left)}")
+        ordered.append(ground)
+        for room in ground:
+            del left[room]
+    return ordered

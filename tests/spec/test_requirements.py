@@ -1,0 +1,83 @@
+"""Requirements files: which texts count, what they name, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.spec.requirements import named_requirements, requirement_files, wanted_hashes
+
+
+def test_files_that_include_each_other_are_read_once(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "requirements.txt").write_text("-r sub/a.txt\n--constraint=sub/c.txt\nscipy\n")
+    (tmp_path / "sub/a.txt").write_text("-r ../requirements.txt\n-cc.txt\n# -r nothing.txt\n")
+    (tmp_path / "sub/c.txt").write_text("numpy<2\n")
+    files = requirement_files(tmp_path, "requirements.txt")
+    assert [name for name, _ in files] == ["requirements.txt", "sub/a.txt", "sub/c.txt"]
+    named = named_requirements(files)
+    assert [(str(one.requirement), one.where, one.is_constraint) for one in named] == [
+        ("scipy", "requirements.txt:3", False),
+        ("numpy<2", "sub/c.txt:1", True),
+    ]
+
+
+TEXT = """\
+# a comment
+--index-url https://index.example.com/simple
+scipy==1.11.4 \\
+    --hash=sha256:{a} \\
+    --hash=sha256:{b}
+Typing_Extensions>=4 ; python_version < "3.9"  # why
+pandas[excel]~=2.0
+git+https://example.com/x.git
+./local/wheel-1.0-py3-none-any.whl
+https://example.com/y-1.0.whl
+name @ https://example.com/z.whl
+"""
+
+
+def test_what_is_named_and_hashed() -> None:
+    texts = (("r.txt", TEXT.format(a="a" * 64, b="b" * 64)),)
+    assert [(one.requirement.name, one.where) for one in named_requirements(texts)] == [
+        ("scipy", "r.txt:3"),
+        ("Typing_Extensions", "r.txt:6"),
+        ("pandas", "r.txt:7"),
+        ("name", "r.txt:11"),
+    ]
+    assert wanted_hashes(texts) == {"scipy": frozenset({"a" * 64, "b" * 64})}
+
+
+@pytest.mark.parametrize("line", ["scipy = 1", "a b c", "scipy==", "[x]"])
+def test_lines_that_are_no_requirements(line: str) -> None:
+    with pytest.raises(FieldError, match=r"r\.txt:2: .* is not a requirement") as caught:
+        named_requirements((("r.txt", f"numpy\n{line}\n"),))
+    assert caught.value.field == "requirements"
+    assert caught.value.exit_code == 3
+
+
+def test_files_that_cannot_count(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out.txt").write_text("scipy\n")
+    (tmp_path / "in/escape.txt").write_text("-r ../out.txt\n")
+    (tmp_path / "in/link.txt").symlink_to(tmp_path / "out.txt")
+    (tmp_path / "in/latin.txt").write_bytes(b"caf\xe9\n")
+    (tmp_path / "in/missing.txt").write_text("-r gone.txt\n")
+    for name, message in [
+        ("escape.txt", "outside the spec's folder"),
+        ("link.txt", "outside the spec's folder"),
+        ("latin.txt", "not UTF-8"),
+        ("missing.txt", r"gone\.txt: No such file"),
+        (".", "Is a directory"),
+    ]:
+        with pytest.raises(FieldError, match=message) as caught:
+            requirement_files(tmp_path / "in", name)
+        assert caught.value.field == "requirements"
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_bytes(b"\xef\xbb\xbfscipy\r\nnumpy\r\n")
+    named = named_requirements(requirement_files(tmp_path, "r.txt"))
+    assert [one.requirement.name for one in named] == ["scipy", "numpy"]

@@ -1,0 +1,128 @@
+"""The rules of `package_graph.py`: imports point down, one adapter per third-party package, small modules and rooms."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.package_graph import (
+    ADAPTERS,
+    ALL_OF_ONE_KIND,
+    LONGER,
+    LONGEST_MODULE,
+    MOST_FILES,
+    PACKAGE,
+    ROOMS,
+    arrows,
+    imports,
+    layers,
+    lines_of,
+    modules,
+    path_of,
+    room_graph,
+    room_of,
+)
+
+# What neither `imgtool --help` nor a push loads before it needs them.
+HEAVY = ("docker", "google", "jinja2", "rich.live")
+
+
+def test_every_module_has_a_room() -> None:
+    lost = [name for name in modules() if room_of(name) and room_of(name) not in ROOMS]
+    assert not lost, f"add their room to ROOMS: {', '.join(lost)}"
+
+
+def test_rooms_import_only_what_the_table_allows() -> None:
+    wrong = []
+    for name, item, target in arrows():
+        here, there = room_of(name), room_of(target)
+        if here and there not in {"", here, "core", *ROOMS[here].split()}:
+            wrong.append(f"{name}:{item.line} imports {target}: {here} may import core {ROOMS[here]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_allows_no_more_than_is_used() -> None:
+    graph = room_graph()
+    unused = {room: sorted(set(below.split()) - graph[room]) for room, below in ROOMS.items()}
+    assert not {room: rooms for room, rooms in unused.items() if rooms}
+
+
+def test_rooms_have_a_ground() -> None:
+    assert layers(room_graph())[0] == ["core"]
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for name, item, target in arrows():
+        if item.at_start and target:
+            graph[name].add(target)
+    for package in [name for name in graph if any(other.startswith(f"{name}.") for other in graph)]:
+        graph[package] -= {name for name in graph if name.startswith(f"{package}.")}  # a package may show its modules
+    while leaves := [name for name, needs in graph.items() if not needs & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert not graph, f"these import each other: {sorted(graph)}"
+
+
+def test_each_third_party_package_has_one_adapter() -> None:
+    wrong = []
+    for name, tree in modules().items():
+        for item in imports(tree):
+            package = item.target.partition(".")[0]
+            if package == PACKAGE or package in sys.stdlib_module_names:
+                continue
+            allowed = ADAPTERS.get(package, ())
+            if not any(name == a or (a.endswith("*") and name.startswith(a[:-1])) for a in allowed):
+                wrong.append(f"{name}:{item.line} imports {package}, whose adapter is {allowed}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("adapter", sorted({a for group in ADAPTERS.values() for a in group if "*" not in a}))
+def test_every_adapter_is_used(adapter: str) -> None:
+    packages = {package for package, group in ADAPTERS.items() if adapter in group}
+    assert adapter in modules(), "remove it from ADAPTERS"
+    assert packages & {item.target.partition(".")[0] for item in imports(modules()[adapter])}
+
+
+def test_nothing_below_the_command_line_prints_or_reads_the_environment() -> None:
+    wrong = []
+    for name, tree in modules().items():
+        if room_of(name) == "cli":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "input"}:
+                wrong.append(f"{name}:{node.lineno} calls {node.func.id}")
+            if isinstance(node, ast.Attribute):
+                text = ast.unparse(node)
+                forbidden = {"os.environ", "os.getenv", "sys.argv", "sys.stdout", "sys.stderr", "sys.exit", "os.chdir"}
+                if text in forbidden or node.attr == "from_env":
+                    wrong.append(f"{name}:{node.lineno} uses {text}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_are_short_enough_to_read() -> None:
+    long = {name: n for name in modules() if (n := lines_of(name)) > LONGER.get(name, LONGEST_MODULE)}
+    assert not long, f"split them: {long}"
+
+
+def test_rooms_are_small_enough_to_know() -> None:
+    files = Counter(path_of(name).parent.name for name in modules() if path_of(name).name != "__init__.py")
+    crowded = {folder: n for folder, n in files.items() if n > MOST_FILES and folder not in ALL_OF_ONE_KIND}
+    assert not crowded, f"split them: {crowded}"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        f"import sys, {PACKAGE}.cli.app\n"
+        "sys.argv = ['imgtool', '--help']\n"
+        f"import typer.main; command = typer.main.get_command({PACKAGE}.cli.app.command_line())\n"
+        "command.main(args=['--help'], standalone_mode=False)\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
+    assert "Usage: " in done.stdout
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,179 @@
+"""uv's door, against an index on loopback: choices, conflicts, refusals, and nothing secret in what comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
+from training_imgtool.core.errors import CredentialsError, InputError, TemporaryError
+from training_imgtool.wheels.pip_config import uv_environ
+from training_imgtool.wheels.uv import Indexes, Target, compile_requirements, indexes
+
+TARGET = Target(python="3.10", platform="linux/amd64", glibc="2.36")
+
+
+@pytest.fixture
+def index() -> Iterator[SimpleIndex]:
+    own = SimpleIndex()
+    for name, version, requires in [
+        ("app", "1.0", ("lib<2",)),
+        ("lib", "1.5", ()),
+        ("lib", "2.0", ()),
+        ("old", "1.0", ("lib>=2",)),
+    ]:
+        own.add(name, f"{name}-{version}-py3-none-any.whl", tiny_wheel(name, version, requires=requires))
+    native = tiny_wheel("native", "1.0")
+    for tag in (
+        "cp310-cp310-manylinux_2_17_x86_64.manylinux2014_x86_64",
+        "cp310-cp310-manylinux_2_39_x86_64",
+        "cp311-cp311-manylinux_2_17_x86_64",
+        "cp310-cp310-musllinux_1_2_x86_64",
+        "cp310-cp310-macosx_11_0_arm64",
+        "py3-none-any",
+    ):
+        own.add("native", f"native-1.0-{tag}.whl", native + tag.encode())
+    own.add("source", "source-1.0.tar.gz", b"never unpacked")
+    with serving(own):
+        yield own
+
+
+@pytest.fixture
+def environ(tmp_path: Path, index: SimpleIndex) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "UV_INDEX_URL": index.url,
+        "UV_CACHE_DIR": str(tmp_path / "uv"),
+        "UV_HTTP_RETRIES": "0",
+        "UV_NO_CONFIG": "1",
+    }
+
+
+def test_one_fitting_wheel_per_package(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
+    found = compile_requirements("app\nnative\n", TARGET, environ=environ, folder=tmp_path)
+    assert [(one.name, one.version, one.file) for one in found] == [
+        ("app", "1.0", "app-1.0-py3-none-any.whl"),
+        ("lib", "1.5", "lib-1.5-py3-none-any.whl"),
+        ("native", "1.0", "native-1.0-cp310-cp310-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"),
+    ]
+    assert all(len(one.sha256) == 64 and one.url.startswith(index.url.removesuffix("/simple")) for one in found)
+
+
+def test_constraints_count(tmp_path: Path, environ: dict[str, str]) -> None:
+    (one,) = compile_requirements("lib\n", TARGET, environ=environ, folder=tmp_path, constraints=("lib<2",))
+    assert one.version == "1.5"
+
+
+def test_requirements_file_with_includes(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "requirements.txt").write_text("-r more.txt\n-c held.txt\nlib ; python_version >= '3.9'\n")
+    (tmp_path / "more.txt").write_text("native\nold ; python_version < '3.0'\n")
+    (tmp_path / "held.txt").write_text("lib<2\n")
+    text = f"-r {tmp_path / 'requirements.txt'}\n"
+    found = compile_requirements(text, TARGET, environ=environ, folder=tmp_path)
+    assert [(one.name, one.version) for one in found] == [("lib", "1.5"), ("native", "1.0")]
+
+
+def test_conflict_is_told_in_uv_s_words(tmp_path: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="cannot be resolved") as caught:
+        compile_requirements("app\nold\n", TARGET, environ=environ, folder=tmp_path)
+    assert caught.value.exit_code == 3
+    told = "\n".join(caught.value.details)
+    assert "app==1.0 depends on lib<2" in told.replace("all versions of app depend", "app==1.0 depends")
+    assert str(tmp_path) not in told
+
+
+def test_source_archives_are_not_built(tmp_path: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="no wheel of source fits") as caught:
+        compile_requirements("source\n", TARGET, environ=environ, folder=tmp_path)
+    assert "FIND_LINKS" in (caught.value.hint or "")
+
+
+def test_folder_with_own_wheels(tmp_path: Path, environ: dict[str, str]) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "source-1.0-py3-none-any.whl").write_bytes(tiny_wheel("source", "1.0"))
+    (one,) = compile_requirements("source\n", TARGET, environ=environ, folder=tmp_path, find_links=(folder,))
+    assert one.url == (folder / one.file).as_uri()
+
+
+def test_versions_that_are_preferred_where_they_fit(
+    tmp_path: Path, environ: dict[str, str], index: SimpleIndex
+) -> None:
+    """Not a version that is gone, nor one that another requirement rules out, nor one without a fitting wheel."""
+    for name, version in (("free", "1.0"), ("free", "2.0"), ("gone", "2.0")):
+        index.add(name, f"{name}-{version}-py3-none-any.whl", tiny_wheel(name, version))
+    index.add("tagged", "tagged-1.0-cp37-cp37m-manylinux1_x86_64.whl", tiny_wheel("tagged", "1.0"))
+    index.add("tagged", "tagged-2.0-py3-none-any.whl", tiny_wheel("tagged", "2.0"))
+    preferred = {"free": "1.0", "gone": "1.0", "lib": "2.0", "tagged": "1.0", "never-heard-of": "1"}
+    found = compile_requirements(
+        "app\nfree\ngone\ntagged\n", TARGET, environ=environ, folder=tmp_path, preferred=preferred
+    )
+    versions = {one.name: one.version for one in found}
+    assert versions == {"app": "1.0", "lib": "1.5", "free": "1.0", "gone": "2.0", "tagged": "2.0"}
+    found = compile_requirements("free\n", TARGET, environ=environ, folder=tmp_path)
+    assert [one.version for one in found] == ["2.0"]
+
+
+def test_hashes_of_the_user_choose(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
+    import hashlib
+
+    pure = hashlib.sha256(index.files["native"]["native-1.0-py3-none-any.whl"]).hexdigest()
+    hashes = {"native": frozenset({pure})}
+    (one,) = compile_requirements("native\n", TARGET, environ=environ, folder=tmp_path, hashes=hashes)
+    assert one.file == "native-1.0-py3-none-any.whl"
+    none = {"native": frozenset({"0" * 64})}
+    with pytest.raises(InputError, match=r"native 1\.0 has no wheel with one of the hashes"):
+        compile_requirements("native\n", TARGET, environ=environ, folder=tmp_path, hashes=none)
+
+
+def test_unknown_package_and_bad_line(tmp_path: Path, environ: dict[str, str]) -> None:
+    for text in ("absent\n", "not a requirement !!\n"):
+        with pytest.raises(InputError) as caught:
+            compile_requirements(text, TARGET, environ=environ, folder=tmp_path)
+        assert caught.value.details
+
+
+def test_index_that_is_not_there(tmp_path: Path, environ: dict[str, str]) -> None:
+    gone = {**environ, "UV_INDEX_URL": "http://user:s3cret@127.0.0.1:9/simple"}
+    with pytest.raises(TemporaryError) as caught:
+        compile_requirements("lib\n", TARGET, environ=gone, folder=tmp_path)
+    assert caught.value.exit_code == 8
+    assert "s3cret" not in repr((str(caught.value), caught.value.hint, caught.value.details))
+
+
+def test_index_that_is_broken(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
+    index.faults = [500] * 20
+    with pytest.raises(TemporaryError):
+        compile_requirements("lib\n", TARGET, environ=environ, folder=tmp_path)
+
+
+def test_private_index(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
+    index.login = ("user", "s3cret")
+    own = {**environ, "UV_INDEX_URL": index.with_login()}
+    (one,) = compile_requirements("lib<2\n", TARGET, environ=own, folder=tmp_path)
+    assert "s3cret" not in repr(one)
+    with pytest.raises(CredentialsError) as caught:
+        compile_requirements("lib<2\n", TARGET, environ={**environ, "UV_NO_CACHE": "1"}, folder=tmp_path)
+    assert caught.value.exit_code == 7
+
+
+def test_indexes_as_uv_sees_them(tmp_path: Path, environ: dict[str, str]) -> None:
+    own = {**environ, "UV_EXTRA_INDEX_URL": "http://127.0.0.1:8/simple", "UV_FIND_LINKS": str(tmp_path)}
+    assert indexes(own, tmp_path) == Indexes(("http://127.0.0.1:8/simple", environ["UV_INDEX_URL"]), (str(tmp_path),))
+    (tmp_path / "uv.toml").write_text('[[index]]\nname = "corp"\nurl = "http://127.0.0.1:7/simple"\ndefault = true\n')
+    configured = {key: value for key, value in environ.items() if key not in {"UV_INDEX_URL", "UV_NO_CONFIG"}}
+    assert indexes(configured, tmp_path).urls == ("http://127.0.0.1:7/simple",)
+
+
+def test_pip_s_settings_reach_uv(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nindex-url = {index.url}\n")
+    own = {key: value for key, value in environ.items() if key != "UV_INDEX_URL"}
+    (one,) = compile_requirements(
+        "lib\n", TARGET, environ=uv_environ({**own, "PIP_CONFIG_FILE": str(config)}), folder=tmp_path
+    )
+    assert one.version == "2.0"
