@@ -41,7 +41,6 @@ ROOMS: dict[str, str] = {
 ADAPTERS: dict[str, tuple[str, ...]] = {
     "docker": ("engines.docker.client",),
     "google": ("registry.auth.google",),
-    "httptools": ("registry.http.http1",),
     "isal": ("direct.layers.codecs",),
     "jinja2": ("dockerfile.jinja",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects

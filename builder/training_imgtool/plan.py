@@ -7,9 +7,9 @@ applied to the spec's roles. All three are pure values.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Digest, Repository, mirrored, parse_reference, parse_repository
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 

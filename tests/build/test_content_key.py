@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from training_imgtool.context.context import Context, scan
-from training_imgtool.dockerfile.parse import DockerfileError, parse
-from training_imgtool.build.content_key import context_sources, stage_keys
-from training_imgtool.plan import RolePlan
-from training_imgtool.core.reference import Repository
-from training_imgtool.dockerfile.render import TemplateRoots, render
-from training_imgtool.spec.model import Role
 from tests.plans import locked, role_plan, wheel
+from training_imgtool.build.content_key import context_sources, stage_keys
+from training_imgtool.context.context import Context, scan
+from training_imgtool.core.reference import Repository
+from training_imgtool.dockerfile.parse import DockerfileError, parse
+from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.plan import RolePlan
+from training_imgtool.spec.model import Role
 
 DIGEST = "sha256:" + "ab" * 32
 SHARED = ("base", "system", "wheels", "packages")

@@ -42,7 +42,7 @@ from training_imgtool.spec.load import load
 from training_imgtool.versions.matrix import load_matrix
 from training_imgtool.versions.resolve import resolve
 
-CHECKOUT = str(Path(__file__).resolve().parents[2])
+PACKAGES = str(Path(__file__).resolve().parents[2] / "builder")
 IMGTOOL = Path(sys.executable).parent / "imgtool"
 ROLES = ("master", "worker", "ps")
 NO_ENGINE = "unix:///nonexistent/docker.sock"
@@ -197,7 +197,7 @@ class Machine:
     def python(self, program: Path) -> None:
         """Has `imgtool` run by another interpreter, with the packages of this one."""
         self.command = [str(program), "-m", "training_imgtool.cli.main"]
-        self.env["PYTHONPATH"] = os.pathsep.join([*(path for path in sys.path if "site-packages" in path), CHECKOUT])
+        self.env["PYTHONPATH"] = os.pathsep.join([*(path for path in sys.path if "site-packages" in path), PACKAGES])
 
     def give(self, wheels: Wheels) -> None:
         """Puts wheels into this machine's cache."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.json_cache import write_kept
 from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, read_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
@@ -147,46 +145,6 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
         parse_lock(b"\xff\xfe", "image.lock")
     with pytest.raises(InputError, match=r"variant: expected at least one"):
         parse_lock(TEXT.partition("[[variant]]")[0].encode(), "image.lock")
-
-
-def test_a_lock_that_was_right_is_read_without_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = TEXT.encode()
-    assert parse_lock(data, "image.lock", tmp_path) == LOCK
-    (kept,) = tmp_path.rglob("*.json")
-    assert kept.stat().st_mode & 0o777 == 0o600
-    monkeypatch.setattr(tomllib, "loads", None)
-    assert parse_lock(data, "another.lock", tmp_path) == LOCK
-    with pytest.raises(TypeError):
-        parse_lock(data + b"\n", "image.lock", tmp_path)
-
-
-@pytest.mark.parametrize(
-    "value", [None, [], {}, {"version": 1}, {"version": 2}, {"version": 1, "inputs": 3, "variant": [[]]}], ids=repr
-)
-def test_tables_that_are_no_lock_are_not_believed(value: object, tmp_path: Path) -> None:
-    data = TEXT.encode()
-    parse_lock(data, "image.lock", tmp_path)
-    (kept,) = tmp_path.rglob("*.json")
-    write_kept(kept, value)
-    assert parse_lock(data, "image.lock", tmp_path) == LOCK
-    kept.write_bytes(b"damaged")
-    assert parse_lock(data, "image.lock", tmp_path) == LOCK
-    kept.unlink()
-    kept.mkdir()
-    assert parse_lock(data, "image.lock", tmp_path) == LOCK
-
-
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("not a folder")
-    assert parse_lock(TEXT.encode(), "image.lock", tmp_path / "cache") == LOCK
-
-
-@pytest.mark.parametrize(("old", "new", "message"), BAD)
-def test_what_is_wrong_is_said_alike_and_not_kept(old: str, new: str, message: str, tmp_path: Path) -> None:
-    for _ in range(2):
-        with pytest.raises(InputError, match=message):
-            parse_lock(TEXT.replace(old, new, 1).encode(), "image.lock", tmp_path)
-    assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_syntax_error_names_the_line() -> None:

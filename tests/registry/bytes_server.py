@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from training_imgtool.registry.http.addresses import Origin
-from training_imgtool.registry.http.plain import PlainResponse, PlainWire
+from training_imgtool.registry.http.urllib3_client import Connections, Response
 
 HANG_UP = None
 
@@ -54,8 +54,16 @@ class Bytes:
                     connection.shutdown(socket.SHUT_WR)
                     return
 
-    def wire(self, connections: int = 2) -> PlainWire:
-        return PlainWire(self.origin, ca_file=None, connections=connections, user_agent="test/1", answered=set())
+    def client(self, connections: int = 2, answered: set[Origin] | None = None) -> Connections:
+        return Connections(
+            self.origin,
+            proxies={},
+            ca_file=None,
+            connections=connections,
+            connect_seconds=5,
+            idle_seconds=5,
+            answered=set() if answered is None else answered,
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -67,13 +75,12 @@ class Bytes:
         self._thread.join(5)
 
 
-def ask(wire: PlainWire, method: str = "GET", blocks: Iterator[bytes] | None = None, **headers: str) -> PlainResponse:
-    chunked = blocks is not None and "Content_Length" not in headers
+def ask(client: Connections, method: str = "GET", blocks: Iterator[bytes] | None = None, **headers: str) -> Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return wire.request(method, "/x", named, blocks, chunked=chunked, connect_seconds=5, idle_seconds=5)
+    return client.request(method, "/x", named, blocks, connect_seconds=5, idle_seconds=5)
 
 
-def content(response: PlainResponse) -> bytes:
+def content(response: Response) -> bytes:
     data = b""
     while block := response.read(5):
         data += block

@@ -16,7 +16,7 @@ from training_imgtool.verify import interesting_paths
 from training_imgtool.verify.program import program_text
 
 PACKAGE = files("training_imgtool.verify")
-WATCH, PROGRAM = (PACKAGE / "watch.py").read_text(), (PACKAGE / "program.py").read_text()
+WATCH, PROGRAM = (PACKAGE / "interesting_paths.py").read_text(), (PACKAGE / "program.py").read_text()
 
 
 def _run(call: str, request: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -12,8 +12,7 @@ import pytest
 
 from training_imgtool.commands.compat import as_data, as_text
 from training_imgtool.core.errors import FieldError, UsageError
-from training_imgtool.versions.matrix import Matrix, load_matrix, python_minors, version_key
-from training_imgtool.versions.matrix_data import matrix_version
+from training_imgtool.versions.matrix import Matrix, load_matrix, matrix_version, python_minors, version_key
 
 FACTS = Path(__file__).resolve().parents[3] / "shared/facts/compat.yaml"
 
@@ -125,9 +124,7 @@ def test_size_and_speed(matrix: Matrix) -> None:
 
 def test_version_is_read_without_parsing(matrix: Matrix) -> None:
     assert matrix_version() == matrix.version
-    code = (
-        "import sys, training_imgtool.versions.matrix_data as c; c.matrix_version(); assert 'yaml' not in sys.modules"
-    )
+    code = "import sys, training_imgtool.versions.matrix as c; c.matrix_version(); assert 'yaml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from training_imgtool.direct.registry.pending_heads import ThereError
-from training_imgtool.direct.build import build_image
-from training_imgtool.direct.layers.context_layers import OnceEach
-from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.build.stage_images import Below, StageImages
+from training_imgtool.build.request import BuildResult, BuildRun, tag_of
 from training_imgtool.build.role_build import RoleBuild, workshop
-from training_imgtool.core.threads import run_all
+from training_imgtool.build.stage_images import Below, StageImages
+from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import run_all
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.layers.context_layers import OnceEach
+from training_imgtool.direct.registry.pending_heads import ThereError
+from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
-from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.spec.model import Role
-from training_imgtool.build.request import BuildResult, BuildRun, tag_of
 
 
 class DirectBuilder:
@@ -67,7 +67,9 @@ class DirectBuilder:
         seconds = time.monotonic() - started
         what = str(image.tag if outcome is Outcome.FOUND else digest)
         self._work.progress(Done(image.role, outcome, what, seconds))
-        return BuildResult(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, seconds=seconds)
+        return BuildResult(
+            role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, seconds=seconds
+        )
 
     def _found(self, tag: Tag) -> Digest:
         """What was under the tag after all, while an image was made for it."""

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.direct.registry.known_blobs import KnownBlobs
-from training_imgtool.core.errors import EngineUnavailableError, InputError, UsageError
 from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.core.threads import run_all
+from training_imgtool.build.request import BuildResult, BuildRun, tag_of
+from training_imgtool.core.errors import EngineUnavailableError, InputError, UsageError
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.core.threads import run_all
+from training_imgtool.direct.registry.known_blobs import KnownBlobs
 from training_imgtool.spec.model import Role
-from training_imgtool.build.request import BuildResult, BuildRun, tag_of
 
 _MUCH_CODE = 100_000_000  # bytes
 
 if TYPE_CHECKING:
-    from training_imgtool.direct.registry.pending_heads import Asked
     from training_imgtool.build.role_build import RoleBuild
+    from training_imgtool.direct.registry.pending_heads import Asked
     from training_imgtool.registry.connect import Registries
 
 
@@ -127,8 +127,7 @@ def _remembered(work: BuildRun, image: RoleImage) -> bool:
 
 def _built_here(work: BuildRun) -> tuple[BuildResult, ...]:
     """Without a registry: into an OCI layout, or into the engine's store."""
-    from training_imgtool.build import engine_build
-    from training_imgtool.build import local_output
+    from training_imgtool.build import engine_build, local_output
     from training_imgtool.registry.connect import connect
 
     _note_size(work)
@@ -179,8 +178,8 @@ def _make(work: BuildRun, missing: tuple[RoleImage, ...], registries: Registries
 
 def _ways(work: BuildRun, images: tuple[RoleImage, ...]) -> tuple[tuple[RoleBuild, ...], dict[Role, str]]:
     """Which images can be made without an engine, and why the others cannot."""
-    from training_imgtool.core.errors import NeedsEngineError
     from training_imgtool.build.role_build import way
+    from training_imgtool.core.errors import NeedsEngineError
 
     if work.options.engine == "docker":
         return (), {}
@@ -196,11 +195,15 @@ def _ways(work: BuildRun, images: tuple[RoleImage, ...]) -> tuple[tuple[RoleBuil
 
 
 def _appended(
-    work: BuildRun, ways: tuple[RoleBuild, ...], registries: Registries, reasons: dict[Role, str], asked: Asked | None = None
+    work: BuildRun,
+    ways: tuple[RoleBuild, ...],
+    registries: Registries,
+    reasons: dict[Role, str],
+    asked: Asked | None = None,
 ) -> dict[Role, BuildResult]:
     """Makes images directly; what turns out to be for an engine after all is left out, with the reason."""
-    from training_imgtool.direct.registry.publish import Publisher
     from training_imgtool.build.append import DirectBuilder
+    from training_imgtool.direct.registry.publish import Publisher
 
     publisher = Publisher(registries, work.inputs.repository, work.settings.cache, work.progress, asked)
     try:

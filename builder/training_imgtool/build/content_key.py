@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from training_imgtool.context.context import Context
-from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
 

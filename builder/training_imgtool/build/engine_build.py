@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import VerificationError
 from training_imgtool.build.inputs import RoleImage, WheelContext
-from training_imgtool.core.threads import run_all
+from training_imgtool.build.request import BuildResult, BuildRun, tag_of
+from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Done, Outcome, Progress, Step
-from training_imgtool.core.records import replace
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.settings import Settings
-from training_imgtool.spec.model import Role
+from training_imgtool.core.threads import run_all
 from training_imgtool.engines.stages import Recipe, StageRunner
-from training_imgtool.build.request import BuildResult, BuildRun, tag_of
+from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
     from training_imgtool.engines import Engine
@@ -63,7 +63,9 @@ def build_locally(work: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
     )
 
 
-def make(work: BuildRun, missing: tuple[RoleImage, ...], engine: Engine, registries: Registries) -> dict[Role, BuildResult]:
+def make(
+    work: BuildRun, missing: tuple[RoleImage, ...], engine: Engine, registries: Registries
+) -> dict[Role, BuildResult]:
     """Builds images and pushes them; each is done when the registry answers for its digest."""
     started = time.monotonic()
     images = run_stages(work, missing, engine)
@@ -125,7 +127,9 @@ def push(work: BuildRun, engine: Engine, image_id: str, image: RoleImage, regist
     return pushed
 
 
-def push_stage(work: BuildRun, engine: Engine, image: RoleImage, *, label: str, tag: Tag, registries: Registries) -> None:
+def push_stage(
+    work: BuildRun, engine: Engine, image: RoleImage, *, label: str, tag: Tag, registries: Registries
+) -> None:
     """Builds one stage and leaves it in the registry under its key, for the direct builder to append to."""
     shared = recipe(image)
     one = replace(shared, subject=shared.shared[label], target=label)

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from training_imgtool.dockerfile import install_step
+from training_imgtool.build.content_key import context_sources, stage_keys
 from training_imgtool.context.context import Context, scan
-from training_imgtool.dockerfile.parse import Dockerfile, parse
-from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
 from training_imgtool.context.gomatch import has_wildcards
 from training_imgtool.context.hash_cache import remembered_hashes
-from training_imgtool.build.content_key import context_sources, stage_keys
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.reference import Repository, Tag
+from training_imgtool.core.settings import Settings
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.parse import Dockerfile, parse
+from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
+from training_imgtool.dockerfile.render_cache import RenderMemo
 from training_imgtool.lock.lockfile import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
 from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
-from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.records import dataclass
-from training_imgtool.core.reference import Repository, Tag
-from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
-from training_imgtool.dockerfile.render_cache import RenderMemo
-from training_imgtool.core.settings import Settings
-from training_imgtool.spec.model import Role
 from training_imgtool.spec.load import SpecFile, find, load
+from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import checked_registry
 
 if TYPE_CHECKING:
@@ -89,13 +89,13 @@ class Inputs:
         return tuple(image for image in self.images if not roles or image.role in roles)
 
 
-def open_spec(where: Path | None, settings: Settings) -> SpecFile:
+def open_spec(where: Path | None) -> SpecFile:
     """Finds and loads the spec that the command line names."""
     try:
         cwd = Path.cwd()
     except OSError as error:
         raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
-    return load(find(where, cwd), settings.cache)
+    return load(find(where, cwd))
 
 
 def prepare(
@@ -212,7 +212,7 @@ def ensure_lock(
         write: put a new one beside the spec.
     """
     path = spec_file.folder / LOCK_FILE
-    present = _present(path, settings, progress, replace=renewal is not None)
+    present = _present(path, progress, replace=renewal is not None)
     inputs = lock_inputs(spec_file)
     if present is not None and present.inputs == inputs and not renewal:
         if renewal is not None:
@@ -234,12 +234,12 @@ def ensure_lock(
     return lock
 
 
-def _present(path: Path, settings: Settings, progress: Progress, *, replace: bool) -> Lock | None:
+def _present(path: Path, progress: Progress, *, replace: bool) -> Lock | None:
     """The lock that is there; of one that is damaged, None where it is to be replaced."""
     if not path.exists():
         return None
     try:
-        return read_lock(path, settings.cache)
+        return read_lock(path)
     except DamagedLockError as error:
         if not replace:
             raise
@@ -256,10 +256,10 @@ def _made_lock(
     present: Lock | None,
     renewal: Renewal | None,
 ) -> Lock:
-    from training_imgtool.versions.matrix import load_matrix
     from training_imgtool.lock.carry_over import NOTHING_KEPT, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.registry.connect import connect
+    from training_imgtool.versions.matrix import load_matrix
 
     platform = spec_file.spec.platform
     kept = (renewal or Renewal()).kept(present, platform) if present else NOTHING_KEPT

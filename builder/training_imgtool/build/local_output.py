@@ -9,22 +9,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
-from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.build import build_image
-from training_imgtool.direct.layers.codecs import Compression
-from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.direct.image.oci_layout import write_layout
-from training_imgtool.direct.registry.stored_stages import StoredStages
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.build.role_build import way, workshop
 from training_imgtool.build.inputs import RoleImage
+from training_imgtool.build.request import BuildResult, BuildRun
+from training_imgtool.build.role_build import way, workshop
+from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.codecs import Compression
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.registry.stored_stages import StoredStages
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Descriptor, parse_platform
 from training_imgtool.spec.model import Role
-from training_imgtool.build.request import BuildResult, BuildRun
 
 if TYPE_CHECKING:
     from training_imgtool.engines import Engine

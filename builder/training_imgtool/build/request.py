@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.errors import UsageError
 from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Outcome, Progress
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Role

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.request import BuildRun
+from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.image import image_config
+from training_imgtool.direct.image.image import read_config
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.context_layers import OnceEach
-from training_imgtool.direct.image.image import read_config
 from training_imgtool.direct.layers.layer_cache import LayerCache, SharedRecords
 from training_imgtool.direct.layers.layers import MTIME, LayerSource
 from training_imgtool.direct.stage_plan import Chain, Material, chain
 from training_imgtool.direct.wheels.layer_tools import Workshop
 from training_imgtool.dockerfile.parse import Stage
-from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.wheels.prefetch import WheelPrefetcher
-from training_imgtool.core.progress import Progress
-from training_imgtool.core.records import dataclass
-from training_imgtool.core.single_flight import SingleFlight
-from training_imgtool.build.request import BuildRun
 
 if TYPE_CHECKING:
     from training_imgtool.direct.wheels.bytecode import Interpreter

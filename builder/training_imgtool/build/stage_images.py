@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
-from training_imgtool.direct.layers.blobs import RemadeError
-from training_imgtool.direct.build import build_image
-from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.layers.shared_records import RegistryRecords
-from training_imgtool.direct.registry.stage_names import tag_of_stage
-from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, stored_of, with_inline_config
+from training_imgtool.build.request import BuildRun
 from training_imgtool.build.role_build import RoleBuild, workshop
 from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.progress import Done, Note, Outcome, Step
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Repository, Tag
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.layers.blobs import RemadeError
+from training_imgtool.direct.layers.shared_records import RegistryRecords
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.direct.registry.stage_names import tag_of_stage
+from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, stored_of, with_inline_config
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError
-from training_imgtool.core.tasks import Pool, Task
-from training_imgtool.build.request import BuildRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class StageImages:
         self._stored = StoredStages(registries, work.settings.cache)
         self._records = None if work.options.no_cache else RegistryRecords(registries, self._repository)
         self._lock = threading.Lock()
-        self._made: dict[str, Task[Below]] = {}
-        self._background = Pool(1, "records")
+        self._made: dict[str, Future[Below]] = {}
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="records")
 
     def below(self, one: RoleBuild, lost: Below | None = None) -> Below:
         """What the role's own stage starts from; roles that share it make it once.
@@ -61,12 +61,12 @@ class StageImages:
             task = self._made.get(key)
             mine = task is None or (lost is not None and task.done() and task.result() is lost)
             if task is None or mine:
-                task = self._made[key] = Task()
+                task = self._made[key] = Future()
         if mine:
             try:
-                task.end(self._found(one, anew=lost is not None))
+                task.set_result(self._found(one, anew=lost is not None))
             except BaseException as error:
-                task.end(error=error)
+                task.set_exception(error)
                 raise
         return task.result()
 
@@ -76,7 +76,7 @@ class StageImages:
 
     def give_up(self) -> None:
         """Leaves no more behind."""
-        self._background.shutdown(wait=False, cancel=True)
+        self._background.shutdown(wait=False, cancel_futures=True)
 
     def _found(self, one: RoleBuild, *, anew: bool) -> Below:
         if not one.shared:
@@ -156,7 +156,9 @@ class StageImages:
         self._work.progress(Note(f"{label}: for an engine: {reason}"))
         try:
             with engine_build.open_engine(self._work.settings) as engine:
-                engine_build.push_stage(self._work, engine, one.image, label=label, tag=tag, registries=self._registries)
+                engine_build.push_stage(
+                    self._work, engine, one.image, label=label, tag=tag, registries=self._registries
+                )
         except EngineUnavailableError as error:
             message = f"the stage {label} needs an engine ({reason}): {error.message}"
             raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error

@@ -42,7 +42,7 @@ def lock(
         raise UsageError("--locked forbids writing image.lock, and --upgrade asks for it", hint="give one of them")
     settings = machine.settings()
     with machine.progress(progress) as view:
-        spec_file = open_spec(spec, settings)
+        spec_file = open_spec(spec)
         made = ensure_lock(spec_file, settings, view, locked=locked, renewal=None if locked else renewal)
     rows = [
         {

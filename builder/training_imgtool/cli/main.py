@@ -10,7 +10,6 @@ import sys
 from training_imgtool.cli.output import Broken, open_missing, report, report_stop
 
 BROKEN_PIPE = 141  # as shells count SIGPIPE
-COMPLETION = "_IMGTOOL_COMPLETE"  # set by a shell that asks what may follow the arguments
 
 
 def main() -> None:
@@ -34,7 +33,9 @@ def _run(arguments: list[str]) -> int:
 
 def _done(arguments: list[str]) -> int:
     try:
-        result = _run_verb(arguments)
+        from training_imgtool.cli import app
+
+        result = app.run(arguments)
     except (Broken, BrokenPipeError):
         return BROKEN_PIPE
     except SystemExit as end:  # the command-line library's own answer when the reader of its help has gone
@@ -42,18 +43,6 @@ def _done(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the one place where everything becomes an exit code
         return report(error, arguments)
     return result if isinstance(result, int) else 0
-
-
-def _run_verb(arguments: list[str]) -> object:
-    """Runs plain arguments at once: the command-line library takes 15 ms to load, and does all the others."""
-    from training_imgtool.cli import plain
-
-    call = None if COMPLETION in os.environ else plain.read(arguments)
-    if call is not None:
-        return call()
-    from training_imgtool.cli import app
-
-    return app.run(arguments)
 
 
 def _leave(code: int) -> None:

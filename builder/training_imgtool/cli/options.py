@@ -21,3 +21,4 @@ ProgressMode = Annotated[
     str, typer.Option("--progress", metavar="MODE", help="auto, tty, plain, json or quiet; on stderr.")
 ]
 EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="auto, docker or direct.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", "-t", help="A further tag; with several roles, ROLE-TAG.")]

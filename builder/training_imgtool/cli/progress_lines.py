@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Self, TextIO
 
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Step, Transfer
-from training_imgtool.core.records import fields
 from training_imgtool.core.sanitize import LONGEST_LINE, printable
 
 _SUMMARY_SECONDS = 5.0  # between two lines about the same subject's bytes

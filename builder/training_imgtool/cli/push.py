@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli import making
+from training_imgtool.build.request import BuildOptions
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.build import build_and_print
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +20,7 @@ def push(
     spec: opt.Spec = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", "-t", help="A further tag; with several roles, ROLE-TAG.")
-    ] = None,
+    tag: opt.Tags = None,
     engine: opt.EngineName = "auto",
     create_repository: Annotated[
         bool, typer.Option("--create-repository", help="Make a missing Artifact Registry repository first.")
@@ -31,14 +30,7 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Put what is not there yet into the registry; what is there is only asked for."""
-    making.push(
-        spec=spec,
-        roles=roles,
-        registry=registry,
-        tag=tag,
-        engine=engine,
-        create_repository=create_repository,
-        locked=locked,
-        progress=progress,
-        as_json=as_json,
+    options = BuildOptions(
+        roles=tuple(roles or ()), push=True, engine=engine, tags=tuple(tag or ()), create_repository=create_repository
     )
+    build_and_print(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)

@@ -34,7 +34,7 @@ def render(
 
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
         images = inputs.selected(tuple(roles or ()))
         if output is not None:
             write_build_folder(output, inputs, images, settings, view)

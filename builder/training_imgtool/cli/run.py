@@ -115,7 +115,7 @@ def _run(
     from training_imgtool.engines.docker.client import connect
 
     settings = machine.settings()
-    spec_file = open_spec(spec, settings)
+    spec_file = open_spec(spec)
     cluster_run.check(spec_file.spec, request)
     engine = connect(settings)
     try:

@@ -46,7 +46,7 @@ def verify(
             from training_imgtool.core.atomic_files import check_writable
 
             check_writable(sbom)
-        inputs = prepare(open_spec(spec, settings), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
         asked = Asked(inputs=inputs, roles=tuple(roles or ()), engine=engine, settings=settings, progress=view)
         reports = look(asked)
     wrong = report.mismatches(reports)

@@ -64,7 +64,7 @@ def made(
     """
     if request.output is not None:
         check_writable(request.output)
-    spec_file = open_spec(where, settings)
+    spec_file = open_spec(where)
     spec = with_job_id(spec_file.spec, request.job_id)
     target = request.target or spec.job.target
     try:

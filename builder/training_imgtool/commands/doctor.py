@@ -87,7 +87,7 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
     from training_imgtool.lock.lockfile import LOCK_FILE, lock_inputs, read_lock
 
     try:
-        spec_file = open_spec(where, settings)
+        spec_file = open_spec(where)
     except ImgtoolError as error:
         needed = where is not None or not isinstance(error, UsageError)  # without one here there is nothing to check
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)

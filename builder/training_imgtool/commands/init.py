@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.resources import files
 from pathlib import Path
 
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
+from training_imgtool.core.resources import data_file
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.value_rules import check_text, shown
 
@@ -95,7 +95,7 @@ def starter_files(name: str, tensorflow: str, accelerator: Accelerator) -> dict[
     spec = _SPEC.format(
         name=name, tensorflow=tensorflow, accelerator=accelerator, roles=roles, target=target, others=others
     )
-    task = (files("training_imgtool") / "data" / "starter_task.py.txt").read_text(encoding="utf-8")
+    task = data_file("starter_task.py.txt").read_text(encoding="utf-8")
     return {
         "image.yaml": spec,
         "trainer/__init__.py": f'"""The training program of {name}."""\n',

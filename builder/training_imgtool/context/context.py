@@ -14,6 +14,7 @@ import posixpath
 import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +24,6 @@ from training_imgtool.context.entries import Entry, Kind, OnDisk, open_below, un
 from training_imgtool.context.scan import Walk
 from training_imgtool.context.tar import MTIME, write_tar
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.records import dataclass, replace
 
 IGNORE_FILE = ".dockerignore"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 import re
 import warnings
+from dataclasses import dataclass
 
 from training_imgtool.context.gomatch import PatternError, compiled
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.records import dataclass
 
 _ESCAPED = frozenset(".+()|{}$")
 

@@ -11,11 +11,11 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from training_imgtool.core.errors import InputError, VerificationError
-from training_imgtool.core.records import dataclass
 
 BLOCK = 1 << 20  # bytes read at once
 GONE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR})  # what open says when a path became something else

@@ -6,10 +6,9 @@ line is about: a role, a shared stage (`packages cpu`), or a thing such as `base
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
-
-from training_imgtool.core.records import dataclass
 
 
 class Outcome(StrEnum):

@@ -1,8 +1,15 @@
-"""The one module that knows where the data folders lie: `templates` and `images`."""
+"""The one module that knows where data lies: the package's own tables, and the folders `templates` and `images`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def data_file(name: str) -> Path:
+    """The file `name` of the package's own `data` folder."""
+    return PACKAGE / "data" / name
 
 
 def directory(name: str) -> Path:
@@ -10,8 +17,7 @@ def directory(name: str) -> Path:
 
     Raises FileNotFoundError when neither is there, which only a broken installation does.
     """
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_data" / name, package.parents[1] / name):
+    for folder in (PACKAGE / "_data" / name, PACKAGE.parents[1] / name):
         if folder.is_dir():
             return folder
-    raise FileNotFoundError(f"no folder {name!r} beside {package}")
+    raise FileNotFoundError(f"no folder {name!r} beside {PACKAGE}")

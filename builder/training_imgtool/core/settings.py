@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

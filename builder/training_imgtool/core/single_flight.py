@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from typing import Generic, TypeVar
-
-from training_imgtool.core.tasks import Task
 
 T = TypeVar("T")
 
@@ -16,7 +15,7 @@ class SingleFlight(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._results: dict[Hashable, Task[T]] = {}
+        self._results: dict[Hashable, Future[T]] = {}
 
     def do(self, key: Hashable, work: Callable[[], T]) -> T:
         """The result of `work` for `key`, made now by this thread, or before or meanwhile by another."""
@@ -24,7 +23,7 @@ class SingleFlight(Generic[T]):
             doing = self._results.get(key)
             mine = doing is None
             if doing is None:
-                doing = self._results[key] = Task()
+                doing = self._results[key] = Future()
         if not mine:
             return doing.result()
         try:
@@ -32,9 +31,9 @@ class SingleFlight(Generic[T]):
         except BaseException as error:
             with self._lock:
                 del self._results[key]
-            doing.end(error=error)
+            doing.set_exception(error)
             raise
-        doing.end(result)
+        doing.set_result(result)
         return result
 
     def forget(self, key: Hashable) -> None:

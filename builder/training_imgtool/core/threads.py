@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.tasks import Pool
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -20,12 +20,12 @@ def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
     A failure does not stop the others. Raises the gravest failure; the others become lines of its details.
     When the calling thread is interrupted, what has not begun never does, and nobody waits for the rest.
     """
-    pool = Pool(min(most, max(1, len(tasks))), "imgtool")
+    pool = ThreadPoolExecutor(min(most, max(1, len(tasks))), thread_name_prefix="imgtool")
     try:
         begun = {key: pool.submit(task) for key, task in tasks.items()}
-        failures = {key: error for key, task in begun.items() if (error := task.error()) is not None}
+        failures = {key: error for key, task in begun.items() if (error := task.exception()) is not None}
     except BaseException:
-        pool.shutdown(wait=False, cancel=True)
+        pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
     if failures:

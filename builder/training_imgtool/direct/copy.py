@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from dataclasses import dataclass
 from functools import partial
 
 from training_imgtool.context import gomatch
@@ -16,7 +17,6 @@ from training_imgtool.context.entries import Entry as Source
 from training_imgtool.context.entries import Kind as SourceKind
 from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.records import dataclass
 from training_imgtool.direct.filesystem import Attributes, Folders, parents
 from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item, in_order
 from training_imgtool.direct.layers.splice import Item

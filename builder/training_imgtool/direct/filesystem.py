@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.records import dataclass, replace
 
 _PLAIN = (
     "/boot /dev /etc /home /media /mnt /opt /proc /run /srv /sys /usr /usr/bin /usr/include /usr/lib /usr/local"

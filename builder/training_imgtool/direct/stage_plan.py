@@ -7,11 +7,11 @@ engine would give. Everything else raises NeedsEngineError with the line and the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError, NeedsEngineError
-from training_imgtool.core.records import dataclass, field
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.direct.copy import Copied, copied, new_folder
 from training_imgtool.direct.filesystem import Attributes, Folders, base_folders

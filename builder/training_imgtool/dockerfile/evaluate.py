@@ -8,9 +8,9 @@ HEALTHCHECK are left to the shell.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.records import dataclass
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, global_args
 from training_imgtool.dockerfile.substitution import expand
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from training_imgtool.core.records import dataclass
 from training_imgtool.dockerfile.substitution import is_space, split_words
 
 WITH_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})

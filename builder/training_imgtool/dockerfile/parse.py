@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.records import dataclass
 from training_imgtool.dockerfile.lines import (
     HEREDOC,
     Heredoc,

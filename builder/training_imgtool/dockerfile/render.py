@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any
 
 from training_imgtool.core import resources
 from training_imgtool.core.errors import ImgtoolError, InputError
-from training_imgtool.core.records import dataclass, field
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render_cache import RenderMemo
 from training_imgtool.dockerfile.rules import check_directives, check_rules
@@ -122,15 +122,15 @@ def _here(request: dict[str, Any]) -> dict[str, Any]:
 def _sources(roots: TemplateRoots) -> list[Path]:
     """What a text of our own templates depends on beside the values; Jinja by the file that names its version."""
     jinja = find_spec("jinja2")
-    ours = [*(roots.builtin / name for name in sorted(BUILTIN)), Path(__file__).with_name("render_child.py")]
+    ours = [*(roots.builtin / name for name in sorted(BUILTIN)), Path(__file__).with_name("jinja.py")]
     return [*ours, Path(jinja.origin)] if jinja and jinja.origin else ours
 
 
 def _in_child(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs `render_child` with limits; whatever happens to it comes back as an answer."""
+    """Runs the program `jinja.py` with limits; whatever happens to it comes back as an answer."""
     import subprocess
 
-    child = Path(__file__).with_name("render_child.py")
+    child = Path(__file__).with_name("jinja.py")
     limits = {"error": {"kind": "limits", "message": "", "where": ""}}
     try:
         done = subprocess.run(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import IO, Protocol
 
 from training_imgtool.core.progress import Progress
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Digest, Login, Tag
 
 

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, Protocol
 
 from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.progress import Done, Outcome, Progress
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Digest, Login, parse_reference
 from training_imgtool.core.threads import run_all
 from training_imgtool.dockerfile.parse import Dockerfile, Stage

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from training_imgtool.core.errors import InputError
+from training_imgtool.core.resources import data_file
 from training_imgtool.jobs.model import Finding, Path
 
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
@@ -74,11 +74,11 @@ def _key(yaml: Any, key: str) -> Any:
 
 @cache
 def read_table(name: str) -> Any:
-    """The data file `name` of `builder/training_imgtool/data`."""
+    """The table in the data file `name`."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(files("training_imgtool").joinpath("data", name).read_text("utf-8"), Loader=loader)  # noqa: S506
+    return yaml.load(data_file(name).read_text("utf-8"), Loader=loader)  # noqa: S506
 
 
 def read(text: str, file: str) -> list[Parsed]:

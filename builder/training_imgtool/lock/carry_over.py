@@ -6,9 +6,9 @@ So a package that is added, or a newer imgtool, changes no more than it must; wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.records import dataclass, field
 from training_imgtool.plan import Lock, LockedVariant
 
 

@@ -36,11 +36,8 @@ def dump_lock(lock: Lock) -> str:
     return "".join([*parts, *(_variant_text(locked) for locked in lock.variants)])
 
 
-def read_lock(path: Path, cache: Path | None = None) -> Lock:
-    """Reads a lock; raises InputError that names the file, the place and what is wrong with it.
-
-    With `cache`, the machine's folder for what runs spare each other, an unchanged lock is read faster.
-    """
+def read_lock(path: Path) -> Lock:
+    """Reads a lock; raises InputError that names the file, the place and what is wrong with it."""
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
@@ -48,7 +45,7 @@ def read_lock(path: Path, cache: Path | None = None) -> Lock:
         raise InputError(f"{path}: {error.strerror}") from error
     if len(data) > _MAX_BYTES:
         raise InputError(f"{path}: larger than {_MAX_BYTES} bytes", hint="imgtool lock writes a new one")
-    return parse_lock(data, str(path), cache)
+    return parse_lock(data, str(path))
 
 
 def lock_inputs(spec_file: SpecFile) -> str:
@@ -57,7 +54,7 @@ def lock_inputs(spec_file: SpecFile) -> str:
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
     from training_imgtool.spec.requirements import requirement_files
-    from training_imgtool.versions.matrix_data import matrix_version
+    from training_imgtool.versions.matrix import matrix_version
 
     spec = spec_file.spec
     try:

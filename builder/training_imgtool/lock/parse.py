@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import InvalidReferenceError, checked_digest, parse_reference
-from training_imgtool.lock.toml_cache import LockMemo
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Role
 
@@ -47,30 +46,17 @@ class DamagedLockError(InputError):
     """The file is no lock; making one anew helps."""
 
 
-def parse_lock(data: bytes, name: str, cache: Path | None = None) -> Lock:
+def parse_lock(data: bytes, name: str) -> Lock:
     """The lock in `data`; raises InputError.
 
     Args:
         data: the file.
         name: its name, for messages.
-        cache: keeps what TOML was in it, so that the next run need not read TOML.
     """
-    memo = LockMemo(cache, data) if cache is not None else None
-    kept = memo.table() if memo else None
-    if kept is not None:
-        try:
-            return _lock(kept, name)
-        except InputError:  # only a right one is kept; what is wrong is said of the file itself
-            pass
-    lock = _lock(raw := _toml(data, name), name)
-    if memo:
-        memo.keep(raw)
-    return lock
+    return _lock(_toml(data, name), name)
 
 
 def _toml(data: bytes, name: str) -> dict[str, Any]:
-    import tomllib
-
     try:
         return tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

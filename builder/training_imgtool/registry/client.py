@@ -6,11 +6,11 @@ No `/v2/` ping, credentials sent before they are asked for, everything checked b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, checked_digest
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.registry.auth.challenges import pull

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import InvalidReferenceError, checked_digest
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import BinaryIO
 
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, VerificationError
 from training_imgtool.core.progress import Progress, Transfer, silent
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Repository
 from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.http.addresses import is_google

@@ -7,6 +7,7 @@ asked for. A key without a value means the key's default.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -14,10 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
-from training_imgtool.core import records
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.core.secret_text import argument_secrets, named_secret, secret_in, secret_in_line
-from training_imgtool.spec.kinds import converted, described, field_kinds, key_paths, listed, without_none
+from training_imgtool.spec.kinds import converted, described, field_kinds, is_required, key_paths, listed, without_none
 from training_imgtool.spec.value_rules import MAX_ENV, check_env_name, check_text, nearest, shown
 from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
 
@@ -81,7 +81,7 @@ class Reader:
         """The value of `node` as `annotation`, or a mark when it is wrong."""
         kind, _ = without_none(annotation)
         origin = get_origin(kind)
-        if records.is_record(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._dataclass(kind, node, path)
         if origin is tuple:
             return self._tuple(get_args(kind)[0], node, path, limits)
@@ -94,7 +94,7 @@ class Reader:
     def _dataclass(self, kind: type, node: Node, path: str) -> Any:
         if isinstance(node, Scalar) and node.null:
             node = Table(node.at, ())
-        fields = {field.name: field for field in records.fields(kind)}
+        fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
             return self.fail(path, f"expected a mapping with {listed(fields)}, found {_found(node)}")
         given: dict[str, Node] = {}
@@ -107,26 +107,26 @@ class Reader:
         values = {}
         for name, field in fields.items():
             value = self._field(field, field_kinds(kind)[name], given.get(name), _join(path, name))
-            if value is not records.MISSING:
+            if value is not dataclasses.MISSING:
                 values[name] = value
         return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
 
-    def _field(self, field: records.Field, annotation: Any, node: Node | None, path: str) -> Any:
+    def _field(self, field: dataclasses.Field[Any], annotation: Any, node: Node | None, path: str) -> Any:
         """A field's value; MISSING where its default counts."""
         kind, optional = without_none(annotation)
-        required = field.required
+        required = is_required(field)
         if node is not None and not (isinstance(node, Scalar) and node.null):
             value = self.read(annotation, node, path, field.metadata)
-            return records.MISSING if value is _WRONG and not required else value
+            return dataclasses.MISSING if value is _WRONG and not required else value
         if required:
             wanted = described(kind, field.metadata)
             message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
             return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
-        if records.is_record(kind) and not optional:  # its own defaults have rules too
+        if dataclasses.is_dataclass(kind) and not optional:  # its own defaults have rules too
             self.read(kind, Table(position_of(self.positions, path), ()), path)
         elif isinstance(field.default, str) and field.metadata.get("rule"):
             self._scalar(str, field.default, path, field.metadata)
-        return records.MISSING
+        return dataclasses.MISSING
 
     def _place(self, path: str, key: Scalar, value: Node) -> None:
         """A value's place is its own; that of a list, a mapping or nothing is its key's."""
@@ -200,7 +200,7 @@ class Reader:
 
     def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         """A value in a list or free mapping: there nothing is no value, and no default stands in."""
-        if isinstance(node, Scalar) and node.null and not records.is_record(kind):
+        if isinstance(node, Scalar) and node.null and not dataclasses.is_dataclass(kind):
             word = f"the word {node.text}" if node.text else "an empty text"
             return self.fail(path, "expected a value, found nothing", hint=f'write "{node.text}" for {word}')
         return self.read(kind, node, path, limits)

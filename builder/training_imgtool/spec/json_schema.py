@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, get_args, get_origin
 
-from training_imgtool.spec.kinds import field_kinds, without_none
+from training_imgtool.spec.kinds import field_kinds, is_required, without_none
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.value_rules import ENV_NAME, MAX_ENV, OWNED_ENV
 
@@ -36,12 +36,11 @@ def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     properties = {}
     required = []
     for field in dataclasses.fields(kind):
-        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        if not has_default:
+        if is_required(field):
             required.append(field.name)
         annotation, _ = without_none(kinds[field.name])
         schema = _kind(annotation, field.metadata, definitions)
-        properties[field.name] = _described(schema, field, nullable=has_default)
+        properties[field.name] = _described(schema, field, nullable=not is_required(field))
     return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -10,7 +11,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from training_imgtool.core import records
 from training_imgtool.core.errors import InputError
 from training_imgtool.spec.value_rules import RULES, nearest, shown
 
@@ -21,8 +21,12 @@ _LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (
 @cache
 def field_kinds(kind: type) -> dict[str, Any]:
     """A dataclass's fields by name, their annotations as types."""
-    kinds = {one.name: one.type for one in records.fields(kind)}
-    return get_type_hints(kind) if any(isinstance(one, str) for one in kinds.values()) else kinds
+    return get_type_hints(kind)
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field has no default."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 @cache
@@ -37,7 +41,7 @@ def key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
             inner, path = get_args(inner)[1], f"{path}.<name>"
         elif get_origin(inner) is tuple:
             inner, path = get_args(inner)[0], f"{path}[]"
-        if records.is_record(inner):
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
             for key, paths in key_paths(inner, f"{path}.").items():
                 found[key] = (*found.get(key, ()), *paths)
     return found
@@ -82,8 +86,8 @@ def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> 
 def described(kind: Any, limits: Mapping[str, Any]) -> str:
     """What a key wants, in words."""
     kind, _ = without_none(kind)
-    if records.is_record(kind):
-        return f"a mapping with {listed(field.name for field in records.fields(kind))}"
+    if dataclasses.is_dataclass(kind):
+        return f"a mapping with {listed(field.name for field in dataclasses.fields(kind))}"
     if get_origin(kind) is tuple:
         return "a list"
     if get_origin(kind) is Mapping:

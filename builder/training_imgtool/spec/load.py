@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.spec.decode import Reader, position_of
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.tree_cache import SpecMemo
 from training_imgtool.spec.value_rules import check_module, nearest
 from training_imgtool.yamlfile.reader import parse, read_bytes
 from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
@@ -52,21 +51,18 @@ class SpecFile:
         return FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
 
 
-def load(path: Path, cache: Path | None = None) -> SpecFile:
+def load(path: Path) -> SpecFile:
     """Reads a spec.
 
     Args:
         path: the file.
-        cache: the machine's cache, where the tree of a spec without errors is kept.
 
     Raises:
         FieldListError: values are wrong; all of them, in the order of the file.
         InputError: the file cannot be read or is not YAML.
     """
     data = read_bytes(path)
-    memo = SpecMemo(cache, data) if cache else None
-    kept = memo.tree() if memo else None
-    root = kept or parse(data, str(path), what="spec")
+    root = parse(data, str(path), what="spec")
     reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_allowed(root))
     spec = reader.read(ImageSpec, root, "")
     _check_roles(root, reader)
@@ -74,8 +70,6 @@ def load(path: Path, cache: Path | None = None) -> SpecFile:
         _check_together(spec, path.parent, reader)
     if reader.errors:
         raise FieldListError(reader.errors)
-    if memo and not kept:
-        memo.keep(root)
     return SpecFile(
         path=path,
         folder=path.parent,

@@ -8,11 +8,10 @@ Annotations are types here and not texts, as they are elsewhere: working the tex
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
-
-from training_imgtool.core.records import dataclass, field
 
 
 class Role(StrEnum):

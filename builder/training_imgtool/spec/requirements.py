@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.core.records import dataclass
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -6,12 +6,28 @@ Choosing is `versions.resolve`, refusing is `versions.rules`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.versions.matrix_data import matrix_bytes
+from training_imgtool.core.resources import data_file
+
+_VERSION_LINE = re.compile(rb'^version: "([^"\n]+)"$', re.MULTILINE)
+
+
+def matrix_bytes() -> bytes:
+    """The text of `data/compat.yaml`."""
+    return data_file("compat.yaml").read_bytes()
+
+
+def matrix_version() -> str:
+    """The matrix's own version, without parsing it: a lock depends on it, and a no-op build reads no matrix."""
+    match = _VERSION_LINE.search(matrix_bytes()[:4096])
+    if match is None:
+        raise ValueError("compat.yaml has no version")
+    return match.group(1).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.progress import Progress
-from training_imgtool.core.tasks import Pool, Task
 from training_imgtool.plan import Wheel
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ class WheelPrefetcher:
         self._open_store = open_store
         self._progress = progress
         self._lock = threading.Lock()
-        self._coming: dict[str, Task[Path]] = {}
-        self._before_others: Task[Path] | None = None
-        self._pool = Pool(4, "wheel")
+        self._coming: dict[str, Future[Path]] = {}
+        self._before_others: Future[Path] | None = None
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="wheel")
 
     @functools.cached_property
     def _store(self) -> WheelStore:
@@ -52,15 +52,15 @@ class WheelPrefetcher:
 
     def close(self) -> None:
         """Begins no further download."""
-        self._pool.shutdown(wait=False, cancel=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begun(self, wheel: Wheel) -> Task[Path]:
+    def _begun(self, wheel: Wheel) -> Future[Path]:
         with self._lock:
             if wheel.sha256 not in self._coming:
                 self._coming[wheel.sha256] = self._pool.submit(self._fetch, wheel, self._before_others)
             return self._coming[wheel.sha256]
 
-    def _fetch(self, wheel: Wheel, after: Task[Path] | None) -> Path:
+    def _fetch(self, wheel: Wheel, after: Future[Path] | None) -> Path:
         if after is not None:
             after.result()
         self._store.fetch((wheel,), self._progress)

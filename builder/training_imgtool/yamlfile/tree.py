@@ -5,10 +5,10 @@ The limits hold with aliases expanded, so a walk over a tree is always short.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.secret_text import secret_in
 
 MAX_NODES = 10_000

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.core.records import dataclass, replace
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.registry.manifests import (
     DOCKER_CONFIG,

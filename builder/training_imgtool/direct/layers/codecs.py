@@ -11,11 +11,11 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
 from training_imgtool.core.errors import UsageError, VerificationError
-from training_imgtool.core.records import dataclass
 
 OCI_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 OCI_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"

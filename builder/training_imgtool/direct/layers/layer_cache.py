@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from training_imgtool.core.atomic_files import temporary_file, used
 from training_imgtool.core.errors import LocalFileError, VerificationError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import InvalidReferenceError, checked_digest
 from training_imgtool.registry.manifests import Descriptor
 

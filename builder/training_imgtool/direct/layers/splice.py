@@ -10,9 +10,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.records import dataclass, quick
 from training_imgtool.direct.layers.deflate import GZIP_HEADER, coded, member, stored, trailer
 from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, header, padding
 
@@ -27,7 +27,6 @@ _LEVEL = 6
 Sink = Callable[[bytes], object]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Item:
     """An entry with its content: a wheel's member, bytes of our own, or (in `tar` only) what `blocks` opens."""

@@ -7,9 +7,8 @@ fixed Huffman codes and runs of zeros (RFC 1951, 3.2.6), which is all that a hea
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-
-from training_imgtool.core.records import dataclass, quick
 
 BLOCK = 512
 END_OF_ARCHIVE = bytes(2 * BLOCK)
@@ -26,7 +25,6 @@ class Kind(StrEnum):
     FOLDER = "5"
 
 
-@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One entry's metadata.

@@ -12,10 +12,10 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.core.records import dataclass, quick
 from training_imgtool.direct.layers.codecs import crc32, inflate_errors, inflater
 
 _LOCAL_HEADER = 30  # bytes before the name (APPNOTE 4.3.7)
@@ -25,7 +25,6 @@ _PATCHED = 0x20
 _BLOCK = 1 << 20
 
 
-@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One file in a wheel.
@@ -46,7 +45,6 @@ class Member:
     executable: bool
 
 
-@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelFile:
     """A wheel on this machine; `sha256` is what the lock says, `members` in the directory's order."""

@@ -7,9 +7,9 @@ once: content is sent only when the answer has come and something is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from training_imgtool.core.reference import Digest, Tag
-from training_imgtool.core.tasks import Pool, Task
 
 
 class ThereError(Exception):
@@ -24,8 +24,10 @@ class Asked:
     """
 
     def __init__(self, questions: Mapping[Tag, Callable[[], Digest | None]]) -> None:
-        self._pool = Pool(len(questions), "asked")
-        self._answers: dict[Tag, Task[Digest | None]] = {tag: self._pool.submit(ask) for tag, ask in questions.items()}
+        self._pool = ThreadPoolExecutor(len(questions), thread_name_prefix="asked")
+        self._answers: dict[Tag, Future[Digest | None]] = {
+            tag: self._pool.submit(ask) for tag, ask in questions.items()
+        }
 
     def digest(self, tag: Tag) -> Digest | None:
         """The answer for a tag; raises what asking raised."""
@@ -44,4 +46,4 @@ class Asked:
 
     def close(self) -> None:
         """Waits for no answer any more."""
-        self._pool.shutdown(wait=False, cancel=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
-from training_imgtool.core.tasks import Pool, Task
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.known_blobs import KnownBlobs
@@ -49,14 +49,14 @@ class Publisher:
         self._registry = registries.at(repository)
         self._known = KnownBlobs(cache, repository)
         self._progress = progress
-        self._pool = Pool(_AT_ONCE, "upload")
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
         self._mounts = True  # the registry is believed when it says that a blob is there instead of opening an upload
         self._lock = threading.Lock()
-        self._sending: dict[str, Task[None]] = {}
+        self._sending: dict[str, Future[None]] = {}
 
     def close(self, *, wait: bool = False) -> None:
         """Begins nothing more, and lets what was begun end; with `wait` it has when this returns."""
-        self._pool.shutdown(wait=wait, cancel=True)
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def remember(self, digests: Iterable[str]) -> None:
         """Takes note of blobs that a manifest served from this repository names."""

@@ -10,11 +10,11 @@ import base64
 import binascii
 import contextlib
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, RegistryRefusedError, VerificationError
-from training_imgtool.core.records import dataclass, replace
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.stage_names import file_name, stage_file

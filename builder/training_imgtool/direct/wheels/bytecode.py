@@ -17,11 +17,11 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.records import dataclass
 
 _BATCH = 4 << 20  # bytes of source for one process, which compiles them in 0.3 s and takes 15 ms to start
 _PORTION = 1 << 18  # bytes of source that it is handed at once

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.records import dataclass, field
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.context_layers import OnceEach

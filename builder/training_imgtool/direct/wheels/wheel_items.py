@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.records import dataclass
 from training_imgtool.direct.layers.layers import folder_item, folders_of, in_order
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
-from training_imgtool.core.records import dataclass, field
+from dataclasses import dataclass, field
 
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAMETER = rf'(?s)\s*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}[^,\s]*|[^,\s"]+))\s*(?:,|\Z)'

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import Login
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.auth.docker_config import IDENTITY_TOKEN, helper_for, read_config, stored_login

@@ -12,11 +12,11 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import CredentialsError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import DOCKER_HUB, Login
 
 IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a refresh token, not a secret

@@ -12,9 +12,9 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.records import dataclass
 from training_imgtool.registry.auth.challenges import Access, Scopes, scope_texts
 
 _LARGEST_FILE = 65536

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urljoin, urlsplit, urlunsplit
 
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.http_pool import is_loopback
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.reference import DOCKER_HUB
 
 REDIRECTS = 5

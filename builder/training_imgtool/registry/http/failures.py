@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
-from training_imgtool.core.records import dataclass
 from training_imgtool.core.sanitize import clean, masked
 from training_imgtool.registry.http.addresses import is_google
 from training_imgtool.registry.http.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from training_imgtool.core.errors import ImgtoolError, TemporaryError
-from training_imgtool.core.records import dataclass
 
 T = TypeVar("T")
 

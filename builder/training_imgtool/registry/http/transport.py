@@ -8,17 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote, urlsplit
 
-from training_imgtool import __version__
-from training_imgtool.core.http_pool import proxy_for
-from training_imgtool.core.records import dataclass
 from training_imgtool.registry.http.addresses import Origin, origin_of
 from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.registry.http.urllib3_client import Connections, Response
 
-USER_AGENT = f"imgtool/{__version__}"
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that is not content
 _READ = 256 * 1024
@@ -49,40 +46,6 @@ class Answer:
     challenges: tuple[str, ...]
     body: bytes
     complete: bool = True
-
-
-class Response(Protocol):
-    """An answer as `PlainResponse` and `ProxiedResponse` give it."""
-
-    status: int
-    headers: Mapping[str, str]
-    challenges: tuple[str, ...]
-
-    def read(self, most: int) -> bytes:
-        """The next block; none at the end."""
-
-    def close(self) -> None:
-        """Gives the connection back."""
-
-
-class Wire(Protocol):
-    """Connections to one origin: `PlainWire`, or `ProxiedWire` where a proxy is set."""
-
-    def request(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        blocks: Iterator[bytes] | None,
-        *,
-        chunked: bool,
-        connect_seconds: float,
-        idle_seconds: float,
-    ) -> Response:
-        """Sends a request and waits for the head of its answer; see `PlainWire.request`."""
-
-    def clear(self) -> None:
-        """Closes what is open."""
 
 
 class Download:
@@ -133,7 +96,7 @@ class Transport:
         self._idle = idle_seconds
         self._total = total_seconds
         self._clock = clock
-        self._wires: dict[tuple[Origin, bool], Wire] = {}
+        self._pools: dict[tuple[Origin, bool], Connections] = {}
         self._answered: set[Origin] = set()
         self._lock = threading.Lock()
 
@@ -189,56 +152,42 @@ class Transport:
         seconds: float | None = None,
     ) -> Download:
         sent = dict(headers)
-        chunked = body is not None and body.length is None
-        if not chunked and (body is not None or method in _CARRYING):
-            sent["Content-Length"] = str(body.length if body is not None else 0)
-        response = self._wire(origin_of(url), reading=reading).request(
+        if body is None:
+            if method in _CARRYING:
+                sent["Content-Length"] = "0"
+        elif body.length is not None:
+            sent["Content-Length"] = str(body.length)
+        response = self._pool(origin_of(url), reading=reading).request(
             method,
             _target(url),
             sent,
             body.open() if body is not None else None,
-            chunked=chunked,
             connect_seconds=min(self._connect, seconds or self._connect),
             idle_seconds=min(self._idle, seconds or self._idle),
         )
         return Download(Answer(method, url, response.status, response.headers, response.challenges, b""), response)
 
-    def _wire(self, origin: Origin, *, reading: bool) -> Wire:
+    def _pool(self, origin: Origin, *, reading: bool) -> Connections:
         with self._lock:
-            wire = self._wires.get((origin, reading))
-            if wire is None:
-                wire = self._wires[origin, reading] = self._made(origin)
-            return wire
-
-    def _made(self, origin: Origin) -> Wire:
-        if proxy_for(origin.url, self._proxies) is None:
-            from training_imgtool.registry.http.plain import PlainWire
-
-            return PlainWire(
-                origin,
-                ca_file=self._ca_file,
-                connections=self._connections,
-                user_agent=USER_AGENT,
-                answered=self._answered,
-            )
-        from training_imgtool.registry.http.urllib3_client import ProxiedWire
-
-        return ProxiedWire(
-            origin,
-            proxies=self._proxies,
-            ca_file=self._ca_file,
-            connections=self._connections,
-            connect_seconds=self._connect,
-            idle_seconds=self._idle,
-            answered=self._answered,
-        )
+            pool = self._pools.get((origin, reading))
+            if pool is None:
+                pool = self._pools[origin, reading] = Connections(
+                    origin,
+                    proxies=self._proxies,
+                    ca_file=self._ca_file,
+                    connections=self._connections,
+                    connect_seconds=self._connect,
+                    idle_seconds=self._idle,
+                    answered=self._answered,
+                )
+            return pool
 
     def close(self) -> None:
         """Closes every connection."""
         with self._lock:
-            wires, self._wires = list(self._wires.values()), {}
-        for wire in wires:
-            wire.clear()
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            pool.clear()
 
 
 def _target(url: str) -> str:

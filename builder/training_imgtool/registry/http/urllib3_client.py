@@ -1,26 +1,23 @@
-"""HTTP to one origin through a proxy: urllib3, which knows tunnels and proxies that want TLS themselves.
-
-Answers and raises as `registry.http.plain` does, and is loaded only where a proxy is set.
-"""
+"""HTTP to one origin: the adapter of urllib3, with or without a proxy. Its errors become ours here."""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import urllib3
+from urllib3 import exceptions
 
 from training_imgtool.core.http_pool import make_pool
 from training_imgtool.registry.http.addresses import Origin
 from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport_errors import cause, no_host, nothing_answers, tls_error
-
-if TYPE_CHECKING:
-    import urllib3
+from training_imgtool.registry.http.transport_errors import cause, no_host, not_http, nothing_answers, tls_error
 
 
-class ProxiedResponse:
-    """An answer whose content is read block by block. Close it when done."""
+class Response:
+    """An answer whose content the caller reads block by block. Close it when done."""
 
     def __init__(self, origin: Origin, response: urllib3.BaseHTTPResponse) -> None:
         self._origin = origin
@@ -31,7 +28,7 @@ class ProxiedResponse:
 
     def read(self, most: int) -> bytes:
         """At most that many bytes as soon as there are any; none at the end. Raises PassingError when it breaks."""
-        with _foreign_errors(self._origin):
+        with _translate_errors(self._origin, answered=True):
             return self._response.read1(most, decode_content=False)
 
     def close(self) -> None:
@@ -40,8 +37,18 @@ class ProxiedResponse:
         self._response.release_conn()
 
 
-class ProxiedWire:
-    """Connections to one origin through the proxy that the settings name; arguments as for `PlainWire`."""
+class Connections:
+    """Pooled connections to one origin. Safe for threads.
+
+    Args:
+        origin: scheme, host and port.
+        proxies: `http`, `https` and `no`, as in `Settings.proxies`.
+        ca_file: a PEM file to trust instead of the system's.
+        connections: how many at most; further requests wait for one.
+        connect_seconds: limit for a connection to open, TLS included.
+        idle_seconds: limit between two blocks.
+        answered: origins that have answered in this process, shared by its pools: such an origin is coming back.
+    """
 
     def __init__(
         self,
@@ -72,17 +79,27 @@ class ProxiedWire:
         headers: Mapping[str, str],
         blocks: Iterator[bytes] | None,
         *,
-        chunked: bool,
         connect_seconds: float,
         idle_seconds: float,
-    ) -> ProxiedResponse:
-        """As `PlainWire.request`."""
-        import urllib3
+    ) -> Response:
+        """Sends a request and waits for the head of its answer.
 
-        del chunked  # urllib3 does so where there is no Content-Length
-        # urllib3 holds each block of a body to the limit for connecting too, so a body gets the limit of one.
+        Args:
+            method: of the request.
+            target: path and query.
+            headers: with Content-Length when there is a body of known length; without it the body goes in chunks.
+            blocks: the body, or None.
+            connect_seconds: limit for a connection to open, TLS included.
+            idle_seconds: limit between two blocks.
+
+        Raises:
+            PassingError: the connection broke, or time was up.
+            RegistryRefusedError: TLS failed.
+            TemporaryError: the host's name is unknown, or nothing listens there.
+        """
+        # urllib3 applies the connect timeout to each block of a body, so a request with one gets the longer limit.
         opening = connect_seconds if blocks is None else max(connect_seconds, idle_seconds)
-        with _foreign_errors(self._origin, known=self._origin in self._answered):
+        with _translate_errors(self._origin, answered=self._origin in self._answered):
             response = self._pool.urlopen(
                 method,
                 f"{self._origin.url}{target}",
@@ -95,31 +112,42 @@ class ProxiedWire:
                 retries=False,
             )
         self._answered.add(self._origin)
-        return ProxiedResponse(self._origin, response)
+        return Response(self._origin, response)
 
     def clear(self) -> None:
-        """Closes every connection."""
+        """Closes every idle connection, and each other one when its answer is closed."""
         self._pool.clear()
 
 
 @contextlib.contextmanager
-def _foreign_errors(origin: Origin, *, known: bool = True) -> Iterator[None]:
-    """Turns urllib3's errors into ours. `known`: the host has answered before, so it is coming back."""
-    from urllib3 import exceptions
-
+def _translate_errors(origin: Origin, *, answered: bool) -> Iterator[None]:
+    """Raises our errors for urllib3's. `answered`: the host has answered before, so it is coming back."""
     try:
         yield
     except exceptions.NameResolutionError as error:
+        raise no_host(origin) from error
+    except exceptions.LocationParseError as error:  # a label of more than 63 letters is no host name either
         raise no_host(origin) from error
     except exceptions.ProxyError as error:
         raise PassingError(f"cannot be reached through the proxy ({cause(error)})") from error
     except exceptions.SSLError as error:
         raise tls_error(origin, str(error)) from error
-    except exceptions.NewConnectionError as error:  # before the next: urllib3 counts it as a timeout too
-        raise nothing_answers(origin, error, known=known) from error
+    except exceptions.NewConnectionError as error:  # before ConnectTimeoutError, of which urllib3 makes it a subclass
+        raise nothing_answers(origin, error, known=answered) from error
     except exceptions.ConnectTimeoutError as error:
         raise PassingError("does not answer: connecting took too long") from error
     except exceptions.TimeoutError as error:
         raise PassingError("sent nothing for too long") from error
     except (exceptions.HTTPError, OSError) as error:
+        reason = error.args[-1] if error.args else None
+        if _is_not_http(error) or _is_not_http(reason):
+            raise not_http(origin, "answered something that is not HTTP/1") from error
         raise PassingError(f"broke the connection ({cause(error)})") from error
+
+
+def _is_not_http(error: object) -> bool:
+    if isinstance(error, exceptions.InvalidHeader):
+        return True
+    return isinstance(error, http.client.HTTPException) and not isinstance(
+        error, http.client.RemoteDisconnected | http.client.IncompleteRead
+    )

@@ -1,17 +1,16 @@
-"""Connections without a proxy, against a server that answers with the bytes it is told to."""
+"""What urllib3's adapter promises, against a server that answers with the bytes it is told to."""
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tests.registry.bytes_server import HANG_UP, OK, Bytes, ask, content
-from training_imgtool.core.errors import TemporaryError
+from tests.registry.support import quick_retry
+from training_imgtool.core.errors import RegistryRefusedError, TemporaryError
 from training_imgtool.registry.http.addresses import Origin
-from training_imgtool.registry.http.plain import PlainWire
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Body, Transport
 
@@ -21,35 +20,35 @@ NONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 def test_one_connection_serves_request_after_request() -> None:
     with Bytes(OK, CHUNKED, NONE, OK) as server:
-        wire = server.wire()
-        assert [content(ask(wire)) for _ in range(4)] == [b"ok", b"abcdefghijk", b"", b"ok"]
-        wire.clear()
+        client = server.client()
+        assert [content(ask(client)) for _ in range(4)] == [b"ok", b"abcdefghijk", b"", b"ok"]
+        client.clear()
     assert server.connections == 1
-    assert b"User-Agent: test/1\r\n" in server.heads[0]
+    assert b"User-Agent: imgtool/" in server.heads[0]
     assert b"Accept-Encoding: identity\r\n" in server.heads[0]
 
 
 def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     with Bytes(b"HTTP/1.1 200 OK\r\n\r\nall of it", hang_up_after=True) as server:
-        assert content(ask(server.wire())) == b"all of it"
+        assert content(ask(server.client())) == b"all of it"
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_not_used() -> None:
     with Bytes(OK, OK, hang_up_after=True) as server:
-        wire = server.wire()
+        client = server.client()
         for _ in range(2):
-            assert content(ask(wire)) == b"ok"
+            assert content(ask(client)) == b"ok"
             threading.Event().wait(0.05)  # the end of the connection arrives
-        wire.clear()
+        client.clear()
     assert server.connections == 2
 
 
 def test_content_that_is_left_costs_the_connection() -> None:
     with Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nsome", OK) as server:
-        wire = server.wire()
-        ask(wire).close()
-        assert content(ask(wire)) == b"ok"
-        wire.clear()
+        client = server.client()
+        ask(client).close()
+        assert content(ask(client)) == b"ok"
+        client.clear()
     assert server.connections == 2
 
 
@@ -64,16 +63,15 @@ def test_content_that_is_left_costs_the_connection() -> None:
 )
 def test_content_that_is_cut_is_not_whole(answer: bytes) -> None:
     with Bytes(answer, hang_up_after=True) as server:
-        response = ask(server.wire())
+        response = ask(server.client())
         with pytest.raises(PassingError, match="broke the connection"):
             content(response)
         response.close()
 
 
-@pytest.mark.parametrize("answer", [HANG_UP, b"HTTP/1."], ids=["nothing", "cut"])
-def test_no_answer(answer: bytes | None) -> None:
-    with Bytes(answer, hang_up_after=True) as server, pytest.raises(PassingError, match="broke the connection"):
-        ask(server.wire())
+def test_no_answer() -> None:
+    with Bytes(HANG_UP) as server, pytest.raises(PassingError, match="broke the connection"):
+        ask(server.client())
 
 
 def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
@@ -85,19 +83,19 @@ def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
             yield bytes(1 << 16)
 
     with Bytes(refusal, hang_up_after=True) as server:
-        wire = server.wire()
+        client = server.client()
         try:
-            response = ask(wire, "PUT", body(), Content_Length=str(400 << 16))
+            response = ask(client, "PUT", body(), Content_Length=str(400 << 16))
         except PassingError:
             return  # the reset overtook the answer: then it is tried again
         assert response.status == 413
         response.close()
-        wire.clear()
+        client.clear()
 
 
 def test_a_body_of_unknown_length_goes_in_chunks() -> None:
     with Bytes(OK) as server:
-        assert content(ask(server.wire(), "PUT", iter((b"abc", b"d" * 20)))) == b"ok"
+        assert content(ask(server.client(), "PUT", iter((b"abc", b"d" * 20)))) == b"ok"
         assert b"Transfer-Encoding: chunked\r\n" in server.heads[0]
 
 
@@ -107,33 +105,33 @@ def test_a_body_that_cannot_be_made_frees_the_connection() -> None:
         raise ValueError("no more")
 
     with Bytes(OK, OK) as server:
-        wire = server.wire(connections=1)
+        client = server.client(connections=1)
         with pytest.raises(ValueError, match="no more"):
-            ask(wire, "PUT", broken(), Content_Length="9")
-        assert content(ask(wire)) == b"ok"  # the one slot is free again
-        wire.clear()
+            ask(client, "PUT", broken(), Content_Length="9")
+        assert content(ask(client)) == b"ok"  # the one slot is free again
+        client.clear()
 
 
 def test_further_requests_wait_for_a_connection() -> None:
     with Bytes(OK, OK, OK) as server:
-        wire = server.wire(connections=1)
-        first = ask(wire)
+        client = server.client(connections=1)
+        first = ask(client)
         second: list[bytes] = []
-        thread = threading.Thread(target=lambda: second.append(content(ask(wire))), daemon=True)
+        thread = threading.Thread(target=lambda: second.append(content(ask(client))), daemon=True)
         thread.start()
         thread.join(0.1)
         assert second == []
         assert content(first) == b"ok"
         thread.join(5)
         assert second == [b"ok"]
-        wire.clear()
+        client.clear()
     assert server.connections == 1
 
 
 def test_what_the_server_says_twice() -> None:
     twice = b'WWW-Authenticate: Basic realm="a"\r\nWWW-Authenticate: Bearer realm="b"\r\nX-Y: 1\r\nx-y: 2\r\n'
     with Bytes(b"HTTP/1.1 401 No\r\n" + twice + b"Content-Length: 0\r\n\r\n") as server:
-        response = ask(server.wire())
+        response = ask(server.client())
         assert response.challenges == ('Basic realm="a"', 'Bearer realm="b"')
         assert response.headers["x-y"] == "1, 2"
         response.close()
@@ -170,39 +168,55 @@ def test_what_asks_has_no_length() -> None:
 
 def test_connections_end_with_the_transport() -> None:
     with Bytes(OK, OK) as server:
-        wire = server.wire()
-        late = ask(wire)
-        wire.clear()
+        client = server.client()
+        late = ask(client)
+        client.clear()
         assert content(late) == b"ok"
-        assert content(ask(wire)) == b"ok"
+        assert content(ask(client)) == b"ok"
     assert server.connections == 2
 
 
 def test_a_registry_that_answered_before_is_coming_back() -> None:
-    """Blobs are read and written over wires of their own; what one learned, the other knows."""
+    """Blobs are read and written over clients of their own; what one learned, the other knows."""
     answered: set[Origin] = set()
     with Bytes(OK) as server:
-        wires = [
-            PlainWire(server.origin, ca_file=None, connections=1, user_agent="test/1", answered=answered)
-            for _ in range(2)
-        ]
-        assert content(ask(wires[0])) == b"ok"
-        wires[0].clear()
+        clients = [server.client(answered=answered) for _ in range(2)]
+        assert content(ask(clients[0])) == b"ok"
+        clients[0].clear()
     with pytest.raises(PassingError, match="refuses connections now"):
-        ask(wires[1])
+        ask(clients[1])
     with pytest.raises(TemporaryError, match="nothing answers"):
-        ask(PlainWire(server.origin, ca_file=None, connections=1, user_agent="test/1", answered=set()))
+        ask(server.client())
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "named"),
-    [("registry.test", 80, "registry.test"), ("registry.test", 5000, "registry.test:5000"), ("::1", 80, "[::1]")],
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x0a\n",
+        b"HTTP/1.1 200 OK\r\nX: " + 300_000 * b"x",
+        100_000 * b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+    ids=["two lengths", "SSH", "a TLS alert", "endless header", "endless continue"],
 )
-def test_the_host_that_is_asked(host: str, port: int, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_answer(answer: bytes) -> None:
+    with Bytes(answer, hang_up_after=True) as server, pytest.raises(PassingError):
+        content(ask(server.client()))
+
+
+def test_a_port_of_something_else_is_asked_twice_and_named() -> None:
+    with Bytes(*[b"SSH-2.0-OpenSSH_9.2\r\n"] * 3) as server:
+        client = server.client()
+        with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is no registry") as caught:
+            quick_retry().run(lambda _: ask(client), who="x", notice=lambda _: None)
+        assert "name and port" in (caught.value.hint or "")
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Injected: 1", "a\nb"])
+def test_a_header_stays_in_its_line(value: str) -> None:
     with Bytes(OK) as server:
-        connection = socket.create_connection((server.origin.host, server.origin.port))
-        monkeypatch.setattr("training_imgtool.registry.http.plain.socket.create_connection", lambda *_: connection)
-        wire = PlainWire(Origin("http", host, port), ca_file=None, connections=1, user_agent="test/1", answered=set())
-        assert content(ask(wire)) == b"ok"
-        wire.clear()
-        assert f"\r\nHost: {named}\r\n".encode() in server.heads[0]
+        with pytest.raises(ValueError, match="Invalid header value"):
+            ask(server.client(), X=value)
+        assert not [head for head in server.heads if b"Injected" in head]
