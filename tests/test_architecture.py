@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,23 @@ from tests.package_graph import (
 
 # What neither `imgtool --help` nor a push loads before it needs them.
 HEAVY = ("docker", "google", "jinja2", "rich.live")
+
+
+ARCHITECTURE = Path(__file__).resolve().parents[1] / "docs/architecture.md"
+
+
+def test_architecture_describes_every_room_from_the_ground_up() -> None:
+    text = ARCHITECTURE.read_text()
+    table = text.partition("\n## The rooms\n")[2].partition("\n## ")[0]
+    described = re.findall(r"^\| `(\w+)` \| \w", table, re.MULTILINE)
+    assert sorted(described) == sorted(ROOMS), "docs/architecture.md has one line per room"
+    for place, room in enumerate(described):
+        assert set(ROOMS[room].split()) <= set(described[:place]), f"{room} stands above a room that it imports"
+    files = re.findall(r"`((?:\w+/)+\w+\.py)`", text)
+    checkout = ARCHITECTURE.parents[1]
+    lost = [name for name in files if not any((root / name).exists() for root in (path_of("").parent, checkout))]
+    assert files
+    assert not lost, f"docs/architecture.md names {lost}"
 
 
 def test_every_module_has_a_room() -> None:
