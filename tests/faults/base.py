@@ -34,14 +34,13 @@ class Image:
 
 
 @cache
-def base_image() -> Image:
-    """The stand-in for python:3.11-slim-bookworm, the same bytes each time."""
+def base_image(platform: str = "linux/amd64") -> Image:
+    """The stand-in for python:3.11-slim-bookworm, the same bytes each time; its config names `platform`."""
     tar = _layer()
     layer = gzip.compress(tar, 1, mtime=0)
     config = json.dumps(
         {
-            "architecture": "amd64",
-            "os": "linux",
+            **dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False)),
             "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": ["sh"]},
             "rootfs": {"type": "layers", "diff_ids": [_digest(tar)]},
             "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "tests"}],
@@ -58,9 +57,9 @@ def base_image() -> Image:
     return Image(manifest, config, layer)
 
 
-def put_base(host: str) -> None:
+def put_base(host: str, tag: str = BASE_TAG, platform: str = "linux/amd64") -> None:
     """Puts the base into the registry at HOST:PORT."""
-    image = base_image()
+    image = base_image(platform)
     connection = http.client.HTTPConnection(host, timeout=20)
     for blob in (image.layer, image.config):
         connection.request("POST", f"/v2/{BASE_REPOSITORY}/blobs/uploads/")
@@ -69,7 +68,7 @@ def put_base(host: str) -> None:
         _, _, place = begun.headers["Location"].partition(host)
         connection.request("PUT", f"{place}&digest={_digest(blob)}", blob)
         _done(connection)
-    put_manifest(connection, BASE_TAG, image.manifest)
+    put_manifest(connection, tag, image.manifest)
     connection.close()
 
 

@@ -111,12 +111,14 @@ class Project:
             self.lock()
         return path
 
-    def lock(self) -> None:
+    def lock(self, base: str = "") -> None:
         """Writes image.lock by hand, and its wheels into the cache: no index and no registry is asked."""
         spec_file = load(self.folder / "image.yaml")
         installer, *wheels = (as_wheel(self._cached(path)) for path in _wheels())
         variants = tuple(
-            LockedVariant(variant=variant, base_digest=base_image().digest, installer=installer, wheels=tuple(wheels))
+            LockedVariant(
+                variant=variant, base_digest=base or base_image().digest, installer=installer, wheels=tuple(wheels)
+            )
             for variant in resolve(spec_file.spec, load_matrix()).variants
         )
         made = Lock(inputs=lock_inputs(spec_file), platform=spec_file.spec.platform, variants=variants)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.registry.support import config, image, layer
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.errors import InputError, RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import InvalidReferenceError
 from training_imgtool.registry.manifests import (
     DOCKER_INDEX,
@@ -19,6 +19,7 @@ from training_imgtool.registry.manifests import (
     choose,
     parse_manifest,
     parse_platform,
+    require_platform,
     sha256_digest,
 )
 
@@ -143,6 +144,36 @@ def test_an_index_without_images() -> None:
         choose(_index(), Platform("linux", "amd64"), "x")
     with pytest.raises(VerificationError, match="no list"):
         choose(parse_manifest(b'{"schemaVersion":2,"manifests":{}}', "", "x"), Platform("linux", "amd64"), "x")
+
+
+@pytest.mark.parametrize(
+    ("config", "platform"),
+    [
+        ({"os": "linux", "architecture": "amd64"}, "linux/amd64"),
+        ({"os": "linux", "architecture": "arm64", "variant": "v8"}, "linux/arm64"),
+        ({"os": "linux", "architecture": "arm64", "variant": None}, "linux/arm64/v8"),
+    ],
+)
+def test_a_config_for_the_platform(config: dict[str, str], platform: str) -> None:
+    require_platform(json.dumps(config).encode(), platform, "base x")
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        (b'{"os": "linux", "architecture": "arm64"}', InputError),
+        (b'{"os": "windows", "architecture": "amd64"}', InputError),
+        (b'{"os": "linux", "architecture": "\\u001b[31m"}', InputError),
+        (b'{"os": "linux"}', VerificationError),
+        (b'{"os": ["linux"], "architecture": "amd64"}', VerificationError),
+        (b"[]", VerificationError),
+        (b"[" * 100_000, VerificationError),
+    ],
+)
+def test_a_config_for_another_platform_or_for_none(config: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error) as raised:
+        require_platform(config, "linux/amd64", "base x")
+    assert "\x1b" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["linux", "linux/", "/amd64", "a/b/c/d", ""])

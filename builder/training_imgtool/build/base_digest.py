@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.registry.manifests import require_platform
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
@@ -15,7 +16,7 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     """The digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
 
     An index is followed to its child, so that every builder sees the same image. Raises RegistryRefusedError
-    when there is no such image, and what reading a manifest raises.
+    when there is no such image, InputError when it is for another platform, and what reading a manifest raises.
     """
     name = parse_reference(reference)
     source = registries.source(name.repository)
@@ -30,4 +31,6 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
             f"base image {there}: the registry has no such image",
             hint="see `imgtool compat` for bases, give another `base:`, or a mirror that has it with IMGTOOL_MIRRORS",
         )
-    return registries.at(source).manifest(there, platform).digest
+    manifest = registries.at(source).manifest(there, platform)
+    require_platform(registries.at(source).read(there.repository, manifest.config), platform, f"base image {there}")
+    return manifest.digest

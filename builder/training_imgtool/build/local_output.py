@@ -87,7 +87,7 @@ class _Making:
                 f"{image.role}: the stage {label} is for an engine: {one.chain.reasons.get(label, '')}",
                 hint="push to a registry, where an engine builds that stage once",
             )
-        base = self._stored.base(one.chain.start)
+        base = self._stored.base(one.chain.start, self._work.inputs.plan.platform)
         self._bases |= {layer.digest: one.chain.start.repository for layer in base.manifest.layers}
         making = workshop(one, self._work, base.config, _unheard, compression=self._compression)
         stages = tuple(stage for stage in one.chain.stages if stage.instructions)

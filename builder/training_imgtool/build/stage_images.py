@@ -144,7 +144,7 @@ class StageImages:
         stage = one.chain.engine_stage
         if stage is None:
             base = one.chain.start or one.image.plan.base
-            return Below(self._stored.base(base), base.repository)
+            return Below(self._stored.base(base, one.image.plan.platform), base.repository)
         tag = tag_of_stage(self._repository, stage.label, one.image.keys[stage.label])
         return self._looked_up(tag, anew=anew) or self._built(one, stage.label, tag)
 

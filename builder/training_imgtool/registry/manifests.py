@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.errors import InputError, RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import InvalidReferenceError, checked_digest
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -74,6 +74,39 @@ def parse_platform(text: str) -> Platform:
     if len(parts) not in {2, 3} or not all(parts):
         raise InvalidReferenceError(f"{text!r} is not a platform: expected OS/ARCHITECTURE such as linux/amd64")
     return Platform(*parts)
+
+
+def require_platform(config: bytes, platform: str, image: str) -> None:
+    """Checks that an image is for a platform, by its config's `os`, `architecture` and `variant`.
+
+    A single manifest says nothing of its platform, and an index may be wrong about it; the config is what engines
+    start the image by. Where only one of the two has a variant, they agree: arm64 is also written arm64/v8.
+
+    Args:
+        config: the image's config, a JSON document.
+        platform: `OS/ARCH[/VARIANT]`, what the image is to be for.
+        image: names the image in messages.
+
+    Raises:
+        InputError: the image is for another platform.
+        VerificationError: the config names none.
+    """
+    try:
+        document = json.loads(config)
+        parts = [document["os"], document["architecture"], document.get("variant") or ""]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        parts = []
+    if not parts or not all(isinstance(part, str) for part in parts) or not all(parts[:2]):
+        raise VerificationError(f"{image}: its config names no platform, so imgtool cannot tell whether it runs")
+    actual, wanted = Platform(*parts), parse_platform(platform)
+    same = (actual.os, actual.architecture) == (wanted.os, wanted.architecture)
+    if not same or (actual.variant and wanted.variant and actual.variant != wanted.variant):
+        shown = "".join(letter if letter.isprintable() else "?" for letter in str(actual)[:60])
+        raise InputError(
+            f"{image} is an image for {shown}, and the spec's platform is {platform}",
+            hint="set `platform:` to the base's, or name a base for this platform; one `docker push` from a machine "
+            "of another kind leaves such a base",
+        )
 
 
 @dataclass(frozen=True, slots=True)

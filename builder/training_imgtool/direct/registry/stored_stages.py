@@ -19,7 +19,7 @@ from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.stage_names import file_name, stage_file
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import Manifest, parse_manifest, sha256_digest
+from training_imgtool.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,17 @@ class StoredStages:
         _write(path, stored)
         return stored
 
-    def base(self, base: Digest) -> Stored:
-        """A base image's manifest and config; a digest never changes, so they are asked for once.
+    def base(self, base: Digest, platform: str) -> Stored:
+        """A base image's manifest and config; a digest never changes, so they are read once.
 
-        Raises RegistryRefusedError when there is none, and what reading raises.
+        Raises RegistryRefusedError when there is none, InputError when it is for another platform, and what
+        reading raises.
         """
+        stored = self._base(base)
+        require_platform(stored.config, platform, f"base image {base}")
+        return stored
+
+    def _base(self, base: Digest) -> Stored:
         path = self._cache / "bases" / f"{file_name(base.digest)}.json"
         found = _read(path)
         if found is not None and found.manifest.digest == base.digest:

@@ -58,9 +58,11 @@ class DockerEngine:
     def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
         """Makes the base available under its digest; one that is there for this platform is not pulled.
 
-        Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
+        Raises InputError (the base is for another platform), RegistryRefusedError, CredentialsError, TemporaryError,
+        EngineUnavailableError.
         """
-        if self._has(base, platform):
+        present = self.api.inspect(str(base))
+        if present is not None and _is_for(present, platform):
             return
         subject = f"base {base.repository.path}"
         progress(Step(subject, f"pulling {base}"))
@@ -79,9 +81,14 @@ class DockerEngine:
                     log.take(event)
 
         self._retried(pull, subject, progress)
-        if not self._has(base, platform):
-            raise EngineUnavailableError(
-                f"{subject}: the Docker Engine pulled {base}, and has no {platform} image of it"
+        found = self.api.inspect(str(base))
+        if found is None:
+            raise EngineUnavailableError(f"{subject}: the Docker Engine pulled {base} and does not have it")
+        if not _is_for(found, platform):
+            raise InputError(
+                f"base image {base} is an image for {found.get('Os')}/{found.get('Architecture')}, "
+                f"and the spec's platform is {platform}",
+                hint="set `platform:` to the base's, or name a base for this platform",
             )
 
     def build(self, stage: StageBuild, progress: Progress) -> str:
@@ -174,10 +181,6 @@ class DockerEngine:
     def close(self) -> None:
         """Stops what is still running: builds, pulls and pushes end in their threads with EngineUnavailableError."""
         self.api.close()
-
-    def _has(self, base: Digest, platform: str) -> bool:
-        found = self.api.inspect(str(base))
-        return found is not None and _is_for(found, platform)
 
     def _require(self, stage: StageBuild) -> None:
         """Raises unless all that the stage starts from is there: the classic builder would pull it from Docker Hub.
