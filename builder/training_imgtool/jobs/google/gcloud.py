@@ -6,12 +6,15 @@ Source: gcloud 528.0.0. Its flags win over the file; `region` counts only as a f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.jobs.model import Document
 
+_FILE_HINT = "write a file instead: imgtool config without --format gcloud"
 _TRAINING = ("ai-platform", "jobs", "submit", "training")
 _ROLE_FLAGS = {"master": "master", "worker": "worker", "parameterServer": "parameter-server"}
 _PLAIN_FLAGS = {  # trainingInput's key: its flag
@@ -28,12 +31,12 @@ _PLAIN_FLAGS = {  # trainingInput's key: its flag
 def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tuple[str, ...]:
     """The command that submits a Job with its file: what gcloud ignores in the file is a flag."""
     training: Mapping[str, Any] = job["trainingInput"]
-    argv = ["gcloud", *_TRAINING, job["jobId"], "--config", file, "--region", training["region"]]
+    argv = ["gcloud", *_TRAINING, job["jobId"], *_flag("--config", file), *_flag("--region", training["region"])]
     if training.get("packageUris"):
-        argv += ["--packages", ",".join(training["packageUris"]), "--module-name", training["pythonModule"]]
+        argv += [*_list_flag("--packages", training["packageUris"]), *_flag("--module-name", training["pythonModule"])]
     if training.get("enableWebAccess"):
         argv += ["--enable-web-access"]
-    return (*argv, *(["--project", project] if project else []))
+    return (*argv, *_flag("--project", project))
 
 
 def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]:
@@ -49,16 +52,15 @@ def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]
     for role, word in _ROLE_FLAGS.items():
         argv += _role_flags(training, role, word)
     for key, flag in _PLAIN_FLAGS.items():
-        argv += [flag, str(training[key])] if key in training else []
+        argv += _flag(flag, training.get(key))
     if training.get("packageUris"):
-        argv += ["--packages", ",".join(training["packageUris"])]
+        argv += _list_flag("--packages", training["packageUris"])
     if "useChiefInTfConfig" in training:
         argv += ["--use-chief-in-tf-config", str(training["useChiefInTfConfig"]).lower()]
     if "encryptionConfig" in training:
         argv += ["--kms-key", training["encryptionConfig"]["kmsKeyName"]]
     argv += ["--enable-web-access"] if training.get("enableWebAccess") else []
-    argv += _labels(job)
-    argv += ["--project", project] if project else []
+    argv += [*_labels(job), *_flag("--project", project)]
     return (*argv, *(["--", *training["args"]] if training.get("args") else []))
 
 
@@ -66,10 +68,9 @@ def vertex_file_command(
     name: str, region: str, file: str, *, project: str | None, labels: Mapping[str, str], kms_key: str | None
 ) -> tuple[str, ...]:
     """The command that submits a CustomJobSpec: name, labels and key are not part of the file."""
-    argv = ["gcloud", "ai", "custom-jobs", "create", "--region", region, "--display-name", name, "--config", file]
-    argv += _labels({"labels": labels})
-    argv += ["--kms-key", kms_key] if kms_key else []
-    return (*argv, *(["--project", project] if project else []))
+    argv = ["gcloud", "ai", "custom-jobs", "create", "--region", region]
+    argv += [*_flag("--display-name", name), *_flag("--config", file), *_labels({"labels": labels})]
+    return (*argv, *_flag("--kms-key", kms_key), *_flag("--project", project))
 
 
 def vertex_flag_command(custom_job: Mapping[str, Any], region: str, project: str | None) -> tuple[str, ...]:
@@ -79,23 +80,22 @@ def vertex_flag_command(custom_job: Mapping[str, Any], region: str, project: str
     errors = tuple(_vertex_without_flag(spec, pools))
     if errors:
         raise FieldListError(errors)
-    argv = ["gcloud", "ai", "custom-jobs", "create", "--region", region, "--display-name", custom_job["displayName"]]
+    argv = ["gcloud", "ai", "custom-jobs", "create", "--region", region]
+    argv += _flag("--display-name", custom_job["displayName"])
     argv += [f"--worker-pool-spec={_pool_flag(pool)}" for pool in pools]
     container = pools[0]["containerSpec"]
     for key, flag in (("command", "--command"), ("args", "--args")):
-        argv += [f"{flag}={_listed(container[key])}"] if container.get(key) else []
+        argv += [f"{flag}={list_value(container[key])}"] if container.get(key) else []
     for key, flag in (
         ("serviceAccount", "--service-account"),
         ("network", "--network"),
         ("persistentResourceId", "--persistent-resource-id"),
     ):
-        argv += [flag, spec[key]] if key in spec else []
+        argv += _flag(flag, spec.get(key))
     argv += ["--enable-web-access"] if spec.get("enableWebAccess") else []
     argv += ["--enable-dashboard-access"] if spec.get("enableDashboardAccess") else []
-    argv += _labels(custom_job)
-    key_name = custom_job.get("encryptionSpec", {}).get("kmsKeyName")
-    argv += ["--kms-key", key_name] if key_name else []
-    return (*argv, *(["--project", project] if project else []))
+    argv += [*_labels(custom_job), *_flag("--kms-key", custom_job.get("encryptionSpec", {}).get("kmsKeyName"))]
+    return (*argv, *_flag("--project", project))
 
 
 def _role_flags(training: Mapping[str, Any], role: str, word: str) -> Iterator[str]:
@@ -116,35 +116,33 @@ def _role_flags(training: Mapping[str, Any], role: str, word: str) -> Iterator[s
 
 
 def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
-    hint = "write a config.yaml instead: imgtool config without --format gcloud"
     missing = [key for key in ("scheduling", "hyperparameters", "evaluatorType", "evaluatorConfig") if key in training]
     for role in _ROLE_FLAGS:
         config = training.get(f"{role}Config", {})
         missing += [f"{role}Config.{k}" for k in ("diskConfig", "containerCommand", "containerArgs") if k in config]
     for key in missing:
-        yield FieldError("gcloud has no flag for it", field=f"trainingInput.{key}", hint=hint)
+        yield FieldError("gcloud has no flag for it", field=f"trainingInput.{key}", hint=_FILE_HINT)
 
 
 def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iterator[FieldError]:
-    hint = "write a file instead: imgtool config without --format gcloud"
     flags = {"workerPoolSpecs", "serviceAccount", "network", "enableWebAccess", "enableDashboardAccess"}
     for key in spec:
         if key not in flags | {"persistentResourceId"}:
-            yield FieldError("gcloud has no flag for it", field=key, hint=hint)
+            yield FieldError("gcloud has no flag for it", field=key, hint=_FILE_HINT)
     first = pools[0].get("containerSpec", {})
     for index, pool in enumerate(pools):
         where = f"workerPoolSpecs[{index}]"
         container = pool.get("containerSpec", {})
         for key in ("diskSpec", "nfsMounts"):
             if key in pool:
-                yield FieldError("gcloud has no flag for it", field=f"{where}.{key}", hint=hint)
+                yield FieldError("gcloud has no flag for it", field=f"{where}.{key}", hint=_FILE_HINT)
         if "env" in container:
-            yield FieldError("gcloud has no flag for it", field=f"{where}.containerSpec.env", hint=hint)
+            yield FieldError("gcloud has no flag for it", field=f"{where}.containerSpec.env", hint=_FILE_HINT)
         if "tpuTopology" in pool.get("machineSpec", {}):
-            yield FieldError("gcloud has no flag for it", field=f"{where}.machineSpec.tpuTopology", hint=hint)
+            yield FieldError("gcloud has no flag for it", field=f"{where}.machineSpec.tpuTopology", hint=_FILE_HINT)
         for key in ("command", "args"):
             if pool and container.get(key) != first.get(key):
-                yield FieldError("one flag sets it for every pool", field=f"{where}.containerSpec.{key}", hint=hint)
+                yield FieldError("one flag sets it for every pool", field=f"{where}.containerSpec.{key}", hint=_FILE_HINT)
 
 
 def _pool_flag(pool: Mapping[str, Any]) -> str:
@@ -158,14 +156,36 @@ def _pool_flag(pool: Mapping[str, Any]) -> str:
     return ",".join([*parts, f"container-image-uri={pool['containerSpec']['imageUri']}"])
 
 
-def _listed(values: list[str]) -> str:
-    """A list for a gcloud flag: with a comma inside, another delimiter is announced (`gcloud topic escaping`)."""
-    if not any("," in value for value in values):
-        return ",".join(values)
-    delimiter = next(mark for mark in (":", ";", "|", "#", "~~", "@@@") if not any(mark in value for value in values))
-    return f"^{delimiter}^{delimiter.join(values)}"
+def list_value(values: Sequence[str]) -> str:
+    """The values as one argument of a gcloud list flag (`gcloud topic escaping`).
+
+    gcloud splits at commas, or at the delimiter that `^DELIMITER^` announces, and drops one empty item at the end.
+    A delimiter of different characters that no value contains cannot overlap itself, so gcloud splits only there.
+
+    Raises:
+        FieldListError: no delimiter is left that gcloud could split at.
+    """
+    punctuation = [mark for mark in string.punctuation if mark != "^"]
+    pairs = ("".join(pair) for pair in permutations(punctuation, 2))
+    for delimiter in (",", ":", ";", "|", "#", *punctuation, *pairs):
+        if not any(delimiter in value for value in values):
+            joined = delimiter.join(values) + ("" if values[-1] else delimiter)
+            return joined if delimiter == "," and not joined.startswith("^") else f"^{delimiter}^{joined}"
+    error = FieldError("gcloud cannot carry these arguments as a flag", field="args", hint=_FILE_HINT)
+    raise FieldListError((error,))
+
+
+def _list_flag(flag: str, values: Sequence[str]) -> list[str]:
+    return _flag(flag, list_value(values))
+
+
+def _flag(flag: str, value: object) -> list[str]:
+    """The flag with its value, or nothing for None; `=` joins a value that would look like a flag."""
+    if value is None:
+        return []
+    return [f"{flag}={value}"] if str(value).startswith("-") else [flag, str(value)]
 
 
 def _labels(job: Mapping[str, Any]) -> list[str]:
     labels: Mapping[str, str] = job.get("labels", {})
-    return ["--labels", ",".join(f"{key}={value}" for key, value in labels.items())] if labels else []
+    return _flag("--labels", ",".join(f"{key}={value}" for key, value in labels.items()) or None)

@@ -1,0 +1,76 @@
+"""Arguments in gcloud's flags: gcloud's own splitting gives back what the spec says, or imgtool refuses by name."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.jobs.specs import ONE, images, spec
+from training_imgtool.core.errors import FieldListError
+from training_imgtool.jobs import job_data
+from training_imgtool.jobs.google.gcloud import list_value
+from training_imgtool.spec.model import Target
+
+ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(HOME)", ""]
+
+
+def split(text: str) -> list[str]:
+    """How gcloud 528.0.0 reads a list flag (calliope/arg_parsers.py: ArgList, _SplitOnDelim)."""
+    delimiter = ","
+    if text.startswith("^") and "^" in text[1:]:
+        delimiter, text = text[1:].split("^", 1)
+        assert delimiter, "gcloud refuses an empty delimiter"
+    if not text:
+        return []
+    return (text if text.endswith(delimiter) else text + delimiter).split(delimiter)[:-1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a,b;c:d|e#f", "~", "x"],
+        ["^:^x", "b"],
+        ["^a^xab"],
+        [""],
+        ["a", ""],
+        ["", ""],
+        ["a,:;|#~~@@@"],
+        ["^"],
+        ["^^", ","],
+        ["--a", "-b,c"],
+    ],
+)
+def test_gcloud_reads_the_values_that_were_written(values: list[str]) -> None:
+    assert split(list_value(values)) == values
+
+
+def test_random_values_come_back(seed: int = 15) -> None:
+    chance = random.Random(seed)
+    for _ in range(500):
+        values = ["".join(chance.choices(ALPHABET, k=chance.randint(0, 6))) for _ in range(chance.randint(1, 5))]
+        assert split(list_value(values)) == values
+
+
+def test_every_punctuation_mark_in_use_needs_two() -> None:
+    values = ["".join(chr(code) for code in range(33, 127)), "x"]
+    assert split(list_value(values)) == values
+
+
+def test_what_no_delimiter_can_carry_is_refused() -> None:
+    import string
+
+    marks = string.punctuation
+    with pytest.raises(FieldListError, match="gcloud cannot carry these arguments as a flag"):
+        list_value(["".join(a + b for a in marks for b in marks)])
+
+
+@pytest.mark.parametrize("target", [Target.AI_PLATFORM, Target.VERTEX])
+def test_a_value_that_looks_like_a_flag_stays_a_value(target: Target) -> None:
+    of = spec(ONE, display_name="-rf", service_account="-x@p.iam.gserviceaccount.com")
+    job = job_data(of, images(of), target)
+    assert job.flags is not None
+    assert "--service-account=-x@p.iam.gserviceaccount.com" in job.flags()
+    if target is Target.VERTEX:
+        assert "--display-name=-rf" in job.flags()
+        assert "--display-name=-rf" in job.command
