@@ -32,7 +32,7 @@ ROOMS: dict[str, str] = {
     "build": "context direct dockerfile engines lock plan registry spec versions wheels",
     "cluster": "build engines jobs registry spec",
     "verify": "build context direct dockerfile engines plan registry spec",
-    "commands": "build context dockerfile engines jobs lock registry spec versions wheels yamlfile",
+    "commands": "build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
     "cli": "build cluster commands engines jobs lock spec verify versions",
 }
 

@@ -23,6 +23,7 @@ VERBS = (
     "lint",
     "init",
     "doctor",
+    "mirror",
     "prune",
     "compat",
     "schema",

@@ -21,7 +21,7 @@ def as_text(matrix: Matrix, release: str | None = None) -> str:
     Raises UsageError for a release that is not in the matrix.
     """
     if release is not None:
-        return "".join(_details(matrix, minor, of_minor) for minor, of_minor in _chosen(matrix, release))
+        return "".join(_details(matrix, minor, of_minor) for minor, of_minor in chosen_releases(matrix, release))
     rows: list[tuple[str, ...]] = [_HEAD]
     for minor in matrix.minors.values():
         recommended = minor.releases[minor.recommended]
@@ -40,7 +40,7 @@ def as_data(matrix: Matrix, release: str | None = None) -> dict[str, Any]:
     Raises UsageError for a release that is not in the matrix.
     """
     chosen = (
-        _chosen(matrix, release)
+        chosen_releases(matrix, release)
         if release is not None
         else [(minor, of_minor) for minor in matrix.minors.values() for of_minor in minor.releases.values()]
     )
@@ -51,7 +51,8 @@ def as_data(matrix: Matrix, release: str | None = None) -> dict[str, Any]:
     }
 
 
-def _chosen(matrix: Matrix, release: str) -> list[tuple[Minor, Release]]:
+def chosen_releases(matrix: Matrix, release: str) -> list[tuple[Minor, Release]]:
+    """The rows of a minor (2.15) or of one release (2.15.1); raises UsageError when the matrix has none."""
     if release in matrix.minors:
         minor = matrix.minors[release]
         return [(minor, of_minor) for of_minor in minor.releases.values()]

@@ -80,6 +80,10 @@ class Index:
                 return row.url
         return None
 
+    def files(self, name: str) -> tuple[IndexedFile, ...]:
+        """Every file of a project on this machine's indexes; none when no index has the project. Raises as `locate`."""
+        return tuple(self._listed(name))
+
     def size(self, url: str) -> int:
         """A file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":

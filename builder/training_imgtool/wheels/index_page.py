@@ -13,12 +13,19 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file on a page: `sha256` and `size` (bytes) are None when the page does not tell."""
+    """A file on a page.
+
+    Attributes:
+        sha256: None when the page does not tell.
+        size: bytes; None when the page does not tell.
+        yanked: why the file is withdrawn (PEP 592), possibly empty; None when it is not.
+    """
 
     file: str
     url: str
     sha256: str | None
     size: int | None
+    yanked: str | None = None
 
 
 class PageError(ValueError):
@@ -46,7 +53,11 @@ def _json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
     rows = json.loads(data)["files"]
     return tuple(
         IndexedFile(
-            str(row["filename"]), urljoin(base, row["url"]), row.get("hashes", {}).get("sha256"), row.get("size")
+            str(row["filename"]),
+            urljoin(base, row["url"]),
+            row.get("hashes", {}).get("sha256"),
+            row.get("size"),
+            None if (yanked := row.get("yanked", False)) is False else "" if yanked is True else str(yanked),
         )
         for row in rows
     )
@@ -71,4 +82,5 @@ class _Anchors(HTMLParser):
             url, fragment = urldefrag(urljoin(self._base, href))
             digest = re.search(r"sha256=([0-9a-f]{64})", fragment)
             file = unquote(urlsplit(url).path.rpartition("/")[2])
-            self.found.append(IndexedFile(file, url, digest[1] if digest else None, None))
+            yanked = (values["data-yanked"] or "") if "data-yanked" in values else None
+            self.found.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked))

@@ -1,0 +1,57 @@
+"""`imgtool mirror`: copies the bases and wheels of a lock to where you keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json, note
+from training_imgtool.core.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("mirror")(mirror)
+
+
+def mirror(
+    spec: opt.Spec = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="HOST/PATH", help="Copy the base images to this registry.")
+    ] = None,
+    wheels: Annotated[
+        Path | None, typer.Option("--wheels", metavar="DIR", help="Copy the wheels into this folder.")
+    ] = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Copy what the lock names, by digest, to your own registry and folder, since vendors delete old images."""
+    from training_imgtool.build.inputs import ensure_lock, open_spec
+    from training_imgtool.commands import mirror as mirroring
+
+    if to is None and wheels is None:
+        raise UsageError("nothing to copy to", hint="give --to HOST/PATH, --wheels DIR, or both")
+    place = mirroring.checked_target(to) if to is not None else None
+    settings = machine.settings()
+    bases: tuple[mirroring.MirroredBase, ...] = ()
+    files: tuple[str, ...] = ()
+    with machine.progress(progress) as view:
+        lock = ensure_lock(open_spec(spec), settings, view, locked=locked)
+        if place is not None:
+            bases = mirroring.mirror_bases(lock, settings, place, view)
+        if wheels is not None:
+            files = tuple(wheel.file for wheel in mirroring.mirror_wheels(lock, wheels, settings, view))
+    if as_json:
+        rows = [{"base": base.base, "copy": str(base.copy)} for base in bases]
+        emit_json({"ok": True, "bases": rows, "wheels": list(files)})
+        return
+    emit("".join(f"{base.base} {base.copy}\n" for base in bases))
+    if place is not None:
+        note(f"IMGTOOL_MIRRORS={mirroring.mirror_setting(bases, place)} reads the bases there")
+    if wheels is not None:
+        note(f"UV_FIND_LINKS={wheels} finds the {len(files)} wheels there")

@@ -1,0 +1,98 @@
+"""`imgtool mirror`: copies what a lock names, bases and wheels, to where the user keeps it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from training_imgtool.core.atomic_files import temporary_file
+from training_imgtool.core.errors import LocalFileError, UsageError
+from training_imgtool.core.progress import Progress
+from training_imgtool.core.reference import Digest, InvalidReferenceError, Tag, parse_reference, parse_repository
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.threads import run_all
+from training_imgtool.plan import Lock, LockedVariant, Wheel
+from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.wheels.store import WheelStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredBase:
+    """A base image, and its copy."""
+
+    base: str
+    copy: Digest
+
+
+def mirror_bases(lock: Lock, settings: Settings, target: str, progress: Progress) -> tuple[MirroredBase, ...]:
+    """Copies each base of the lock to `target` (`HOST[:PORT][/PREFIX]`) by digest, and gives the copy the base's tag.
+
+    Blobs stream from one registry to the other; nothing is written to disk. A copy keeps the path of its repository,
+    so that IMGTOOL_MIRRORS=HOST=TARGET reads it. Raises what reading and writing a registry raise.
+    """
+    bases = {locked.variant.base: locked for locked in lock.variants}
+    with connect(settings, progress) as registries:
+        copies = run_all(
+            {name: partial(_mirror_base, locked, registries, target, progress) for name, locked in bases.items()}
+        )
+    return tuple(MirroredBase(base=name, copy=copy) for name, copy in copies.items())
+
+
+def _mirror_base(locked: LockedVariant, registries: Registries, target: str, progress: Progress) -> Digest:
+    base = parse_reference(locked.variant.base)
+    source = registries.source(base.repository)
+    copy = parse_repository(f"{target.rstrip('/')}/{base.repository.path}")
+    manifest = registries.at(source).manifest(source.digest(locked.base_digest))
+    blobs = {blob.digest: blob for blob in (manifest.config, *manifest.layers)}
+    subject = f"base {base.repository.path}"
+    run_all(
+        {
+            digest: partial(registries.copy_blob, source, blob, copy, subject=subject, progress=progress)
+            for digest, blob in blobs.items()
+        }
+    )
+    reference = copy.digest(locked.base_digest)
+    registry = registries.at(copy)
+    registry.put_manifest(reference, manifest.media_type, manifest.body, confirm=True)
+    if isinstance(base, Tag):
+        registry.put_manifest(copy.tag(base.name), manifest.media_type, manifest.body)
+    return reference
+
+
+def mirror_wheels(lock: Lock, folder: Path, settings: Settings, progress: Progress) -> tuple[Wheel, ...]:
+    """Puts every wheel of the lock into `folder`, which UV_FIND_LINKS and PIP_FIND_LINKS then name.
+
+    Raises LocalFileError, and what fetching a wheel raises. A file that is there already is replaced.
+    """
+    wheels = tuple(dict.fromkeys(wheel for locked in lock.variants for wheel in (*locked.wheels, locked.installer)))
+    store = WheelStore(settings)
+    store.fetch(wheels, progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for wheel in wheels:
+            part, handle = temporary_file(folder)
+            with store.require(wheel).open("rb") as content, os.fdopen(handle, "wb") as copy:
+                shutil.copyfileobj(content, copy)
+            part.replace(folder / wheel.file)
+    except OSError as error:
+        raise LocalFileError(f"{error.filename or folder}: {error.strerror}") from error
+    return wheels
+
+
+def mirror_setting(bases: tuple[MirroredBase, ...], target: str) -> str:
+    """The value of IMGTOOL_MIRRORS that reads the copies."""
+    hosts = dict.fromkeys(parse_reference(base.base).repository.registry for base in bases)
+    return ",".join(f"{host}={target.rstrip('/')}" for host in hosts)
+
+
+def checked_target(text: str) -> str:
+    """The place that `--to` names, without a slash at its end; raises UsageError when no registry has such a name."""
+    place = text.rstrip("/")
+    try:
+        parse_repository(f"{place}/base")
+    except InvalidReferenceError as error:
+        raise UsageError(f"--to: {error}", hint="give HOST[:PORT][/PATH]") from error
+    return place
