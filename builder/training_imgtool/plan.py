@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.reference import Digest, Repository, mirrored, parse_reference, parse_repository
+from training_imgtool.core.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 
 
@@ -179,7 +179,7 @@ def _role_plan(
     return RolePlan(
         role=role,
         locked=locked,
-        base=mirrored(base.repository, mirrors).digest(locked.base_digest),
+        base=apply_mirror(base.repository, mirrors).digest(locked.base_digest),
         base_name=str(base),
         platform=spec.platform,
         template=of_role.template or spec.template or f"{role}.Dockerfile.j2",

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.cli.progress import Mode, chosen_mode, open_progress
-from training_imgtool.cli.progress_lines import PlainLines, Writer, bytes_text, seconds_text
+from training_imgtool.cli.progress import Mode, choose_mode, open_progress
+from training_imgtool.cli.progress_lines import PlainLines, Writer, format_bytes, format_seconds
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Step, Transfer
 
@@ -43,7 +43,7 @@ PLAIN = r"""[base library/python] pulling python
 [base library/python] built  pulled  7.0s
 [worker] 1/2 FROM python
 [worker] 2/2 RUN make [bold]
-[worker] | compiling \x1b]0;title\x07
+[worker] | compiling
 [worker] | 100%
 note: the base is old\u202e
 [worker] failed  exit code 7  1m13s
@@ -118,7 +118,7 @@ def test_json_is_one_object_per_line() -> None:
     ],
 )
 def test_auto_chooses(mode: Mode, is_tty: bool, environ: dict[str, str], chosen: Mode) -> None:
-    assert chosen_mode(mode, is_tty=is_tty, environ=environ) is chosen
+    assert choose_mode(mode, is_tty=is_tty, environ=environ) is chosen
 
 
 def test_another_mode_is_refused() -> None:
@@ -243,7 +243,7 @@ def test_a_terminal_shows_live_lines() -> None:
     plain = without_escapes(written)
     live = re.search(r"worker .*2/2 RUN make \[bold\]  compiling .*5\.0 MB of 20\.0 MB.* 0\.\ds", plain)
     assert live, plain
-    assert r"\x1b]0;title\x07 [red]x" in plain
+    assert "compiling  [red]x" in plain
     assert "\x1b]0" not in written
     assert "\x1b[2K" in written  # lines are drawn over
     lines = [line.rstrip() for line in plain.replace("\r", "\n").split("\n")]
@@ -291,11 +291,11 @@ def test_rich_is_loaded_for_the_live_view_only() -> None:
     ],
 )
 def test_bytes(done: int, total: int | None, rate: float | None, text: str) -> None:
-    assert bytes_text(done, total, rate) == text
+    assert format_bytes(done, total, rate) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(None, ""), (0.04, "0.0s"), (9.94, "9.9s"), (59.6, "1m00s"), (125, "2m05s"), (3725, "1h02m")]
 )
 def test_seconds(seconds: float | None, text: str) -> None:
-    assert seconds_text(seconds) == text
+    assert format_seconds(seconds) == text

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.commands.prune import Freed, prune_cache
-from training_imgtool.core.atomic_files import temporary_file
+from training_imgtool.core.atomic_files import create_temporary_file
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.json_cache import write_kept
+from training_imgtool.core.json_cache import write_cached
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record
@@ -139,10 +139,10 @@ def test_notes_and_what_killed_runs_left(cache: Cache) -> None:
     known = KnownBlobs(cache.folder, parse_repository("registry.example.com/team/x"))
     known.arrived([f"sha256:{KEY}"])
     known.tag_arrived(f"worker-{KEY[:32]}")
-    write_kept(cache.folder / "specs" / f"{KEY}.json", {"a": 1})
-    write_kept(cache.folder / "stages" / f"{KEY[:40]}.json", {"a": 1})
+    write_cached(cache.folder / "specs" / f"{KEY}.json", {"a": 1})
+    write_cached(cache.folder / "stages" / f"{KEY[:40]}.json", {"a": 1})
     (cache.folder / "layers/layers/ab").mkdir(parents=True)
-    left, handle = temporary_file(cache.folder / "layers/layers/ab")
+    left, handle = create_temporary_file(cache.folder / "layers/layers/ab")
     os.close(handle)
     cache.grow_old(40)
     freed = cache.prune()

@@ -16,7 +16,7 @@ import pytest
 
 from tests.other_user import NOBODY, as_nobody, open_folder
 from training_imgtool.core import atomic_files
-from training_imgtool.core.atomic_files import check_writable, locked, write_atomic
+from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
 from training_imgtool.core.errors import LocalFileError
 
 
@@ -185,7 +185,7 @@ def test_a_read_only_disk_is_found_out_before_and_when_writing(tmp_path: Path) -
         assert error.hint == "choose another place for the result"
         with pytest.raises(LocalFileError, match="read-only file system"):
             check_writable(tmp_path / "new")
-        with pytest.raises(LocalFileError, match="read-only file system"), locked(tmp_path / "f"):
+        with pytest.raises(LocalFileError, match="read-only file system"), hold_lock(tmp_path / "f"):
             pytest.fail("a lock on a read-only disk")
         assert (tmp_path / "f").read_bytes() == b"old"
 
@@ -229,10 +229,10 @@ def test_a_lock_keeps_the_second_out_and_tells_it_once(tmp_path: Path, second_na
     order: list[str] = []
 
     def second() -> None:
-        with locked(tmp_path / second_name, notes.append):
+        with hold_lock(tmp_path / second_name, notes.append):
             order.append("second")
 
-    with locked(tmp_path / "config.yaml", notes.append):
+    with hold_lock(tmp_path / "config.yaml", notes.append):
         thread = threading.Thread(target=second)
         thread.start()
         deadline = time.monotonic() + 10
@@ -246,7 +246,7 @@ def test_a_lock_keeps_the_second_out_and_tells_it_once(tmp_path: Path, second_na
 
 
 def test_locks_of_two_outputs_do_not_meet(tmp_path: Path) -> None:
-    with locked(tmp_path / "a"), locked(tmp_path / "b"):
+    with hold_lock(tmp_path / "a"), hold_lock(tmp_path / "b"):
         assert only(tmp_path) == [".a.imgtool-lock", ".b.imgtool-lock"]
 
 
@@ -256,7 +256,7 @@ def test_a_file_system_without_locks_is_said_and_used(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("training_imgtool.core.atomic_files.fcntl.flock", none)
     notes: list[str] = []
-    with locked(tmp_path / "f", notes.append):
+    with hold_lock(tmp_path / "f", notes.append):
         write_atomic(tmp_path / "f", b"data")
     assert notes == [f"{tmp_path}/f: the file system has no locks; do not run imgtool twice on it at once"]
     assert only(tmp_path) == ["f"]
@@ -276,18 +276,18 @@ def test_a_file_that_is_a_mount_is_said(tmp_path: Path) -> None:
 HOLD = """\
 import sys, time
 from pathlib import Path
-from training_imgtool.core.atomic_files import locked
-with locked(Path(sys.argv[1])):
+from training_imgtool.core.atomic_files import hold_lock
+with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
 COUNT = """\
 import sys
 from pathlib import Path
-from training_imgtool.core.atomic_files import locked, write_atomic
+from training_imgtool.core.atomic_files import hold_lock, write_atomic
 path = Path(sys.argv[1])
 for _ in range(40):
-    with locked(path):
+    with hold_lock(path):
         number = int(path.read_text())
         write_atomic(path, str(number + 1).encode())
 """
@@ -303,7 +303,7 @@ def test_a_killed_run_leaves_no_stale_lock(tmp_path: Path) -> None:
     holder.stdout.close()
     assert only(tmp_path) == [".f.imgtool-lock"]
     notes: list[str] = []
-    with locked(path, notes.append):
+    with hold_lock(path, notes.append):
         pass
     assert notes == []
     assert only(tmp_path) == []

@@ -4,7 +4,13 @@ import re
 
 import pytest
 
-from training_imgtool.core.secret_text import _SHAPES, argument_secrets, named_secret, secret_in, secret_in_line
+from training_imgtool.core.secret_text import (
+    _SHAPES,
+    detect_argument_secrets,
+    detect_line_secret,
+    detect_named_secret,
+    detect_secret,
+)
 
 SHAPES = (
     ("https://user:pass@host/path", "a URL with a password"),
@@ -35,9 +41,9 @@ HARMLESS = (
 
 @pytest.mark.parametrize(("text", "kind"), SHAPES)
 def test_shapes_are_known_anywhere_in_a_text(text: str, kind: str) -> None:
-    assert secret_in(text) == kind
-    assert secret_in(f"--option={text}") == kind
-    assert secret_in(f"  text {text}, more") == kind
+    assert detect_secret(text) == kind
+    assert detect_secret(f"--option={text}") == kind
+    assert detect_secret(f"  text {text}, more") == kind
 
 
 @pytest.mark.parametrize(("kind", "mark", "shape"), _SHAPES)
@@ -49,7 +55,7 @@ def test_every_match_of_a_shape_holds_its_mark(kind: str, mark: str, shape: str)
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_harmless_text(text: str) -> None:
-    assert secret_in(text) is None
+    assert detect_secret(text) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +85,7 @@ def test_harmless_text(text: str) -> None:
     ],
 )
 def test_names_of_secrets(name: str, value: str, *, secret: bool) -> None:
-    assert (named_secret(name, value) is not None) == secret
+    assert (detect_named_secret(name, value) is not None) == secret
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ def test_names_of_secrets(name: str, value: str, *, secret: bool) -> None:
     ],
 )
 def test_arguments(arguments: tuple[str, ...], indices: set[int]) -> None:
-    assert set(argument_secrets(arguments)) == indices
+    assert set(detect_argument_secrets(arguments)) == indices
 
 
 @pytest.mark.parametrize(
@@ -113,9 +119,9 @@ def test_arguments(arguments: tuple[str, ...], indices: set[int]) -> None:
     ],
 )
 def test_lines(line: str, *, secret: bool) -> None:
-    assert (secret_in_line(line) is not None) == secret
+    assert (detect_line_secret(line) is not None) == secret
 
 
 def test_the_answer_never_holds_the_value() -> None:
     for text, _ in SHAPES:
-        assert text not in (secret_in(text) or "")
+        assert text not in (detect_secret(text) or "")

@@ -13,9 +13,9 @@ import pytest
 
 PROGRAM = """
 import sys, threading, time
-from training_imgtool.core.signals import Cancelled, handling
+from training_imgtool.core.signals import Cancelled, handle_signals
 try:
-    with handling(grace_seconds={grace}) as cancelled:
+    with handle_signals(grace_seconds={grace}) as cancelled:
         try:
             print("ready", flush=True)
             {body}
@@ -97,9 +97,9 @@ def test_afterwards_everything_is_as_before() -> None:
     """A signal after the block does what it did before it, and the thread is gone."""
     program = """
 import os, signal, sys, threading, time
-from training_imgtool.core.signals import SIGNALS, handling
+from training_imgtool.core.signals import SIGNALS, handle_signals
 before = [signal.getsignal(signum) for signum in (*SIGNALS, signal.SIGURG)]
-with handling():
+with handle_signals():
     assert threading.active_count() == 2
     signal.raise_signal(signal.SIGURG)
 deadline = time.monotonic() + 5

@@ -371,13 +371,13 @@ from pathlib import Path
 from training_imgtool.cli.progress import open_progress
 from training_imgtool.engines.docker.client import connect
 from training_imgtool.core.threads import run_all
-from training_imgtool.core.signals import Cancelled, handling
+from training_imgtool.core.signals import Cancelled, handle_signals
 from tests.engines.support import settings, stage
 
 base, marker, host = sys.argv[1:]
 try:
     with (
-        handling(),
+        handle_signals(),
         open_progress("plain", sys.stderr, os.environ) as progress,
         closing(connect(settings(Path("/nonexistent"), **({"DOCKER_HOST": host} if host else {})))) as engine,
     ):

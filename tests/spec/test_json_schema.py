@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from tests.spec_samples import BAD, GOOD, Bad
 from training_imgtool.spec.json_schema import json_schema
-from training_imgtool.spec.kinds import field_kinds, key_paths
+from training_imgtool.spec.kinds import list_field_kinds, list_key_paths
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_every_key_is_described_and_no_other_is_allowed() -> None:
         for name, value in schema["properties"].items():
             assert value["description"], name
     names = {name for schema in objects for name in schema["properties"]}
-    assert names == set(key_paths(ImageSpec))
+    assert names == set(list_key_paths(ImageSpec))
 
 
 def test_the_roles_are_those_of_the_spec() -> None:
@@ -119,4 +119,4 @@ def test_defaults_are_those_of_the_types() -> None:
     assert SCHEMA["properties"]["platform"]["default"] == "linux/amd64"
     assert SCHEMA["properties"]["accelerator"]["default"] == "cpu"
     assert "default" not in SCHEMA["properties"]["base"]
-    assert set(field_kinds(RoleSpec)) == {field.name for field in dataclasses.fields(RoleSpec)}
+    assert set(list_field_kinds(RoleSpec)) == {field.name for field in dataclasses.fields(RoleSpec)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.requirements import named_requirements, requirement_files, wanted_hashes
+from training_imgtool.spec.requirements import parse_requirements, read_hashes, read_requirement_files
 
 
 def test_files_that_include_each_other_are_read_once(tmp_path: Path) -> None:
@@ -15,9 +15,9 @@ def test_files_that_include_each_other_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("-r sub/a.txt\n--constraint=sub/c.txt\nscipy\n")
     (tmp_path / "sub/a.txt").write_text("-r ../requirements.txt\n-cc.txt\n# -r nothing.txt\n")
     (tmp_path / "sub/c.txt").write_text("numpy<2\n")
-    files = requirement_files(tmp_path, "requirements.txt")
+    files = read_requirement_files(tmp_path, "requirements.txt")
     assert [name for name, _ in files] == ["requirements.txt", "sub/a.txt", "sub/c.txt"]
-    named = named_requirements(files)
+    named = parse_requirements(files)
     assert [(str(one.requirement), one.where, one.is_constraint) for one in named] == [
         ("scipy", "requirements.txt:3", False),
         ("numpy<2", "sub/c.txt:1", True),
@@ -41,19 +41,19 @@ name @ https://example.com/z.whl
 
 def test_what_is_named_and_hashed() -> None:
     texts = (("r.txt", TEXT.format(a="a" * 64, b="b" * 64)),)
-    assert [(one.requirement.name, one.where) for one in named_requirements(texts)] == [
+    assert [(one.requirement.name, one.where) for one in parse_requirements(texts)] == [
         ("scipy", "r.txt:3"),
         ("Typing_Extensions", "r.txt:6"),
         ("pandas", "r.txt:7"),
         ("name", "r.txt:11"),
     ]
-    assert wanted_hashes(texts) == {"scipy": frozenset({"a" * 64, "b" * 64})}
+    assert read_hashes(texts) == {"scipy": frozenset({"a" * 64, "b" * 64})}
 
 
 @pytest.mark.parametrize("line", ["scipy = 1", "a b c", "scipy==", "[x]"])
 def test_lines_that_are_no_requirements(line: str) -> None:
     with pytest.raises(FieldError, match=r"r\.txt:2: .* is not a requirement") as caught:
-        named_requirements((("r.txt", f"numpy\n{line}\n"),))
+        parse_requirements((("r.txt", f"numpy\n{line}\n"),))
     assert caught.value.field == "requirements"
     assert caught.value.exit_code == 3
 
@@ -73,11 +73,11 @@ def test_files_that_cannot_count(tmp_path: Path) -> None:
         (".", "Is a directory"),
     ]:
         with pytest.raises(FieldError, match=message) as caught:
-            requirement_files(tmp_path / "in", name)
+            read_requirement_files(tmp_path / "in", name)
         assert caught.value.field == "requirements"
 
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_bytes(b"\xef\xbb\xbfscipy\r\nnumpy\r\n")
-    named = named_requirements(requirement_files(tmp_path, "r.txt"))
+    named = parse_requirements(read_requirement_files(tmp_path, "r.txt"))
     assert [one.requirement.name for one in named] == ["scipy", "numpy"]

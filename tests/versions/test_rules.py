@@ -9,7 +9,7 @@ import pytest
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.spec.model import Accelerator, Eci, Gpus, ImageSpec, JobSpec, Role, RoleSpec, Target, Tpu
-from training_imgtool.spec.requirements import named_requirements
+from training_imgtool.spec.requirements import parse_requirements
 from training_imgtool.versions.matrix import Matrix, load_matrix
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import check_libtpu, raise_errors
@@ -351,7 +351,7 @@ def test_requirements(
     matrix: Matrix, *, release: str, accelerator: Accelerator, line: str, message: str | None, is_error: bool
 ) -> None:
     (variant,) = resolve(spec(release, accelerator=accelerator), matrix).variants
-    named = named_requirements((("requirements.txt", f"# first\n{line}\n"),))
+    named = parse_requirements((("requirements.txt", f"# first\n{line}\n"),))
     minor, of_release = matrix.release(release)
     findings = check_requirements(named, variant, minor, of_release, cuda_base=accelerator is GPU)
     if message is None:

@@ -29,7 +29,7 @@ from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from training_imgtool.spec.load import SpecFile, find, load
 from training_imgtool.spec.model import Role
-from training_imgtool.spec.value_rules import checked_registry
+from training_imgtool.spec.value_rules import check_registry
 
 if TYPE_CHECKING:
     from training_imgtool.lock.carry_over import Renewal
@@ -149,7 +149,7 @@ def _registry(named: str | None, settings: Settings) -> str | None:
     """The registry that the command line or the environment names; raises UsageError for one that cannot be."""
     text = named or settings.registry
     try:
-        return checked_registry(text) if text else None
+        return check_registry(text) if text else None
     except InputError as error:
         raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
 

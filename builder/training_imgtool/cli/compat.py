@@ -11,7 +11,7 @@ from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.threads import GRAVEST_FIRST
+from training_imgtool.core.threads import SEVERITY_ORDER
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def _check(release: str | None, locks: tuple[Path, ...], *, as_json: bool) -> No
 
     result = check_matrix(machine.settings(), release=release, locks=locks)
     codes = {10} if result.drifts else {row.error.exit_code for row in result.unanswered}
-    code = next((code for code in GRAVEST_FIRST if code in codes), 0)
+    code = next((code for code in SEVERITY_ORDER if code in codes), 0)
     if as_json:
         emit_json({"ok": code == 0, **result.as_data()})
     else:

@@ -35,9 +35,9 @@ def lock(
     from training_imgtool.build.inputs import ensure_lock, open_spec
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import LOCK_FILE
-    from training_imgtool.spec.requirements import normalised
+    from training_imgtool.spec.requirements import normalise_name
 
-    renewal = Renewal(upgrade, frozenset(map(normalised, upgrade_package or ())))
+    renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:
         raise UsageError("--locked forbids writing image.lock, and --upgrade asks for it", hint="give one of them")
     settings = machine.settings()

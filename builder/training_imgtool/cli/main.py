@@ -21,10 +21,10 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    from training_imgtool.core.signals import Cancelled, end_children, handling
+    from training_imgtool.core.signals import Cancelled, end_children, handle_signals
 
     try:
-        with handling():
+        with handle_signals():
             return _done(arguments)
     except Cancelled as stopped:
         end_children()

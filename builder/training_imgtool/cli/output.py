@@ -108,12 +108,12 @@ def _tell(error: dict[str, Any], arguments: Sequence[str]) -> None:
 
 
 def _print(failure: ImgtoolError) -> None:
-    from training_imgtool.core.sanitize import safe
+    from training_imgtool.core.sanitize import sanitize_lines
 
-    lines = [f"Error: {safe(str(failure))}"]
-    lines += [f"  {safe(line)}" for line in failure.details]
+    lines = [f"Error: {sanitize_lines(str(failure))}"]
+    lines += [f"  {sanitize_lines(line)}" for line in failure.details]
     if failure.hint:
-        lines.append(f"Try: {safe(failure.hint)}")
+        lines.append(f"Try: {sanitize_lines(failure.hint)}")
     complain("\n".join(lines) + "\n")
 
 

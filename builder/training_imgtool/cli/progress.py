@@ -1,6 +1,6 @@
 """Shows progress events on stderr: a live view on a terminal, one line per step elsewhere, JSON, or nothing.
 
-Only this module imports rich, and only for the live view. Every text of others passes through `printable`.
+Only this module imports rich, and only for the live view. Every text of others passes through `sanitize_line`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from training_imgtool.cli.progress_lines import JsonLines, PlainLines, Writer, bytes_text, seconds_text
+from training_imgtool.cli.progress_lines import JsonLines, PlainLines, Writer, format_bytes, format_seconds
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Progress, Step, Transfer, silent
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import sanitize_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +41,7 @@ class Mode(StrEnum):
     QUIET = "quiet"
 
 
-def chosen_mode(mode: Mode, *, is_tty: bool, environ: Mapping[str, str]) -> Mode:
+def choose_mode(mode: Mode, *, is_tty: bool, environ: Mapping[str, str]) -> Mode:
     """What `auto` means here: the live view on a terminal that can show it, unless CI or NO_COLOR is set."""
     if mode is not Mode.AUTO:
         return mode
@@ -68,7 +68,7 @@ def open_progress(
     writer = Writer(stream)
     if mode not in list(Mode):
         raise UsageError(f"--progress {mode}: expected {', '.join(Mode)}")
-    chosen = chosen_mode(Mode(mode), is_tty=writer.isatty(), environ=environ)
+    chosen = choose_mode(Mode(mode), is_tty=writer.isatty(), environ=environ)
     if stream is None or chosen is Mode.QUIET:
         yield silent
     elif chosen is Mode.JSON:
@@ -153,16 +153,16 @@ class LiveView:
         with self._lock:
             match event:
                 case Note(text):
-                    return Text(f"note: {printable(text)}", style="yellow")
+                    return Text(f"note: {sanitize_line(text)}", style="yellow")
                 case Done():
                     row = self._rows.pop(event.subject, None)
                     return self._last_line(event, row)
                 case Step(subject, text):
                     row = self._row(subject)
-                    row.text, row.log = printable(text), ""
+                    row.text, row.log = sanitize_line(text), ""
                     row.transfers.clear()
                 case LogLine(subject, text):
-                    self._row(subject).log = printable(text, most=300)
+                    self._row(subject).log = sanitize_line(text, limit=300)
                 case Transfer():
                     row = self._row(event.subject)
                     if not row.transfers:
@@ -178,10 +178,10 @@ class LiveView:
 
         glyph, style = _GLYPHS[event.outcome]
         seconds = event.seconds if event.seconds is not None or row is None else self._clock() - row.began
-        parts = [event.outcome.value, printable(event.text), seconds_text(seconds)]
+        parts = [event.outcome.value, sanitize_line(event.text), format_seconds(seconds)]
         line = Text()
         line.append(f"{glyph} ", style=style)
-        line.append(f"{printable(event.subject)}  ", style="bold")
+        line.append(f"{sanitize_line(event.subject)}  ", style="bold")
         line.append("  ".join(part for part in parts if part))
         return line
 
@@ -201,7 +201,7 @@ class LiveView:
         table.add_column(no_wrap=True, justify="right")
         table.expand = True
         for subject, cells in rows[:most]:
-            table.add_row(self._spinner, Text(printable(subject)), *cells)
+            table.add_row(self._spinner, Text(sanitize_line(subject)), *cells)
         if len(rows) > most:
             table.add_row("", Text(f"and {len(rows) - most} more"))
         return table
@@ -213,8 +213,8 @@ class LiveView:
         if row.log:
             text.append(f"  {row.log}", style="dim")
         done, total, rate = _summed(row, now)
-        moved = Text(bytes_text(done, total, rate) if row.transfers else "", style="cyan")
-        return text, moved, Text(seconds_text(now - row.began))
+        moved = Text(format_bytes(done, total, rate) if row.transfers else "", style="cyan")
+        return text, moved, Text(format_seconds(now - row.began))
 
 
 def _summed(row: _Row, now: float) -> tuple[int, int | None, float | None]:

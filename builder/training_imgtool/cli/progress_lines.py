@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any, Self, TextIO
 
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Step, Transfer
-from training_imgtool.core.sanitize import LONGEST_LINE, printable
+from training_imgtool.core.sanitize import LONGEST_LINE, sanitize_line
 
 _SUMMARY_SECONDS = 5.0  # between two lines about the same subject's bytes
 _HEARTBEAT_SECONDS = 30.0  # CI systems end a job that is silent for longer
@@ -102,14 +102,14 @@ class PlainLines:
         with self._lock:
             match event:
                 case Note(text):
-                    self._line(f"note: {printable(text)}")
+                    self._line(f"note: {sanitize_line(text)}")
                 case Step(subject, text):
                     self._began.setdefault(subject, self._clock())
-                    self._steps[subject] = printable(text)
+                    self._steps[subject] = sanitize_line(text)
                     self._sent.pop(subject, None)
-                    self._about(subject, printable(text))
+                    self._about(subject, sanitize_line(text))
                 case LogLine(subject, text):
-                    self._about(subject, f"| {printable(text)}")
+                    self._about(subject, f"| {sanitize_line(text)}")
                 case Transfer():
                     self._moved(event)
                 case Done():
@@ -129,11 +129,11 @@ class PlainLines:
         self._steps.pop(event.subject, None)
         self._sent.pop(event.subject, None)
         seconds = event.seconds if event.seconds is not None or began is None else self._clock() - began
-        parts = [event.outcome.value, printable(event.text), seconds_text(seconds)]
+        parts = [event.outcome.value, sanitize_line(event.text), format_seconds(seconds)]
         self._about(event.subject, "  ".join(part for part in parts if part))
 
     def _about(self, subject: str, text: str) -> None:
-        self._line(f"[{printable(subject)}] {text}")
+        self._line(f"[{sanitize_line(subject)}] {text}")
 
     def _line(self, text: str) -> None:
         self._written = self._clock()
@@ -151,7 +151,7 @@ class PlainLines:
                     sent = self._sent.get(subject)
                     moved = f", {_moved_text(sent, now)}" if sent else ""
                     step = self._steps.get(subject, "")
-                    self._about(subject, f"still working for {seconds_text(now - began)}: {step}{moved}")
+                    self._about(subject, f"still working for {format_seconds(now - began)}: {step}{moved}")
 
 
 class JsonLines:
@@ -189,16 +189,16 @@ def _moved_text(sent: _Sent, now: float) -> str:
     totals = [total for _, total in sent.parts.values()]
     total = None if None in totals else sum(total or 0 for total in totals)
     passed = now - sent.began
-    return bytes_text(done, total, done / passed if passed > 0 else None)
+    return format_bytes(done, total, done / passed if passed > 0 else None)
 
 
-def bytes_text(done: int, total: int | None, rate: float | None) -> str:
+def format_bytes(done: int, total: int | None, rate: float | None) -> str:
     """Such as `12.3 MB of 40.0 MB, 3.1 MB/s`; decimal units, as registries and disks count."""
-    text = size_text(done) if total is None else f"{size_text(done)} of {size_text(total)}"
-    return f"{text}, {size_text(rate)}/s" if rate is not None else text
+    text = format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
+    return f"{text}, {format_size(rate)}/s" if rate is not None else text
 
 
-def size_text(count: float) -> str:
+def format_size(count: float) -> str:
     """Such as `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.95 or unit == "GB":
@@ -207,7 +207,7 @@ def size_text(count: float) -> str:
     return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def seconds_text(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """Such as `3.2s`, `42s`, `2m05s`, `1h02m`; nothing for None."""
     if seconds is None:
         return ""

@@ -30,7 +30,7 @@ def prune(
     as_json: opt.Json = False,
 ) -> None:
     """Free the disk: wheels and layers of the cache that were not used for 30 days, and such stages in the engine."""
-    from training_imgtool.cli.progress_lines import size_text
+    from training_imgtool.cli.progress_lines import format_size
     from training_imgtool.commands.prune import prune_cache
 
     if not unused_for >= 0:
@@ -49,12 +49,14 @@ def prune(
         emit_json({**document, "freedBytes": freed})
         return
     lines = [
-        f"{one.kind:7} {one.freed} of {one.count}, {size_text(one.freed_size)} of {size_text(one.size)}"
+        f"{one.kind:7} {one.freed} of {one.count}, {format_size(one.freed_size)} of {format_size(one.size)}"
         for one in found
     ]
     if engine:
         lines.append(f"stages  {engine['freed']} of {engine['count']} in the engine")
-    lines.append(f"{'would free' if dry_run else 'freed'} {size_text(freed)} of {size_text(size)} in {settings.cache}")
+    lines.append(
+        f"{'would free' if dry_run else 'freed'} {format_size(freed)} of {format_size(size)} in {settings.cache}"
+    )
     emit("".join(f"{line}\n" for line in lines))
 
 

@@ -184,7 +184,7 @@ class ReplicaLines:
         """Takes one event."""
         from training_imgtool.cluster.logs import with_name
         from training_imgtool.core.progress import LogLine, Note, Step
-        from training_imgtool.core.sanitize import printable
+        from training_imgtool.core.sanitize import sanitize_line
 
         match event:
             case LogLine(subject, text):
@@ -193,9 +193,9 @@ class ReplicaLines:
                     return
                 line = with_name(text, replica.name, replica.role, width=self._width, colour=self._colour)
             case Note(text):
-                line = f"note: {printable(text)}"
+                line = f"note: {sanitize_line(text)}"
             case Step(subject, text):
-                line = f"[{printable(subject)}] {printable(text)}"
+                line = f"[{sanitize_line(subject)}] {sanitize_line(text)}"
             case _:
                 return
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.spec.model import Role
 
 KEPT = 20  # lines of a replica that a failure shows
@@ -30,7 +30,7 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _text(line: bytes) -> str:
-    return printable(line.decode(errors="replace"))
+    return sanitize_line(line.decode(errors="replace"))
 
 
 class Tail:

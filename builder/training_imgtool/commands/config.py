@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool import __version__
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
-from training_imgtool.core.atomic_files import check_writable, write_atomic
-from training_imgtool.core.atomic_files import locked as lock_file
+from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
 from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest
@@ -162,5 +161,5 @@ def converted(source: Path, request: Request, settings: Settings, progress: Prog
 def _write(written: Written, request: Request, progress: Progress) -> None:
     if request.output is None:
         return
-    with lock_file(request.output, lambda text: progress(Note(text))):
+    with hold_lock(request.output, lambda text: progress(Note(text))):
         write_atomic(request.output, written.text.encode())

@@ -9,7 +9,7 @@ from typing import Any
 
 from training_imgtool.core.errors import ImgtoolError, UsageError
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.threads import GRAVEST_FIRST
+from training_imgtool.core.threads import SEVERITY_ORDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def _checked(name: str, look: Callable[[], str], *, needed: bool = True) -> Chec
 def exit_code(checks: tuple[Check, ...]) -> int:
     """0 when nothing that is needed is missing, else the code of the gravest lack."""
     missing = {check.code for check in checks if check.needed and not check.ok}
-    return next((code for code in GRAVEST_FIRST if code in missing), 0)
+    return next((code for code in SEVERITY_ORDER if code in missing), 0)
 
 
 def _uv() -> str:

@@ -10,7 +10,7 @@ from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.core.resources import data_file
 from training_imgtool.spec.model import Accelerator
-from training_imgtool.spec.value_rules import check_text, shown
+from training_imgtool.spec.value_rules import check_text, quote
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
@@ -80,13 +80,13 @@ def starter_files(name: str, tensorflow: str, accelerator: Accelerator) -> dict[
     check_text(name)
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{shown(name)} is not an image's name: expected lower-case letters and digits, "
+            f"{quote(name)} is not an image's name: expected lower-case letters and digits, "
             "joined by single '.', '_' or '-'",
             hint="give one with --name",
         )
     release = _TENSORFLOW.fullmatch(tensorflow)
     if not release:
-        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {shown(tensorflow)}")
+        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(tensorflow)}")
     if (int(release[1]), int(release[2])) < _OLDEST:
         raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {tensorflow}")
     target = "ai-platform" if accelerator is Accelerator.TPU else "vertex"

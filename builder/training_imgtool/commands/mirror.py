@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from training_imgtool.core.atomic_files import temporary_file
+from training_imgtool.core.atomic_files import create_temporary_file
 from training_imgtool.core.errors import LocalFileError, UsageError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Tag, parse_reference, parse_repository
@@ -73,7 +73,7 @@ def mirror_wheels(lock: Lock, folder: Path, settings: Settings, progress: Progre
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for wheel in wheels:
-            part, handle = temporary_file(folder)
+            part, handle = create_temporary_file(folder)
             with store.require(wheel).open("rb") as content, os.fdopen(handle, "wb") as copy:
                 shutil.copyfileobj(content, copy)
             part.replace(folder / wheel.file)

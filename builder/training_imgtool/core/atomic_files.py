@@ -42,7 +42,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """
     try:
         target, old = _target(path)
-        temporary, handle = temporary_file(target.parent)
+        temporary, handle = create_temporary_file(target.parent)
         try:
             with open(handle, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
                 stream.write(data)
@@ -59,7 +59,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         raise _failed(path, error) from error
 
 
-def used(path: Path, state: os.stat_result) -> None:
+def mark_used(path: Path, state: os.stat_result) -> None:
     """Notes that a file of the cache is in use, for `prune`, once a day: many systems do not note it by themselves.
 
     Args:
@@ -80,7 +80,7 @@ def check_writable(path: Path) -> None:
     """
     try:
         target, _ = _target(path)
-        temporary, handle = temporary_file(target.parent)
+        temporary, handle = create_temporary_file(target.parent)
         os.close(handle)
         temporary.unlink()
     except OSError as error:
@@ -88,7 +88,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, note: Callable[[str], None] | None = None) -> Iterator[None]:
+def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator[None]:
     """Holds the right to write `path` against other runs, in this process or others, for as long as the block runs.
 
     The lock is the kernel's (flock on a hidden file beside `path`), so it ends with its process however that
@@ -175,7 +175,7 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
     return target, old
 
 
-def temporary_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
+def create_temporary_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
     """A new file in `folder`, its mode less the umask, and its descriptor, open for writing; raises OSError."""
     path = folder / f".imgtool-{os.urandom(8).hex()}.tmp"
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

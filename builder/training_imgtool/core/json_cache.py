@@ -16,7 +16,7 @@ from training_imgtool.core.errors import LocalFileError
 MAX_BYTES = 1 << 20
 
 
-def read_kept(path: Path) -> Any:
+def read_cached(path: Path) -> Any:
     """The value; None when there is no file, or one that is damaged or larger than 1 MiB."""
     try:
         with path.open("rb") as stream:
@@ -29,8 +29,8 @@ def read_kept(path: Path) -> Any:
         return None
 
 
-def write_kept(path: Path, value: Any, *, mode: int | None = None) -> None:
-    """Writes what `read_kept` reads, with the permission bits `mode`.
+def write_cached(path: Path, value: Any, *, mode: int | None = None) -> None:
+    """Writes what `read_cached` reads, with the permission bits `mode`.
 
     Nothing happens when it would be too large, is no text that UTF-8 can hold, or the cache cannot be written.
     """

@@ -49,7 +49,7 @@ class Repository:
 
     def digest(self, digest: str) -> Digest:
         """The manifest `digest` here; raises InvalidReferenceError when it is not one."""
-        return Digest(self, checked_digest(digest))
+        return Digest(self, check_digest(digest))
 
     def child(self, name: str) -> Repository:
         """The repository `name` below this one."""
@@ -83,7 +83,7 @@ class Digest:
         return self.digest.removeprefix("sha256:")
 
 
-def checked_digest(text: str) -> str:
+def check_digest(text: str) -> str:
     """`text` when it is `sha256:` and 64 lower-case hexadecimal digits; raises InvalidReferenceError otherwise."""
     if not _DIGEST.match(text):
         raise InvalidReferenceError(f"{text!r} is not a digest: expected sha256: and 64 hexadecimal digits")
@@ -141,7 +141,7 @@ def parse_reference(text: str) -> Tag | Digest:
     return repository.digest(digest)
 
 
-def mirrored(repository: Repository, mirrors: Mapping[str, str]) -> Repository:
+def apply_mirror(repository: Repository, mirrors: Mapping[str, str]) -> Repository:
     """Where `repository` is read from: its host's mirror (`HOST[:PORT][/PREFIX]`), or itself."""
     mirror = mirrors.get(repository.registry)
     return parse_repository(f"{mirror}/{repository.path}") if mirror else repository

@@ -1,8 +1,8 @@
-r"""Untrusted text made safe for a terminal: no escape sequence, control or bidirectional character gets through.
+r"""Makes foreign text safe for a terminal and for a message.
 
-Build logs, servers' messages and image names are written by others. A terminal obeys what they contain:
-it moves the cursor, sets its title, reorders text (CVE-2021-42574). Colours are dropped; everything else that is not
-a visible character becomes visible as `\x1b` or `\u202e`.
+Build logs, servers' answers and image names are written by others, and a terminal obeys what they contain: it moves
+the cursor, sets its title, reorders text (CVE-2021-42574). The functions here drop escape sequences (ECMA-48: CSI, OSC
+and two-character ones) and write every other character that is not visible as `\x07` or `\u202e`.
 """
 
 from __future__ import annotations
@@ -10,57 +10,57 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_COLOUR_OR_CURSOR = re.compile(r"\x1b\[[0-9;:<=>?]*[ -/]*[@-~]")  # ECMA-48 section 5.4: CSI
+LONGEST_LINE = 1000  # characters
+LONGEST_EXCERPT = 300  # characters of foreign text in one message
 _PLAIN = re.compile(r"[ -~]*\Z")
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-LONGEST_LINE = 1000
-LONGEST_FOREIGN = 300  # characters of foreign text in one message
-_ESCAPE = r"(?s)\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?"
+_ESCAPE = re.compile(r"(?s)\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[^\[\]])?")
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # Unicode categories
 _LONG_WORD = r"[A-Za-z0-9+_=.~-]{40,}"
 _DIGEST = r"[0-9a-f]{64}"
-_NAMED = r"(?i)\b((?:password|passwd|secret|token|api[_-]?key)\w*\"?\s*[=:]\s*)\"?[^\s\",;]+"
+_NAMED_VALUE = r"(?i)\b((?:password|passwd|secret|token|api[_-]?key)\w*\"?\s*[=:]\s*)\"?[^\s\",;]+"
 _USER_IN_URL = r"(?<=://)[^/\s@]+@"
 
 
-def printable(text: str, *, most: int = LONGEST_LINE) -> str:
-    """One line of `text` as a terminal may show it, `most` characters of it at most.
+def sanitize_line(text: str, *, limit: int = LONGEST_LINE) -> str:
+    """Returns one line of `text` as a terminal may show it.
 
-    What a carriage return would have overwritten is left out, as a terminal would show it; a tab becomes a space.
+    Leaves out what a carriage return overwrites, turns a tab into a space, and cuts after `limit` characters.
     """
     text = text.rstrip("\r\n").rpartition("\r")[2]
-    if len(text) > most:
-        text = f"{text[:most]}… ({len(text)} characters)"
+    if len(text) > limit:
+        text = f"{text[:limit]}… ({len(text)} characters)"
+    return _make_visible(text).rstrip()
+
+
+def sanitize_lines(text: str) -> str:
+    """Returns a message of several lines, each as `sanitize_line` returns it."""
+    return "\n".join(sanitize_line(line) for line in text.split("\n"))
+
+
+def join_lines(text: str, limit: int = LONGEST_EXCERPT) -> str:
+    """Returns foreign text for use within a message: one line, single spaces, at most `limit` characters."""
+    line = " ".join(_make_visible(" ".join(text[: limit * 8].split())).split())
+    return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+def mask_secrets(text: str, limit: int = LONGEST_EXCERPT) -> str:
+    """Returns `join_lines(text)` without what may be secret: long words (digests stay), users in URLs, `password=…`."""
+    line = re.sub(_USER_IN_URL, "…@", join_lines(text, limit * 4))
+    line = re.sub(_NAMED_VALUE, r"\1…", line)
+    line = re.sub(_LONG_WORD, lambda word: word.group() if re.fullmatch(_DIGEST, word.group()) else "…", line)
+    return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+def _make_visible(text: str) -> str:
     if _PLAIN.match(text):
         return text
-    text = _COLOUR_OR_CURSOR.sub("", text)
-    return "".join(char if char.isascii() and char.isprintable() else _visible(char) for char in text)
+    return "".join(map(_escape, _ESCAPE.sub("", text)))
 
 
-def safe(text: str, *, most: int = LONGEST_LINE) -> str:
-    """`text` as a terminal may show it, line by line as `printable` makes them; for messages of several lines."""
-    return "\n".join(printable(line, most=most) for line in text.split("\n"))
-
-
-def _visible(char: str) -> str:
+def _escape(char: str) -> str:
     if char == "\t":
         return " "
     if unicodedata.category(char) in _INVISIBLE:
         code = ord(char)
         return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return char
-
-
-def clean(text: str, limit: int = LONGEST_FOREIGN) -> str:
-    """One line without control characters, escape sequences and direction marks, cut at `limit` characters."""
-    text = re.sub(_ESCAPE, "", text[: limit * 8])
-    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Cf", "Zl", "Zp", "Cs", "Co"} else char for char in text)
-    line = " ".join(kept.split())
-    return line if len(line) <= limit else f"{line[:limit]}…"
-
-
-def masked(text: str, limit: int = LONGEST_FOREIGN) -> str:
-    """`clean` with what could be a secret taken out: long words, users in URLs, and `password=…`. Digests stay."""
-    line = re.sub(_USER_IN_URL, "…@", clean(text, limit * 4))
-    line = re.sub(_NAMED, r"\1…", line)
-    line = re.sub(_LONG_WORD, lambda word: word.group() if re.fullmatch(_DIGEST, word.group()) else "…", line)
-    return line if len(line) <= limit else f"{line[:limit]}…"

@@ -40,14 +40,14 @@ _ASSIGNMENT = r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?(?=([^\s"',}\]]+))"""
 _OPTION = r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z"
 
 
-def secret_in(text: str) -> str | None:
+def detect_secret(text: str) -> str | None:
     """What kind of credential `text` holds, such as "a GitHub token"; None when it holds none."""
     return next((kind for kind, mark, shape in _SHAPES if mark in text and re.search(shape, text)), None)
 
 
-def named_secret(name: str, value: str) -> str | None:
+def detect_named_secret(name: str, value: str) -> str | None:
     """What kind of credential `value` is when it is given under `name` (PASSWORD, --api-key); None for none."""
-    if kind := secret_in(value):
+    if kind := detect_secret(value):
         return kind
     if not value or not re.search(_SECRETS_NAME, name) or re.match(_POINTER, value):
         return None
@@ -56,25 +56,25 @@ def named_secret(name: str, value: str) -> str | None:
     return "a secret by its name"
 
 
-def secret_in_line(line: str) -> str | None:
+def detect_line_secret(line: str) -> str | None:
     """What kind of credential a line of a file holds, such as `password: …` or `--token=…`; None for none."""
-    if kind := secret_in(line):
+    if kind := detect_secret(line):
         return kind
-    found = (named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
+    found = (detect_named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
     return next((kind for kind in found if kind), None)
 
 
-def argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
+def detect_argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
     """Which arguments hold a credential: index and kind. Knows `--name=value` and `--name` followed by the value."""
     found: dict[int, str] = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
         before = re.match(_OPTION, arguments[index - 1]) if index else None
-        kind = secret_in(argument)
+        kind = detect_secret(argument)
         if not kind and equals and (match := re.match(_OPTION, option)):
-            kind = named_secret(match[1], value)
+            kind = detect_named_secret(match[1], value)
         if not kind and before and not argument.startswith("-"):
-            kind = named_secret(before[1], argument)
+            kind = detect_named_secret(before[1], argument)
         if kind:
             found[index] = kind
     return found

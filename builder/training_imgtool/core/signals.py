@@ -44,7 +44,7 @@ class Cancelled(BaseException):
 
 
 @contextmanager
-def handling(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
+def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
 
     A second signal, or `grace_seconds` after the first, ends the process at once with the same exit code; the

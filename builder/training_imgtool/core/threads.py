@@ -11,7 +11,7 @@ from training_imgtool.core.errors import ImgtoolError
 K = TypeVar("K")
 T = TypeVar("T")
 
-GRAVEST_FIRST = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # which code a run with several failures ends with
+SEVERITY_ORDER = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # which code a run with several failures ends with
 
 
 def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
@@ -29,11 +29,11 @@ def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
         raise
     pool.shutdown()
     if failures:
-        raise gravest(failures)
+        raise worst_failure(failures)
     return {key: task.result() for key, task in begun.items()}
 
 
-def gravest(failures: Mapping[K, BaseException]) -> BaseException:
+def worst_failure(failures: Mapping[K, BaseException]) -> BaseException:
     """The failure that decides the exit code; the others are named in its details."""
     distinct: dict[int, tuple[K, BaseException]] = {}
     for key, error in failures.items():
@@ -46,5 +46,5 @@ def gravest(failures: Mapping[K, BaseException]) -> BaseException:
 
 
 def _gravity(error: BaseException) -> int:
-    code = error.exit_code if isinstance(error, ImgtoolError) else GRAVEST_FIRST[0]
-    return GRAVEST_FIRST.index(code) if code in GRAVEST_FIRST else 0
+    code = error.exit_code if isinstance(error, ImgtoolError) else SEVERITY_ORDER[0]
+    return SEVERITY_ORDER.index(code) if code in SEVERITY_ORDER else 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from training_imgtool.core.json_cache import read_kept, write_kept
+from training_imgtool.core.json_cache import read_cached, write_cached
 
 _FORM = b"normalised texts\n"
 _MARK = "imgtool-revision-goes-here"
@@ -47,10 +47,10 @@ class RenderMemo:
         for source in sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())
         path = self._folder / f"{digest.hexdigest()}.json"
-        kept = read_kept(path)
+        kept = read_cached(path)
         if kept is not None:
             return {"texts": [one.replace(_MARK, revision) for one in kept]}
         answer = make()
         if "texts" in answer:
-            write_kept(path, [one.replace(revision, _MARK) for one in answer["texts"]])
+            write_cached(path, [one.replace(revision, _MARK) for one in answer["texts"]])
         return answer

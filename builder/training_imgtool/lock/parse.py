@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.reference import InvalidReferenceError, checked_digest, parse_reference
+from training_imgtool.core.reference import InvalidReferenceError, check_digest, parse_reference
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Role
 
@@ -138,7 +138,7 @@ class _Reader:
             raise self.error(f"{where}.wheels", "expected a list")
         try:
             parse_reference(str(texts["base"]))
-            digest = checked_digest(str(row.get("base_digest")))
+            digest = check_digest(str(row.get("base_digest")))
             roles = tuple(Role(role) for role in self.texts(row, where, "roles", r"[a-z]+"))
             accelerator = Accelerator(str(row.get("accelerator")))
         except (InvalidReferenceError, ValueError) as error:

@@ -19,7 +19,13 @@ from training_imgtool.lock.carry_over import NOTHING_KEPT, Kept
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
-from training_imgtool.spec.requirements import Named, named_requirements, normalised, requirement_files, wanted_hashes
+from training_imgtool.spec.requirements import (
+    Named,
+    normalise_name,
+    parse_requirements,
+    read_hashes,
+    read_requirement_files,
+)
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
@@ -59,7 +65,7 @@ def make_lock(
     """
     spec = spec_file.spec
     try:
-        texts = requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+        texts = read_requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
         resolution = resolve(spec, matrix)
         maker = _Maker(spec_file, matrix, settings, progress, texts, kept=kept)
         findings = check_lines(texts)
@@ -95,7 +101,7 @@ class _Maker:
         self._matrix, self._progress = matrix, progress
         self._texts = texts
         self._kept = kept
-        self._named: tuple[Named, ...] = named_requirements(texts)
+        self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder)
         self._sizes = settings.cache / "wheel-sizes.json"
@@ -168,7 +174,7 @@ class _Maker:
             folder=self._folder,
             constraints=constraints,
             find_links=tuple(sorted(folders)),
-            hashes=wanted_hashes(self._texts),
+            hashes=read_hashes(self._texts),
             preferred=preferred,
         )
 
@@ -191,7 +197,7 @@ class _Maker:
             self._store.remember(one.sha256, one.url)
         return tuple(
             Wheel(
-                name=normalised(one.name),
+                name=normalise_name(one.name),
                 version=one.version,
                 file=one.file,
                 sha256=one.sha256,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
-from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, checked_digest
+from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.http.addresses import is_google
@@ -254,6 +254,6 @@ class Registry:
 def _header_digest(answer: Answer) -> str | None:
     """The Docker-Content-Digest header, or None where it is missing or no sha256 digest."""
     try:
-        return checked_digest(answer.headers.get("docker-content-digest", ""))
+        return check_digest(answer.headers.get("docker-content-digest", ""))
     except InvalidReferenceError:
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from training_imgtool.core.progress import Progress, silent
-from training_imgtool.core.reference import Repository, mirrored
+from training_imgtool.core.reference import Repository, apply_mirror
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.registry.auth.auth import Authorizer, SendToken
@@ -79,7 +79,7 @@ class Registries:
 
     def source(self, repository: Repository) -> Repository:
         """Where a repository is read: the same one, or its place in the mirror that the settings name."""
-        return mirrored(repository, self._settings.mirrors)
+        return apply_mirror(repository, self._settings.mirrors)
 
     def login(self, host: str) -> FoundLogin:
         """Who we are to a host, for an engine that pulls and pushes itself; raises CredentialsError."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from training_imgtool.core.errors import InputError, RegistryRefusedError, VerificationError
-from training_imgtool.core.reference import InvalidReferenceError, checked_digest
+from training_imgtool.core.reference import InvalidReferenceError, check_digest
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -157,7 +157,7 @@ def read_descriptor(value: Any, where: str) -> Descriptor:
     if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not isinstance(media_type, str):
         raise VerificationError(f"{where} is not a descriptor: its size or mediaType is wrong")
     try:
-        return Descriptor(media_type, checked_digest(str(value.get("digest"))), size)
+        return Descriptor(media_type, check_digest(str(value.get("digest"))), size)
     except InvalidReferenceError as error:
         raise VerificationError(f"{where}: {error.message}") from error
 

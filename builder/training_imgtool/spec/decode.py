@@ -16,9 +16,22 @@ from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
 from training_imgtool.core.errors import FieldError, InputError
-from training_imgtool.core.secret_text import argument_secrets, named_secret, secret_in, secret_in_line
-from training_imgtool.spec.kinds import converted, described, field_kinds, is_required, key_paths, listed, without_none
-from training_imgtool.spec.value_rules import MAX_ENV, check_env_name, check_text, nearest, shown
+from training_imgtool.core.secret_text import (
+    detect_argument_secrets,
+    detect_line_secret,
+    detect_named_secret,
+    detect_secret,
+)
+from training_imgtool.spec.kinds import (
+    convert,
+    describe,
+    is_required,
+    join_names,
+    list_field_kinds,
+    list_key_paths,
+    strip_none,
+)
+from training_imgtool.spec.value_rules import MAX_ENV, check_env_name, check_text, find_nearest, quote
 from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
 
 _LONGEST_KEY = 60
@@ -72,14 +85,14 @@ class Reader:
 
     def fail(self, path: str, message: str, *, hint: str | None = None, at: Position | None = None) -> Any:
         """Records an error at the key `path`; returns the mark of a value that could not be read."""
-        place = at or position_of(self.positions, path)
+        place = at or find_position(self.positions, path)
         location = f"{self._file}:{place.line}:{place.column}"
         self._errors.append((place, FieldError(message, field=path, location=location, hint=hint)))
         return _WRONG
 
     def read(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any] = _NO_LIMITS) -> Any:
         """The value of `node` as `annotation`, or a mark when it is wrong."""
-        kind, _ = without_none(annotation)
+        kind, _ = strip_none(annotation)
         origin = get_origin(kind)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._dataclass(kind, node, path)
@@ -88,7 +101,7 @@ class Reader:
         if origin is Mapping:
             return self._mapping(kind, node, path, limits)
         if not isinstance(node, Scalar):
-            return self.fail(path, f"expected {described(kind, limits)}, found {_found(node)}")
+            return self.fail(path, f"expected {describe(kind, limits)}, found {_found(node)}")
         return self._scalar(kind, node.text, path, limits)
 
     def _dataclass(self, kind: type, node: Node, path: str) -> Any:
@@ -96,7 +109,7 @@ class Reader:
             node = Table(node.at, ())
         fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
-            return self.fail(path, f"expected a mapping with {listed(fields)}, found {_found(node)}")
+            return self.fail(path, f"expected a mapping with {join_names(fields)}, found {_found(node)}")
         given: dict[str, Node] = {}
         for key, value in node.entries:
             if key.text in fields:
@@ -106,24 +119,24 @@ class Reader:
                 self._unknown(key, path, fields)
         values = {}
         for name, field in fields.items():
-            value = self._field(field, field_kinds(kind)[name], given.get(name), _join(path, name))
+            value = self._field(field, list_field_kinds(kind)[name], given.get(name), _join(path, name))
             if value is not dataclasses.MISSING:
                 values[name] = value
         return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
 
     def _field(self, field: dataclasses.Field[Any], annotation: Any, node: Node | None, path: str) -> Any:
         """A field's value; MISSING where its default counts."""
-        kind, optional = without_none(annotation)
+        kind, optional = strip_none(annotation)
         required = is_required(field)
         if node is not None and not (isinstance(node, Scalar) and node.null):
             value = self.read(annotation, node, path, field.metadata)
             return dataclasses.MISSING if value is _WRONG and not required else value
         if required:
-            wanted = described(kind, field.metadata)
+            wanted = describe(kind, field.metadata)
             message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
             return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
         if dataclasses.is_dataclass(kind) and not optional:  # its own defaults have rules too
-            self.read(kind, Table(position_of(self.positions, path), ()), path)
+            self.read(kind, Table(find_position(self.positions, path), ()), path)
         elif isinstance(field.default, str) and field.metadata.get("rule"):
             self._scalar(str, field.default, path, field.metadata)
         return dataclasses.MISSING
@@ -136,22 +149,22 @@ class Reader:
         names = list(options)
         folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.text).replace("-", "_").lower()
         other = _OTHER_NAMES.get(folded) or _OTHER_NAMES.get(folded.removesuffix("s"))
-        close = other if other in names else nearest(folded, names)
-        elsewhere = key_paths(self._root).get(folded, ())[:3]
+        close = other if other in names else find_nearest(folded, names)
+        elsewhere = list_key_paths(self._root).get(folded, ())[:3]
         if elsewhere and folded not in names and other not in names:
             close = " or ".join(elsewhere)
         hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
-        name = _HIDDEN_KEY if secret_in(key.text) else shown(key.text)
+        name = _HIDDEN_KEY if detect_secret(key.text) else quote(key.text)
         self.fail(_join(path, key.text), f"unknown key {name}", hint=hint, at=key.at)
 
     def _tuple(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         if not isinstance(node, Items):
             hint = None
-            if isinstance(node, Scalar) and not secret_in_line(node.text):
-                hint = f"write [{shown(node.text)}]"
+            if isinstance(node, Scalar) and not detect_line_secret(node.text):
+                hint = f"write [{quote(node.text)}]"
             return self.fail(path, f"expected a list, found {_found(node)}", hint=hint)
         texts = tuple(item.text if isinstance(item, Scalar) else "" for item in node.items)
-        secrets = argument_secrets(texts) if limits.get("rule") == "arguments" else {}
+        secrets = detect_argument_secrets(texts) if limits.get("rule") == "arguments" else {}
         values = []
         for index, item in enumerate(node.items):
             child = f"{path}[{index}]"
@@ -164,7 +177,7 @@ class Reader:
     def _mapping(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         key_kind, kind = get_args(annotation)
         if not isinstance(node, Table):
-            return self.fail(path, f"expected {described(annotation, limits)}, found {_found(node)}")
+            return self.fail(path, f"expected {describe(annotation, limits)}, found {_found(node)}")
         is_env = limits.get("rule") == "env"
         if is_env and len(node.entries) > MAX_ENV:
             return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
@@ -176,7 +189,7 @@ class Reader:
             if name is _WRONG:
                 continue
             text = value.text if isinstance(value, Scalar) else ""
-            kind_of_secret = named_secret(name, text) if is_env else None
+            kind_of_secret = detect_named_secret(name, text) if is_env else None
             if kind_of_secret and self._secret(child, kind_of_secret):
                 continue
             values[name] = self._element(kind, value, child, limits)
@@ -188,7 +201,7 @@ class Reader:
                 return kind(key.text)
             self._unknown(key, path, list(kind))
             return _WRONG
-        if kind_of_secret := secret_in(key.text):
+        if kind_of_secret := detect_secret(key.text):
             return self.fail(_join(path, key.text), f"the key looks like {kind_of_secret}", at=key.at)
         try:
             check_text(key.text)
@@ -206,12 +219,12 @@ class Reader:
         return self.read(kind, node, path, limits)
 
     def _scalar(self, kind: Any, text: str, path: str, limits: Mapping[str, Any]) -> Any:
-        secret = secret_in(text)
+        secret = detect_secret(text)
         if secret and self._secret(path, secret):
             return _WRONG
         try:
             check_text(text)
-            return converted(kind, text, limits, self._folder)
+            return convert(kind, text, limits, self._folder)
         except InputError as error:
             return self.fail(path, error.message, hint=error.hint)
 
@@ -223,7 +236,7 @@ class Reader:
         return True
 
 
-def position_of(positions: Mapping[str, Position], path: str) -> Position:
+def find_position(positions: Mapping[str, Position], path: str) -> Position:
     """Where the key `path` is, or the nearest key above it; the file's beginning when there is none."""
     while path and path not in positions:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
@@ -232,11 +245,11 @@ def position_of(positions: Mapping[str, Position], path: str) -> Position:
 
 def _found(node: Node) -> str:
     if isinstance(node, Scalar):
-        return "nothing" if node.null else "a secret" if secret_in_line(node.text) else shown(node.text)
+        return "nothing" if node.null else "a secret" if detect_line_secret(node.text) else quote(node.text)
     return "a list" if isinstance(node, Items) else "a mapping"
 
 
 def _join(path: str, name: str) -> str:
     """The path of the key `name`, fit for a message: one line, not too long, no secret."""
-    name = _HIDDEN_KEY if secret_in(name) else "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_KEY])
+    name = _HIDDEN_KEY if detect_secret(name) else "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_KEY])
     return f"{path}.{name}" if path else name

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, get_args, get_origin
 
-from training_imgtool.spec.kinds import field_kinds, is_required, without_none
+from training_imgtool.spec.kinds import is_required, list_field_kinds, strip_none
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.value_rules import ENV_NAME, MAX_ENV, OWNED_ENV
 
@@ -32,13 +32,13 @@ def json_schema() -> dict[str, Any]:
 
 
 def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    kinds = field_kinds(kind)
+    kinds = list_field_kinds(kind)
     properties = {}
     required = []
     for field in dataclasses.fields(kind):
         if is_required(field):
             required.append(field.name)
-        annotation, _ = without_none(kinds[field.name])
+        annotation, _ = strip_none(kinds[field.name])
         schema = _kind(annotation, field.metadata, definitions)
         properties[field.name] = _described(schema, field, nullable=not is_required(field))
     return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}

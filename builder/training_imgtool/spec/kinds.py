@@ -12,14 +12,14 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.spec.value_rules import RULES, nearest, shown
+from training_imgtool.spec.value_rules import RULES, find_nearest, quote
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
 _LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (Linux, MAX_ARG_STRLEN)
 
 
 @cache
-def field_kinds(kind: type) -> dict[str, Any]:
+def list_field_kinds(kind: type) -> dict[str, Any]:
     """A dataclass's fields by name, their annotations as types."""
     return get_type_hints(kind)
 
@@ -30,24 +30,24 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 @cache
-def key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
+def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
     """Where each key's name occurs below a dataclass: `region` at `job.region`."""
     found: dict[str, tuple[str, ...]] = {}
-    for name, annotation in field_kinds(kind).items():
+    for name, annotation in list_field_kinds(kind).items():
         path = f"{prefix}{name}"
         found[name] = (*found.get(name, ()), path)
-        inner, _ = without_none(annotation)
+        inner, _ = strip_none(annotation)
         if get_origin(inner) is Mapping:
             inner, path = get_args(inner)[1], f"{path}.<name>"
         elif get_origin(inner) is tuple:
             inner, path = get_args(inner)[0], f"{path}[]"
         if isinstance(inner, type) and dataclasses.is_dataclass(inner):
-            for key, paths in key_paths(inner, f"{path}.").items():
+            for key, paths in list_key_paths(inner, f"{path}.").items():
                 found[key] = (*found.get(key, ()), *paths)
     return found
 
 
-def without_none(annotation: Any) -> tuple[Any, bool]:
+def strip_none(annotation: Any) -> tuple[Any, bool]:
     """`X` and True for `X | None`, else the annotation and False."""
     if isinstance(annotation, UnionType):
         kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
@@ -55,11 +55,11 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
-def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> Any:
+def convert(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> Any:
     """`text` as `kind` within its limits; raises InputError."""
     if len(text) > _LONGEST_TEXT:
         raise InputError(f"expected at most {_LONGEST_TEXT} characters, found {len(text)}")
-    wrong = f"expected {described(kind, limits)}, found {shown(text)}"
+    wrong = f"expected {describe(kind, limits)}, found {quote(text)}"
     if kind is bool:
         if text not in {"true", "false"}:
             meant = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
@@ -74,7 +74,7 @@ def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> 
     if issubclass(kind, StrEnum) or limits.get("choices"):
         choices = list(kind) if issubclass(kind, StrEnum) else limits["choices"]
         if text not in choices:
-            close = nearest(text, choices)
+            close = find_nearest(text, choices)
             raise InputError(wrong, hint=f"did you mean {close}?" if close else None)
         return kind(text)
     if limits.get("pattern") and not re.fullmatch(limits["pattern"], text, re.ASCII):
@@ -83,16 +83,16 @@ def converted(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> 
     return rule(text, folder) if rule else text
 
 
-def described(kind: Any, limits: Mapping[str, Any]) -> str:
+def describe(kind: Any, limits: Mapping[str, Any]) -> str:
     """What a key wants, in words."""
-    kind, _ = without_none(kind)
+    kind, _ = strip_none(kind)
     if dataclasses.is_dataclass(kind):
-        return f"a mapping with {listed(field.name for field in dataclasses.fields(kind))}"
+        return f"a mapping with {join_names(field.name for field in dataclasses.fields(kind))}"
     if get_origin(kind) is tuple:
         return "a list"
     if get_origin(kind) is Mapping:
         keys = get_args(kind)[0]
-        return f"a mapping with {listed(keys)}" if issubclass(keys, StrEnum) else "a mapping (`key: value` lines)"
+        return f"a mapping with {join_names(keys)}" if issubclass(keys, StrEnum) else "a mapping (`key: value` lines)"
     return _described_scalar(kind, limits)
 
 
@@ -103,12 +103,12 @@ def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
         minimum = limits.get("minimum")
         return "a whole number" if minimum is None else f"a whole number, at least {minimum}"
     if issubclass(kind, StrEnum) or limits.get("choices"):
-        return listed(kind if issubclass(kind, StrEnum) else limits["choices"])
+        return join_names(kind if issubclass(kind, StrEnum) else limits["choices"])
     pattern = limits.get("pattern")
     return str(limits.get("expected") or (f"text that matches {pattern}" if pattern else "text"))
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """`a, b or c`; the first eight when there are more."""
     texts = [str(name) for name in names]
     if len(texts) > 8:

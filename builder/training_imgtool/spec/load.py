@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.spec.decode import Reader, position_of
+from training_imgtool.spec.decode import Reader, find_position
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.value_rules import check_module, nearest
+from training_imgtool.spec.value_rules import check_module, find_nearest
 from training_imgtool.yamlfile.reader import parse, read_bytes
 from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
 
@@ -41,7 +41,7 @@ class SpecFile:
         """`file:line:column` of a key, of the nearest key above it when it is not in the file; None for no key."""
         if not field:
             return None
-        at = position_of(self.positions, field)
+        at = find_position(self.positions, field)
         return f"{self.path}:{at.line}:{at.column}"
 
     def located(self, error: FieldError) -> FieldError:
@@ -124,7 +124,7 @@ def _shown(path: Path, cwd: Path) -> Path:
 
 def _near(path: Path) -> str | None:
     names = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = nearest(path.name, sorted(names))
+    close = find_nearest(path.name, sorted(names))
     return f"did you mean {path.parent / close}?" if close else None
 
 

@@ -38,7 +38,7 @@ class Named:
     is_constraint: bool
 
 
-def requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
+def read_requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
     """The file `name` below `folder` and every file it includes, each once: (name as reached, text).
 
     Raises FieldError on `requirements` for a file that is missing, leaves `folder`, is not text, or for more
@@ -60,7 +60,7 @@ def requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
+def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     """What the files name, leaving out URLs, paths and options; raises FieldError for a line that is neither."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -80,7 +80,7 @@ def named_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     return tuple(found)
 
 
-def unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Lines that a lock cannot hold: (`requirements.txt:3`, why). What they say is not repeated: it may be secret."""
     found = []
     for name, text in texts:
@@ -95,12 +95,12 @@ def unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str
     return tuple(found)
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """A package's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def wanted_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
+def read_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
     """The sha256 values that `--hash` options allow, by normalised name."""
     found: dict[str, frozenset[str]] = {}
     for _, text in texts:
@@ -108,7 +108,7 @@ def wanted_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str
             hashes = frozenset(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
             match = re.match(r"[A-Za-z0-9._-]+", line)
             if hashes and match and not line.startswith("-"):
-                name = normalised(match[0])
+                name = normalise_name(match[0])
                 found[name] = found.get(name, frozenset()) | hashes
     return found
 

@@ -32,12 +32,12 @@ OWNED_ENV = {
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def shown(text: str) -> str:
+def quote(text: str) -> str:
     """`text` for a message: quoted, escapes for what does not print, cut after 60 characters."""
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
 
 
-def nearest(text: str, options: Iterable[str]) -> str | None:
+def find_nearest(text: str, options: Iterable[str]) -> str | None:
     """The option that `text` probably means, or None."""
     import difflib
 
@@ -62,33 +62,33 @@ def check_env_name(name: str) -> None:
     """Refuses what is not an environment variable's name, and names that the images or services own."""
     if not re.fullmatch(ENV_NAME, name):
         raise InputError(
-            f"{shown(name)} is not the name of an environment variable: expected letters, digits and '_', "
+            f"{quote(name)} is not the name of an environment variable: expected letters, digits and '_', "
             "not a digit first"
         )
     if name in OWNED_ENV:
         raise InputError(f"{name} cannot be set: {OWNED_ENV[name]}", hint="leave it away")
 
 
-def checked_registry(text: str, folder: Path | None = None) -> str:
+def check_registry(text: str, folder: Path | None = None) -> str:
     """`text` when images can be pushed below it: `HOST[:PORT][/PATH]`, or a Docker Hub user.
 
     Raises InputError, with the form that Artifact Registry asks for where it is one.
     """
     del folder
     if "://" in text:
-        raise InputError(f"expected HOST/PATH, found {shown(text)}", hint=f"leave {text.partition('://')[0]}:// away")
+        raise InputError(f"expected HOST/PATH, found {quote(text)}", hint=f"leave {text.partition('://')[0]}:// away")
     if not text or text != text.strip("/"):
-        raise InputError(f"expected HOST/PATH without a '/' at either end, found {shown(text)}")
+        raise InputError(f"expected HOST/PATH without a '/' at either end, found {quote(text)}")
     host, _, path = text.partition("/")
     if _ARTIFACT_REGISTRY.match(host) and not (_ARTIFACT_REGISTRY_HOST.match(host) and path.count("/") >= 1):
         raise InputError(
-            f"expected LOCATION-docker.pkg.dev/PROJECT/REPO, found {shown(text)}",
+            f"expected LOCATION-docker.pkg.dev/PROJECT/REPO, found {quote(text)}",
             hint="such as us-central1-docker.pkg.dev/my-project/training; the image's own name comes from `name`",
         )
     if host in {DOCKER_HUB, "index.docker.io", "registry-1.docker.io"} and not path:
-        raise InputError(f"expected docker.io/USER, found {shown(text)}")
+        raise InputError(f"expected docker.io/USER, found {quote(text)}")
     if (host == "gcr.io" or host.endswith(".gcr.io")) and not path:
-        raise InputError(f"expected {host}/PROJECT, found {shown(text)}")
+        raise InputError(f"expected {host}/PROJECT, found {quote(text)}")
     parse_repository(f"{text}/image")
     return text
 
@@ -103,7 +103,7 @@ def _file(text: str, folder: Path) -> str:
     path = _inside(text, folder)
     mode = (folder / path).stat().st_mode
     if not stat.S_ISREG(mode):
-        raise InputError(f"expected a file, found {_kind(mode)}: {shown(path)}")
+        raise InputError(f"expected a file, found {_kind(mode)}: {quote(path)}")
     return path
 
 
@@ -115,7 +115,7 @@ def _folder(text: str, folder: Path) -> str:
         )
     mode = (folder / path).lstat().st_mode
     if not stat.S_ISDIR(mode):
-        raise InputError(f"expected a folder, found {_kind(mode)}: {shown(path)}")
+        raise InputError(f"expected a folder, found {_kind(mode)}: {quote(path)}")
     return path
 
 
@@ -130,7 +130,7 @@ def _inside(text: str, folder: Path) -> str:
         raise InputError("expected a path relative to the spec, found nothing")
     if text.startswith("/") or ".." in text.split("/"):
         raise InputError(
-            f"expected a path inside the spec's folder, found {shown(text)}",
+            f"expected a path inside the spec's folder, found {quote(text)}",
             hint="copy the file there; absolute paths and `..` are different on every machine",
         )
     path = posixpath.normpath(text)
@@ -138,10 +138,10 @@ def _inside(text: str, folder: Path) -> str:
         _expect_names(path, folder)
         real, root = os.path.realpath(folder / path, strict=True), os.path.realpath(folder, strict=True)
     except OSError as error:
-        raise InputError(f"{shown(path)}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"{quote(path)}: {(error.strerror or str(error)).lower()}") from error
     if real != root and not real.startswith(f"{root.rstrip('/')}/"):
         raise InputError(
-            f"{shown(path)} is a symbolic link that leads out of the spec's folder", hint="copy what it points to"
+            f"{quote(path)} is a symbolic link that leads out of the spec's folder", hint="copy what it points to"
         )
     return path
 
@@ -152,9 +152,9 @@ def _expect_names(path: str, folder: Path) -> None:
     for part in path.split("/"):
         if not os.path.lexists(parent / part):
             names = sorted(os.listdir(parent)) if parent.is_dir() else []  # noqa: PTH208 - names only
-            close = nearest(part, names)
+            close = find_nearest(part, names)
             where = "beside the spec" if parent == folder else f"in {parent.relative_to(folder)}/"
-            raise InputError(f"there is no {shown(part)} {where}", hint=f"did you mean {close}?" if close else None)
+            raise InputError(f"there is no {quote(part)} {where}", hint=f"did you mean {close}?" if close else None)
         parent /= part
 
 
@@ -171,14 +171,14 @@ def check_module(module: str, source: str, folder: Path) -> None:
         return
     parent = folder / posixpath.dirname(place)
     stems = [path.stem for path in sorted(parent.glob("*.py")) if path.stem != "__init__"]
-    close = nearest(module.rpartition(".")[2], stems)
+    close = find_nearest(module.rpartition(".")[2], stems)
     raise InputError(
         f"there is no {candidates[0]}", hint=f"did you mean {module.rpartition('.')[0]}.{close}?" if close else None
     )
 
 
 RULES: dict[str, Callable[[str, Path], str]] = {
-    "registry": checked_registry,
+    "registry": check_registry,
     "reference": _reference,
     "file": _file,
     "folder": _folder,

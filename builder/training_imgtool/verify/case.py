@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from training_imgtool.build.inputs import RoleImage
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
 from training_imgtool.verify.facts import Facts, Finding, Status, Told
@@ -65,7 +65,7 @@ class Case:
 
     def _finding(self, check: str, status: Status, found: str, expected: str) -> Finding:
         """Whatever was read in an image is somebody else's text, and goes to a terminal as one line."""
-        found, expected = (printable(" ".join(text.split()), most=_LONGEST) for text in (found, expected))
+        found, expected = (join_lines(text, limit=_LONGEST) for text in (found, expected))
         return Finding(check=check, role=self.image.role, status=status, found=found, expected=expected)
 
 

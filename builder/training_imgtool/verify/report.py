@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.build.inputs import RoleImage
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import join_lines, sanitize_line
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.facts import Facts, Finding, Layer, Status
 
@@ -114,7 +114,7 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
     for (directories, complete), roles in folders.items():
         what = "largest folders" if complete else "largest folders of the layers that were read"
         lines += ["", f"{_roles(roles, reports)}: {what}"]
-        lines += [f"  {size / 1e6:9.1f} MB  {printable(folder)}" for folder, size in directories]
+        lines += [f"  {size / 1e6:9.1f} MB  {sanitize_line(folder)}" for folder, size in directories]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -138,7 +138,7 @@ def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
                     "digest": layer.digest or None,
                     "bytes": layer.size,
                     "of_base": not layer.own,
-                    "made_by": printable(" ".join(layer.history.split()), most=200),
+                    "made_by": join_lines(layer.history, limit=200),
                 }
                 for layer in report.layers
             ],

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from training_imgtool.plan import Variant
-from training_imgtool.spec.requirements import FIELD, Named, unlockable_lines
+from training_imgtool.spec.requirements import FIELD, Named, find_unlockable_lines
 from training_imgtool.versions.matrix import Minor, Release
 from training_imgtool.versions.rules import Finding
 
@@ -73,7 +73,7 @@ def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
     wheel = "publish it as a wheel, or put the wheel's folder into UV_FIND_LINKS"
     return [
         Finding(FIELD, f"{where}: {why}", login if "password" in why else wheel)
-        for where, why in unlockable_lines(texts)
+        for where, why in find_unlockable_lines(texts)
     ]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, BinaryIO
 
-from training_imgtool.core.atomic_files import used
+from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
 from training_imgtool.core.progress import Note, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
@@ -61,7 +61,7 @@ class WheelStore:
             return None
         if state.st_size != wheel.size:
             return None
-        used(path, state)
+        mark_used(path, state)
         return path
 
     def require(self, wheel: Wheel) -> Path:

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.secret_text import secret_in_line
+from training_imgtool.core.secret_text import detect_line_secret
 from training_imgtool.yamlfile.tree import Items, Position, Scalar, Table, TreeBuilder
 
 MAX_BYTES = 1 << 20
@@ -113,7 +113,7 @@ def _position_at(before: str) -> Position:
 def _caret(text: str, at: Position) -> tuple[str, ...]:
     """The line and a caret below the column; nothing when the line is not there or may hold a secret."""
     lines = re.split(_LINE_END, text)
-    if at.line > len(lines) or not lines[at.line - 1].strip() or secret_in_line(lines[at.line - 1]):
+    if at.line > len(lines) or not lines[at.line - 1].strip() or detect_line_secret(lines[at.line - 1]):
         return ()
     start = max(0, at.column - 60)
     shown = lines[at.line - 1][start : start + 100]

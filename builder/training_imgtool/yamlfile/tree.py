@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.secret_text import secret_in
+from training_imgtool.core.secret_text import detect_secret
 
 MAX_NODES = 10_000
 MAX_DEPTH = 50
@@ -165,7 +165,7 @@ class TreeBuilder:
             raise self._refused(at, "merge keys (`<<`) are not allowed", "write the keys out")
         if node.text in keys:
             first = keys[node.text].at
-            name = "(a secret)" if secret_in(node.text) else repr(node.text[:60])
+            name = "(a secret)" if detect_secret(node.text) else repr(node.text[:60])
             raise self._refused(at, f"the key {name} is already given in line {first.line}", "keep one of them")
         keys[node.text] = node
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from training_imgtool.core.atomic_files import temporary_file, used
+from training_imgtool.core.atomic_files import create_temporary_file, mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
-from training_imgtool.core.reference import InvalidReferenceError, checked_digest
+from training_imgtool.core.reference import InvalidReferenceError, check_digest
 from training_imgtool.registry.manifests import Descriptor
 
 RECORD_TYPE = "application/vnd.imgtool.layer.v1+json"
@@ -67,8 +67,8 @@ def read_record(data: bytes, key: str) -> Record:
         layers = tuple(
             LayerRecord(
                 name=str(layer["name"]),
-                blob=Descriptor(str(layer["mediaType"]), checked_digest(layer["digest"]), int(layer["size"])),
-                diff_id=checked_digest(layer["diffID"]),
+                blob=Descriptor(str(layer["mediaType"]), check_digest(layer["digest"]), int(layer["size"])),
+                diff_id=check_digest(layer["diffID"]),
             )
             for layer in body["layers"]
         )
@@ -100,7 +100,7 @@ class LayerCache:
         """What was made under `key`, here or shared, or None; a damaged record counts as none."""
         path = self._records / key[:2] / f"{key}.json"
         try:
-            used(path, path.stat())
+            mark_used(path, path.stat())
             return read_record(path.read_bytes(), key)
         except OSError:
             pass
@@ -134,7 +134,7 @@ class LayerCache:
             state = path.stat()
         except OSError:
             return False
-        used(path, state)
+        mark_used(path, state)
         return state.st_size == blob.size
 
     def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
@@ -175,7 +175,7 @@ class LayerCache:
         temporary = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            temporary, handle = temporary_file(folder, 0o600)
+            temporary, handle = create_temporary_file(folder, 0o600)
             with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
                 file.writelines(blocks)
             os.replace(temporary, name() if name else path or folder)  # noqa: PTH105 - as everywhere: the one atomic step

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import join_lines, sanitize_line
 from training_imgtool.engines.containers import Container, Ended, Found, Machine, Network
 from training_imgtool.engines.stream import Event
 
@@ -124,7 +124,7 @@ class Containers:
         return Ended(
             exit_code=int(state.get("ExitCode", codes[0] if codes else -1)),
             out_of_memory=bool(state.get("OOMKilled")),
-            fault=printable(str(state.get("Error") or "")),
+            fault=sanitize_line(str(state.get("Error") or "")),
         )
 
     def memory(self, container_id: str, name: str) -> Iterator[int]:
@@ -190,7 +190,7 @@ class Containers:
 
 def _refused(name: str) -> Callable[[str, int | None], ImgtoolError]:
     def error(words: str, status: int | None) -> ImgtoolError:
-        said = printable(" ".join(words.split()), most=400)
+        said = join_lines(words, limit=400)
         return RefusedError(f"{name}: the Docker Engine says: {said}", status=status)
 
     return error

@@ -21,8 +21,8 @@ from training_imgtool.core.errors import (
     TemporaryError,
 )
 from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
-from training_imgtool.core.reference import Digest, Login, Tag, checked_digest
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.reference import Digest, Login, Tag, check_digest
+from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.engines import StageBuild
 from training_imgtool.engines.docker.events import BuildLog, PullLog, PushLog, error_message
 from training_imgtool.engines.docker.registry_errors import worth_retrying
@@ -151,7 +151,7 @@ class DockerEngine:
                 for event in events:
                     log.take(event)
             progress(LogLine(subject, log.summary()))
-            return None if log.digest is None else checked_digest(log.digest)
+            return None if log.digest is None else check_digest(log.digest)
 
         return self._retried(push, subject, progress)
 
@@ -165,7 +165,7 @@ class DockerEngine:
 
         def failure(message: str, code: int | None = None) -> ImgtoolError:
             del code
-            return EngineUnavailableError(f"loading an image: {printable(message)}")
+            return EngineUnavailableError(f"loading an image: {sanitize_line(message)}")
 
         with self.api.stream(send, where=lambda: "loading an image", refused=failure) as events:
             for event in events:

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator
 
 from training_imgtool.core.errors import EngineUnavailableError
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full
 
 _PACKAGES = frozenset({"docker", "requests", "urllib3", "http", "json", "ssl"})
@@ -38,9 +38,9 @@ def cause_of(error: BaseException) -> str:
             return inner.strerror
         explanation = getattr(inner, "explanation", None)
         if isinstance(explanation, str) and explanation:
-            return printable(explanation.strip().replace("\n", " "), most=400)
+            return join_lines(explanation, limit=400)
     last = list(_inner(error))[-1]
-    return printable(" ".join(f"{type(last).__name__}: {last}".split()), most=400)
+    return join_lines(f"{type(last).__name__}: {last}", limit=400)
 
 
 def hint_for(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from training_imgtool.core.errors import BuildFailedError, EngineUnavailableError, ImgtoolError, InputError
 from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
 from training_imgtool.core.reference import Login
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import join_lines, sanitize_line
 from training_imgtool.engines import StageBuild
 from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full, registry_error
 
@@ -74,7 +74,7 @@ class BuildLog:
         step = _STEP.match(text.rstrip("\n"))
         if step and int(step[1]) == self._number + 1:
             self._flush()
-            self._number, self._instruction = int(step[1]), printable(" ".join(step[3].split()), most=300)
+            self._number, self._instruction = int(step[1]), join_lines(step[3], limit=300)
             self._tail.clear()
             self._progress(Step(self._stage.subject, f"{step[1]}/{step[2]} {self._instruction}"))
             return
@@ -90,7 +90,7 @@ class BuildLog:
             self._line(partial)
 
     def _line(self, line: str) -> None:
-        shown = printable(line)  # the engine wraps what comes from stderr in colours
+        shown = sanitize_line(line)  # the engine wraps what comes from stderr in colours
         if not shown.strip() or _HOUSEKEEPING.match(shown):
             return
         self._tail.append(shown)
@@ -112,7 +112,7 @@ class BuildLog:
         exited = _EXIT.search(message)
         if exited:
             return self._step_failed(int(exited[1]))
-        said = f"{self.where()}: {printable(message)}"
+        said = f"{self.where()}: {sanitize_line(message)}"
         if is_full(message):
             return EngineUnavailableError(f"{said}: the Docker Engine's disk is full", hint=FULL_HINT)
         if self._instruction.startswith("FROM ") and _BASE.search(message):

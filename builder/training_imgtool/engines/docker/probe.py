@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import join_lines, sanitize_line
 from training_imgtool.engines.docker.containers import Containers, RefusedError
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ def _tail(api: DockerApi, container: str) -> str:
     text = ""
     with suppress(EngineUnavailableError):
         text = _log(api, container, stdout=False).decode("utf-8", "replace")
-    return "\n".join(printable(line, most=300) for line in text.splitlines()[-5:])
+    return "\n".join(sanitize_line(line, limit=300) for line in text.splitlines()[-5:])
 
 
 def _refused(words: str, status: int | None) -> ImgtoolError:
-    said = printable(" ".join(words.split()), most=400)
+    said = join_lines(words, limit=400)
     return RefusedError(f"looking into the image: the Docker Engine says: {said}", status=status)

@@ -17,7 +17,7 @@ from training_imgtool.core.errors import (
     TemporaryError,
 )
 from training_imgtool.core.reference import Login
-from training_imgtool.core.sanitize import printable
+from training_imgtool.core.sanitize import sanitize_line
 
 _CREDENTIALS = re.compile(
     r"unauthorized|no basic auth credentials|authentication required|unauthenticated|incorrect username or password"
@@ -45,7 +45,7 @@ def registry_error(doing: str, message: str, host: str, login: Login | None) -> 
 
     RegistryRefusedError when it is none of the texts known: an unknown no is not tried again.
     """
-    said = f"{doing}: {host} refused through the Docker Engine: {printable(message)}"
+    said = f"{doing}: {host} refused through the Docker Engine: {sanitize_line(message)}"
     make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refused)
     return make(said, host, login)
 

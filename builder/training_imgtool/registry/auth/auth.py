@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import DOCKER_HUB, Login
-from training_imgtool.core.sanitize import clean
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.registry.auth.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
 from training_imgtool.registry.auth.credentials import HostLogin, is_refresh_token
 from training_imgtool.registry.auth.tokens import Token, TokenStore
@@ -209,9 +209,11 @@ class Authorizer:
         says = f"; the server says: {said}" if said else ""
         by = f" by its token server {server}" if server else ""
         if has_login:
-            message = f"{self._host}: the login from {clean(where)} was not accepted{by} (HTTP {answer.status}){says}"
+            message = (
+                f"{self._host}: the login from {join_lines(where)} was not accepted{by} (HTTP {answer.status}){says}"
+            )
         else:
-            message = f"{self._host} wants a login and there is none; looked at: {clean(where, 600)}{says}"
+            message = f"{self._host} wants a login and there is none; looked at: {join_lines(where, 600)}{says}"
         return CredentialsError(message, hint=login_hint(self._host))
 
     def _too_little(self, answer: Answer) -> ImgtoolError:

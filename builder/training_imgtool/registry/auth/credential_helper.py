@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from training_imgtool.core.errors import CredentialsError
 from training_imgtool.core.reference import Login
-from training_imgtool.core.sanitize import masked
+from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.registry.auth.docker_config import server_name
 
 HELPER_SECONDS = 10.0
@@ -44,7 +44,9 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
         said = text or err.decode("utf-8", "replace")
         if any(words in said.lower() for words in _NOT_FOUND):
             return None
-        raise CredentialsError(f"{program} failed for {host} (exit code {code}); it says: {masked(said) or 'nothing'}")
+        raise CredentialsError(
+            f"{program} failed for {host} (exit code {code}); it says: {mask_secrets(said) or 'nothing'}"
+        )
     if not text:
         return None
     try:

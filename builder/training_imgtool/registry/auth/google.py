@@ -24,7 +24,7 @@ from training_imgtool.core.errors import (
 from training_imgtool.core.http_pool import make_pool, proxy_for
 from training_imgtool.core.progress import Progress, Step, silent
 from training_imgtool.core.reference import Login, Repository
-from training_imgtool.core.sanitize import masked
+from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Transport
@@ -56,12 +56,12 @@ class AccessToken:
                     self._credentials.refresh(self._request)
             except exceptions.TransportError as error:
                 raise TemporaryError(
-                    f"Google's token server cannot be reached (credentials: {self._name}): {masked(str(error))}",
+                    f"Google's token server cannot be reached (credentials: {self._name}): {mask_secrets(str(error))}",
                     hint="check this machine's network and proxy settings",
                 ) from None
             except exceptions.GoogleAuthError as error:
                 raise CredentialsError(
-                    f"Google does not accept the credentials of {self._name} any more: {masked(str(error))}",
+                    f"Google does not accept the credentials of {self._name} any more: {mask_secrets(str(error))}",
                     hint=_LOGIN_HINT,
                 ) from None
             return Login(username=USER, password=str(self._credentials.token))
@@ -171,7 +171,7 @@ def refused_by_google(error: Exception, doing: str) -> ImgtoolError:
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
 
-    said = f"{doing}: refused; Google says: {masked(str(getattr(error, 'message', None) or error))}"
+    said = f"{doing}: refused; Google says: {mask_secrets(str(getattr(error, 'message', None) or error))}"
     if isinstance(error, auth.TransportError | OSError):  # requests' errors are OSErrors
         return TemporaryError(
             f"{doing}: Google cannot be reached ({type(error).__name__})",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
-from training_imgtool.core.sanitize import clean, masked
+from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.registry.http.addresses import is_google
 from training_imgtool.registry.http.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after
 from training_imgtool.registry.http.transport import Answer
@@ -64,8 +64,8 @@ def server_errors(answer: Answer) -> tuple[ServerError, ...]:
         return ()
     return tuple(
         ServerError(
-            clean(str(entry.get("code", "")), 60).upper(),
-            masked(str(entry.get("message", ""))),
+            join_lines(str(entry.get("code", "")), 60).upper(),
+            mask_secrets(str(entry.get("message", ""))),
             str(entry.get("detail", ""))[:2000],
         )
         for entry in entries[:10]
@@ -77,10 +77,10 @@ def server_text(answer: Answer) -> str:
     """What the server said, fit for a message; empty for markup and for nothing."""
     errors = server_errors(answer)
     if errors:
-        return masked("; ".join(f"{error.code}: {error.message}".strip(": ") for error in errors))
+        return mask_secrets("; ".join(f"{error.code}: {error.message}".strip(": ") for error in errors))
     text = answer.body[:2000].decode("utf-8", "replace").strip()
     markup = "html" in answer.headers.get("content-type", "") or text.startswith(("<", "{"))
-    return "" if markup else masked(text)
+    return "" if markup else mask_secrets(text)
 
 
 def is_immutable_refusal(answer: Answer) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, TemporaryError
-from training_imgtool.core.sanitize import clean
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.registry.http.addresses import Origin, redacted
 from training_imgtool.registry.http.retry import PassingError
 
@@ -56,11 +56,12 @@ def tls_error(origin: Origin, text: str) -> RegistryRefusedError:
         )
     if "expired" in text or "not yet valid" in text:
         return RegistryRefusedError(
-            f"{where}: the certificate is not valid now ({clean(text, 160)})", hint="check this machine's clock too"
+            f"{where}: the certificate is not valid now ({join_lines(text, 160)})",
+            hint="check this machine's clock too",
         )
     if "match" in text and ("Hostname" in text or "hostname" in text or "IP address" in text):
-        return RegistryRefusedError(f"{where}: the certificate is for another host ({clean(text, 200)})")
+        return RegistryRefusedError(f"{where}: the certificate is for another host ({join_lines(text, 200)})")
     return RegistryRefusedError(
-        f"{where}: the certificate is not trusted ({clean(text, 160)})",
+        f"{where}: the certificate is not trusted ({join_lines(text, 160)})",
         hint="if it comes from your own CA, name the CA's PEM file in IMGTOOL_CA_FILE",
     )

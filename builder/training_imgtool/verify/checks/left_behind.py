@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 
 from training_imgtool.context import secret_files
-from training_imgtool.core.secret_text import named_secret, secret_in, secret_in_line
+from training_imgtool.core.secret_text import detect_line_secret, detect_named_secret, detect_secret
 from training_imgtool.verify.case import Case, shortened
 from training_imgtool.verify.facts import Finding, Told, env_of
 
@@ -29,15 +29,15 @@ def _settings(case: Case) -> Finding:
     found = [
         f"{name} in the environment looks like {kind}"
         for name, value in case.facts.env.items()
-        if (kind := named_secret(name, value)) and inherited.get(name) != value and f"env.{name}" not in allow
+        if (kind := detect_named_secret(name, value)) and inherited.get(name) != value and f"env.{name}" not in allow
     ]
     found += [
         f"the label {name} looks like {kind}"
         for name, value in (settings.get("Labels") or {}).items()
-        if (kind := secret_in(str(value)))
+        if (kind := detect_secret(str(value)))
     ]
     own = [layer.history for layer in case.facts.layers if layer.own]
-    found += [f"history: {_start(line)} holds {kind}" for line in own if (kind := secret_in_line(line))]
+    found += [f"history: {_start(line)} holds {kind}" for line in own if (kind := detect_line_secret(line))]
     if found:
         return case.wrong("settings", shortened(found, 3), "no secret in the environment, labels or history")
     return case.ok("settings", "no secret in the environment, labels or history")
@@ -87,7 +87,7 @@ def _is_secret(case: Case, told: Told) -> bool:
     if secret_files.allowed(path.removeprefix("app/"), case.spec.allow_secrets):
         return False
     head = base64.b64decode(told["head"])
-    if secret_files.by_content(head) or (path.endswith("pip.conf") and secret_in(head.decode("utf-8", "replace"))):
+    if secret_files.by_content(head) or (path.endswith("pip.conf") and detect_secret(head.decode("utf-8", "replace"))):
         return True
     if path.startswith(_SYSTEM) or path.lower().endswith(_CERTIFICATES[0]):
         return False
