@@ -8,7 +8,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit, emit_json, note
 from training_imgtool.core.errors import UsageError
 
 
@@ -33,6 +33,7 @@ def lock(
 ) -> None:
     """Bring image.lock up to date with the spec and its requirements; what still fits keeps its version."""
     from training_imgtool.build.inputs import ensure_lock, open_spec
+    from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import LOCK_FILE
     from training_imgtool.spec.requirements import normalise_name
@@ -44,6 +45,7 @@ def lock(
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
         made = ensure_lock(spec_file, settings, view, locked=locked, renewal=None if locked else renewal)
+        drifts = () if locked else lock_drifts(made, settings)
     rows = [
         {
             "variant": locked_variant.variant.name,
@@ -56,6 +58,10 @@ def lock(
         }
         for locked_variant in made.variants
     ]
+    for drift in drifts:
+        note(
+            f"{drift.subject}: the lock has {drift.expected}, the registry answers {drift.actual}; imgtool mirror keeps copies"
+        )
     if as_json:
         emit_json({"ok": True, "lock": str(spec_file.folder / LOCK_FILE), "variants": rows})
         return

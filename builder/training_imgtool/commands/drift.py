@@ -161,9 +161,7 @@ class DriftReport:
 
     def as_text(self) -> str:
         """The report for people: a line per difference, a line per question without an answer, and a summary."""
-        lines = [
-            f"drift       {row.subject}: the matrix says {row.expected}, found {row.actual}" for row in self.drifts
-        ]
+        lines = [f"drift       {row.subject}: expected {row.expected}, found {row.actual}" for row in self.drifts]
         lines += [f"unanswered  {row.subject}: {row.error}" for row in self.unanswered]
         counts = f"{len(self.drifts)} differences, {len(self.unanswered)} without an answer"
         return "\n".join([*lines, f"matrix {self.matrix}: {self.subjects} subjects, {counts}", ""])
@@ -216,10 +214,11 @@ def find_drifts(
     )
 
 
-def lock_drifts(lock: Lock, registries: Registries) -> tuple[Drift, ...]:
+def lock_drifts(lock: Lock, settings: Settings) -> tuple[Drift, ...]:
     """The bases of a lock whose tag is gone or names another image now; a registry that does not answer is left out."""
-    tasks = _lock_tasks(lock, registries)
-    results = run_all({base: partial(_answered, base, task) for base, task in tasks.items()})
+    with connect(settings) as registries:
+        tasks = _lock_tasks(lock, registries)
+        results = run_all({base: partial(_answered, base, task) for base, task in tasks.items()})
     return tuple(drift for result in results.values() if isinstance(result, list) for drift in result)
 
 
@@ -275,9 +274,9 @@ def _base_drifts(base: str, digest: str, platform: str, registries: Registries) 
     tag = parse_reference(base)
     source = registries.source(tag.repository)
     if isinstance(tag, Tag) and registries.at(source).head(source.tag(tag.name)) is None:
-        return [Drift(subject=base, expected=f"the locked {digest}", actual="no such tag any more")]
+        return [Drift(subject=base, expected=digest, actual="no such tag any more")]
     actual = digest_of(base, platform, registries)
-    return [] if actual == digest else [Drift(subject=base, expected=f"the locked {digest}", actual=actual)]
+    return [] if actual == digest else [Drift(subject=base, expected=digest, actual=actual)]
 
 
 def _listed(pythons: frozenset[str] | tuple[str, ...]) -> str:

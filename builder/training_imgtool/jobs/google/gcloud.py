@@ -142,7 +142,9 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
             yield FieldError("gcloud has no flag for it", field=f"{where}.machineSpec.tpuTopology", hint=_FILE_HINT)
         for key in ("command", "args"):
             if pool and container.get(key) != first.get(key):
-                yield FieldError("one flag sets it for every pool", field=f"{where}.containerSpec.{key}", hint=_FILE_HINT)
+                yield FieldError(
+                    "one flag sets it for every pool", field=f"{where}.containerSpec.{key}", hint=_FILE_HINT
+                )
 
 
 def _pool_flag(pool: Mapping[str, Any]) -> str:
