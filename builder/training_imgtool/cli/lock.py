@@ -59,9 +59,7 @@ def lock(
         for locked_variant in made.variants
     ]
     for drift in drifts:
-        note(
-            f"{drift.subject}: the lock has {drift.expected}, the registry answers {drift.actual}; imgtool mirror keeps copies"
-        )
+        note(f"{drift.subject}: the lock has {drift.expected}, the registry answers {drift.actual}; see imgtool mirror")
     if as_json:
         emit_json({"ok": True, "lock": str(spec_file.folder / LOCK_FILE), "variants": rows})
         return
