@@ -26,7 +26,7 @@ ROOMS: dict[str, str] = {
     "versions": "plan spec yamlfile",
     "dockerfile": "plan spec",
     "wheels": "plan versions",
-    "lock": "plan spec versions wheels",
+    "lock": "plan spec versions wheels yamlfile",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
     "build": "context direct dockerfile engines lock plan registry spec versions wheels",

@@ -63,7 +63,7 @@ class LockedVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """`image.lock`: committed beside the spec."""
+    """A lock file's content. It is committed beside its spec: `gpu.lock` beside `gpu.yaml`."""
 
     inputs: str  # sha256 over what the lock depends on: versions, bases, requirements, platform, the matrix
     platform: str

@@ -88,7 +88,7 @@ def test_locked(project: Project) -> None:
     project.write("image.yaml", SPEC.replace("3.11", "3.10"))
     says = ["image.lock is not of this spec, and --locked forbids making it"]
     for arguments in (("show", "--locked", "--json"), ("render", "--locked"), ("lock", "--locked", "--json")):
-        project.refused(*arguments, code=3, says=says, hint="imgtool lock, then commit image.lock")
+        project.refused(*arguments, code=3, says=says, hint="run `imgtool lock`, then commit it")
     (project.folder / "image.lock").unlink()
     project.refused("show", "--locked", code=3, says=["image.lock is missing, and --locked forbids making it"])
     project.write("image.lock", "<<<<<<< HEAD\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -116,7 +117,7 @@ def test_the_index_does_not_answer(locking: Project) -> None:
 def test_p09_the_lock_is_a_folder(locking: Project) -> None:
     (locking.folder / "image.lock").unlink()
     (locking.folder / "image.lock").mkdir()
-    locking.refused("lock", "--json", code=3, says=["image.lock: Is a directory"])
+    locking.refused("lock", "--json", code=3, says=["image.lock: expected a file, found a folder"])
 
 
 def test_a_spec_that_changes_keeps_the_versions_that_fit(locking: Project, index: SimpleIndex) -> None:
@@ -139,10 +140,37 @@ def test_a_spec_that_changes_keeps_the_versions_that_fit(locking: Project, index
     assert "beta 1.0 -> 2.0" in ended.err
 
 
+@pytest.mark.parametrize("verb", ["lock", "show", "doctor"])
+def test_y01_the_lock_is_a_fifo(locking: Project, verb: str) -> None:
+    """Refused, not waited for."""
+    (locking.folder / "image.lock").unlink()
+    os.mkfifo(locking.folder / "image.lock")
+    ended = locking.run(verb, timeout=20)
+    assert ended.code != 0
+    assert "image.lock: expected a file, found a FIFO" in ended.out + ended.err
+
+
+def test_specs_in_one_folder_have_a_lock_each(locking: Project) -> None:
+    """Locking one leaves the other as it is, and `show` writes none."""
+    (locking.folder / "image.lock").unlink()
+    for name in ("gpu.yaml", "cpu.yml"):
+        locking.write(name, WITH_REQUIREMENTS)
+    shown = locking.run("show", "gpu.yaml")
+    assert (shown.code, list(locking.folder.glob("*.lock"))) == (0, []), shown.err
+    assert "gpu.lock is missing; `imgtool lock` writes it" in shown.err
+    assert locking.run("lock", "gpu.yaml").code == 0
+    before = (locking.folder / "gpu.lock").read_bytes()
+    locking.write("cpu.yml", WITH_REQUIREMENTS.replace("worker:", "evaluator:", 1))
+    assert locking.run("lock", "cpu.yml", "--json").code == 0
+    assert (locking.folder / "cpu.lock").exists()
+    assert (locking.folder / "gpu.lock").read_bytes() == before
+    assert locking.run("show", "gpu.yaml", "--locked").code == 0
+
+
 def test_upgrades_that_cannot_be(locking: Project) -> None:
     assert locking.run("lock").code == 0
-    locking.refused("lock", "-P", "alhpa", code=2, says=["image.lock has no package alhpa"], hint="requirements")
-    locking.refused("lock", "--locked", "--upgrade", code=2, says=["--locked forbids writing image.lock"])
+    locking.refused("lock", "-P", "alhpa", code=2, says=["the lock has no package alhpa"], hint="requirements")
+    locking.refused("lock", "--locked", "--upgrade", code=2, says=["--locked forbids writing the lock"])
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_everything_anew() -> None:
 
 def test_a_package_that_the_lock_does_not_have() -> None:
     lock = _lock()
-    with pytest.raises(UsageError, match=r"image\.lock has no package nmupy") as caught:
+    with pytest.raises(UsageError, match=r"the lock has no package nmupy") as caught:
         Renewal(packages=frozenset({"nmupy", "numpy"})).kept(lock, lock.platform)
     assert "requirements" in (caught.value.hint or "")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, read_lock
+from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
@@ -63,6 +63,19 @@ GPU = LockedVariant(
     wheels=(wheel("numpy", "1.26.4"),),
 )
 LOCK = Lock(inputs="d" * 64, platform="linux/amd64", variants=(CPU, GPU))
+
+
+@pytest.mark.parametrize(
+    ("spec", "lock"),
+    [
+        ("image.yaml", "image.lock"),
+        ("a/gpu.yml", "a/gpu.lock"),
+        ("v1.2.yaml", "v1.2.lock"),
+        ("gpu.lock", "gpu.lock.lock"),
+    ],
+)
+def test_a_lock_has_the_name_of_its_spec(spec: str, lock: str) -> None:
+    assert lock_path(Path(spec)) == Path(lock)
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -139,7 +152,7 @@ def test_what_is_not_a_lock_is_refused(old: str, new: str, message: str) -> None
 
 
 def test_missing_and_binary_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_lock(tmp_path / "image.lock")
     with pytest.raises(InputError, match="not a lock"):
         parse_lock(b"\xff\xfe", "image.lock")

@@ -24,7 +24,7 @@ from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.dockerfile.render_cache import RenderMemo
-from training_imgtool.lock.lockfile import LOCK_FILE, differences, dump_lock, lock_inputs, read_lock
+from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
 from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from training_imgtool.spec.load import SpecFile, find, load
@@ -108,9 +108,9 @@ def prepare(
     registries: Registries | None = None,
     write: bool = True,
 ) -> Inputs:
-    """Renders every role of a spec and works out its keys; writes `image.lock` when it is missing or stale.
+    """Renders every role of a spec and works out its keys; writes the lock when it is missing or stale.
 
-    With `write` off (a dry run) a lock that is made is used, not written.
+    Without `write` (a dry run, `show`) a new lock is used and not written.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when `locked`.
@@ -209,9 +209,9 @@ def ensure_lock(
         locked: raise InputError instead of making one.
         registries: where base digests are read; made from the settings when needed and not given.
         renewal: what to look for anew even if the present lock is current; with any, a damaged one is replaced.
-        write: put a new one beside the spec.
+        write: write a new one beside the spec.
     """
-    path = spec_file.folder / LOCK_FILE
+    path = lock_path(spec_file.path)
     present = _present(path, progress, replace=renewal is not None)
     inputs = lock_inputs(spec_file)
     if present is not None and present.inputs == inputs and not renewal:
@@ -220,16 +220,16 @@ def ensure_lock(
         return present
     if locked:
         what = "is missing" if present is None else "is not of this spec"
-        raise InputError(f"{path} {what}, and --locked forbids making it", hint="imgtool lock, then commit image.lock")
+        raise InputError(f"{path} {what}, and --locked forbids making it", hint="run `imgtool lock`, then commit it")
     lock = _made_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
     if not write:
+        progress(Note(f"{path} {'is not current' if present else 'is missing'}; `imgtool lock` writes it"))
         return lock
     from training_imgtool.core.atomic_files import write_atomic
 
     write_atomic(path, dump_lock(lock).encode())
-    changes = differences(present, lock) if present is not None else ()
     progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
-    for change in changes:
+    for change in differences(present, lock) if present is not None else ():
         progress(Note(f"  {change}"))
     return lock
 

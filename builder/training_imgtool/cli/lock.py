@@ -1,4 +1,4 @@
-"""`imgtool lock`: resolves versions, bases and wheels, and writes image.lock."""
+"""`imgtool lock`: resolves versions, bases and wheels, and writes the lock beside the spec."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def lock(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Bring image.lock up to date with the spec and its requirements; what still fits keeps its version."""
+    """Bring the spec's lock up to date with the spec and its requirements; what still fits keeps its version."""
     from training_imgtool.build.inputs import ensure_lock, open_spec
     from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.lock.carry_over import Renewal
-    from training_imgtool.lock.lockfile import LOCK_FILE
+    from training_imgtool.lock.lockfile import lock_path
     from training_imgtool.spec.requirements import normalise_name
 
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:
-        raise UsageError("--locked forbids writing image.lock, and --upgrade asks for it", hint="give one of them")
+        raise UsageError("--locked forbids writing the lock, and --upgrade asks for it", hint="give one of them")
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
@@ -61,7 +61,7 @@ def lock(
     for drift in drifts:
         note(f"{drift.subject}: the lock has {drift.expected}, the registry answers {drift.actual}; see imgtool mirror")
     if as_json:
-        emit_json({"ok": True, "lock": str(spec_file.folder / LOCK_FILE), "variants": rows})
+        emit_json({"ok": True, "lock": str(lock_path(spec_file.path)), "variants": rows})
         return
     for row in rows:
         emit(

@@ -15,7 +15,7 @@ Registry = Annotated[
     str | None,
     typer.Option(metavar="HOST/PATH", help="Where images go, instead of the spec's registry and IMGTOOL_REGISTRY."),
 ]
-Locked = Annotated[bool, typer.Option("--locked", help="Refuse to write image.lock: it must be there and current.")]
+Locked = Annotated[bool, typer.Option("--locked", help="Fail unless the spec's lock exists and is current.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of lines.")]
 ProgressMode = Annotated[
     str, typer.Option("--progress", metavar="MODE", help="auto, tty, plain, json or quiet; on stderr.")

@@ -27,7 +27,7 @@ def show(
 
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked, write=False)
     data = show.as_data(inputs)
     if as_json:
         emit_json({"ok": True, **data})

@@ -84,7 +84,7 @@ def _engine(settings: Settings) -> str:
 
 def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
     from training_imgtool.build.inputs import open_spec
-    from training_imgtool.lock.lockfile import LOCK_FILE, lock_inputs, read_lock
+    from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
 
     try:
         spec_file = open_spec(where)
@@ -93,7 +93,7 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))
-    path = spec_file.folder / LOCK_FILE
+    path = lock_path(spec_file.path)
 
     def lock() -> str:
         current = path.exists() and read_lock(path).inputs == lock_inputs(spec_file)

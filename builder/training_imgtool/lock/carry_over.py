@@ -47,7 +47,7 @@ class Renewal:
         unknown = sorted(self.packages.difference(*map(_packages, lock.variants)))
         if unknown:
             raise UsageError(
-                f"image.lock has no package {unknown[0]}, so there is nothing to upgrade",
+                f"the lock has no package {unknown[0]}, so there is nothing to upgrade",
                 hint="a package that is new goes into the requirements file",
             )
         if self.everything:

@@ -1,4 +1,6 @@
-"""`image.lock`: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
+"""The lock file: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
+
+A lock lies beside its spec and has its name: `gpu.lock` belongs to `gpu.yaml`.
 
 The file is TOML. It names wheels by file name, size and hash, and bases by digest; it holds no URL and no
 index's host: where a file comes from is the machine's own setting, and the hash decides.
@@ -12,15 +14,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Wheel
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+from training_imgtool.yamlfile.reader import read_bytes
 
 if TYPE_CHECKING:
     from training_imgtool.spec.load import SpecFile
 
-LOCK_FILE = "image.lock"
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
 
@@ -38,14 +40,12 @@ def dump_lock(lock: Lock) -> str:
 
 def read_lock(path: Path) -> Lock:
     """Reads a lock; raises InputError that names the file, the place and what is wrong with it."""
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{path}: larger than {_MAX_BYTES} bytes", hint="imgtool lock writes a new one")
-    return parse_lock(data, str(path))
+    return parse_lock(read_bytes(path, _MAX_BYTES), str(path))
+
+
+def lock_path(spec: Path) -> Path:
+    """Where a spec's lock lies: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added."""
+    return spec.with_name(f"{spec.stem if spec.suffix in {'.yaml', '.yml'} else spec.name}.lock")
 
 
 def lock_inputs(spec_file: SpecFile) -> str:

@@ -24,8 +24,8 @@ _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff
 _LINE_END = r"\r\n|\r|\n"
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a regular file of at most 1 MiB.
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes.
 
     Never waits: a FIFO or device is refused, not read. Raises InputError that names the path and the cause.
     """
@@ -34,11 +34,11 @@ def read_bytes(path: Path) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(handle, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
             _expect_file(path, os.fstat(handle).st_mode)
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(limit + 1)
     except OSError as error:
         raise InputError(f"{path}: {_cause(error)}") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{path}: larger than {MAX_BYTES} bytes", hint="a spec is a few kilobytes; is this the file?")
+    if len(data) > limit:
+        raise InputError(f"{path}: larger than {limit} bytes", hint="it should be a few kilobytes; is this the file?")
     return data
 
 

@@ -75,7 +75,7 @@ class StoredStages:
             if registry.head(base) is not None:
                 raise
             raise RegistryRefusedError(
-                f"base image {base}: the registry has no such image (any more); image.lock pins it",
+                f"base image {base}: the registry has no such image (any more); the lock pins it",
                 hint="`imgtool lock --upgrade` takes what the base's tag names now; "
                 "IMGTOOL_MIRRORS names a registry that has it",
             ) from error
