@@ -51,7 +51,7 @@ class Projects:
         """The folder of a variation's spec, with a current lock; not to be changed."""
         target = self._folder / "specs" / variation.name
         if not target.exists():
-            left_out = shutil.ignore_patterns(".*", "__pycache__", "image.lock")  # the lock's base may be another
+            left_out = shutil.ignore_patterns(".*", "__pycache__", "*.lock")  # the lock's base may be another
             shutil.copytree(CHECKOUT / "images" / "mnist", target, ignore=left_out)
             _changed(target, variation)
             run([self.imgtool, "lock", str(target)], environ=self._environ, folder=target)

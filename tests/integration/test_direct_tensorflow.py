@@ -23,7 +23,7 @@ class Place:
     def __init__(self, folder: Path, proxy: FaultProxy) -> None:
         self.folder, self.proxy = folder, proxy
         self.spec = folder / "mnist"
-        ours = shutil.ignore_patterns("__pycache__", "image.lock", "config.yaml", "job")
+        ours = shutil.ignore_patterns("__pycache__", "*.lock", "config.yaml", "job")
         shutil.copytree(CHECKOUT / "images/mnist", self.spec, ignore=ours)
 
     def machine(self, name: str, *, wheels: bool) -> Machine:

@@ -26,7 +26,7 @@ NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """images/mnist in a folder of its own, where its lock may be written."""
     folder = tmp_path_factory.mktemp("project") / "mnist"
-    ours = shutil.ignore_patterns("__pycache__", "image.lock", "config.yaml", "job")
+    ours = shutil.ignore_patterns("__pycache__", "*.lock", "config.yaml", "job")
     shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=ours)
     return folder
 

@@ -74,7 +74,7 @@ def cpu(services_env: dict[str, str], imgtool: Run, tmp_path_factory: pytest.Tem
 def gpu(
     registry_address: str, services_env: dict[str, str], imgtool: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Real]:
-    """images/mnist-gpu with a master only: the other roles' base is another image."""
+    """images/mnist/gpu.yaml with a master only: the other roles' base is another image."""
     try:
         with urllib.request.urlopen(f"http://{registry_address}/v2/nvidia/cuda/tags/list", timeout=10) as answer:
             tags = json.load(answer)["tags"]
@@ -83,10 +83,10 @@ def gpu(
     if CUDA_TAG not in tags:
         pytest.skip(f"no nvidia/cuda:{CUDA_TAG} in {registry_address} (scripts/services up cuda)")
     folder = tmp_path_factory.mktemp("real") / "mnist-gpu"
-    shutil.copytree(CHECKOUT / "images/mnist-gpu", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    spec = folder / "image.yaml"
-    lines = [line for line in spec.read_text().splitlines() if not line.startswith(("  worker:", "  ps:"))]
-    spec.write_text("\n".join(lines) + "\n")
+    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__", "*.lock"))
+    lines = (folder / "gpu.yaml").read_text().splitlines()
+    master = [line for line in lines if not line.startswith(("  worker:", "  ps:"))]
+    (folder / "image.yaml").write_text("\n".join(master) + "\n")
     place = f"{registry_address}/test/verify-gpu"  # kept from run to run: two gigabytes, and a minute or three
     inputs, good = _built(folder, place, services_env, imgtool)
     with Registries(from_environment(services_env), keep_tokens=False) as registries:

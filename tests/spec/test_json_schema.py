@@ -52,8 +52,9 @@ def test_right_specs_pass(name: str, read: Any) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(read(GOOD[name]))] == []
 
 
-@pytest.mark.parametrize("path", sorted(CHECKOUT.glob("images/*/image.yaml")), ids=lambda path: path.parent.name)
-def test_the_examples_pass(path: Path) -> None:
+@pytest.mark.parametrize("name", ["image", "gpu", "gpu-wheels", "tpu"])
+def test_the_examples_pass(name: str) -> None:
+    path = CHECKOUT / f"images/mnist/{name}.yaml"
     text = path.read_text(encoding="utf-8")
     for read in (read_1_1, read_1_2):
         assert [error.message for error in VALIDATOR.iter_errors(read(text))] == []

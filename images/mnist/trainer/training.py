@@ -47,7 +47,8 @@ class State:
 
     def __init__(self, settings: Settings, io_device: str | None = None) -> None:
         self.model = build_model()
-        self.optimizer = tf.keras.optimizers.Adam(1e-3, jit_compile=False)
+        self.optimizer = tf.keras.optimizers.Adam(1e-3)
+        self.optimizer.jit_compile = False  # Keras 2 on GPUs would compile it, which needs libdevice; Keras 3 does not
         self.optimizer.build(self.model.trainable_variables)
         self.epoch = tf.Variable(0, dtype=tf.int64, name="epoch")
         # The master reads and writes checkpoints itself: parameter servers may see no common folder.
@@ -71,7 +72,7 @@ def build_model() -> tf.keras.Model:
     """A small network from 64 pixels to 10 logits."""
     return tf.keras.Sequential(
         [
-            tf.keras.layers.InputLayer(input_shape=(digits.PIXELS,), name="pixels"),
+            tf.keras.Input(shape=(digits.PIXELS,), name="pixels"),
             tf.keras.layers.Dense(128, activation="relu"),
             tf.keras.layers.Dense(64, activation="relu"),
             tf.keras.layers.Dense(digits.CLASSES, name="logits"),
