@@ -48,7 +48,7 @@ def tree_of(looked: Started) -> Tree | None:
 
 def _text(call: str, request: dict[str, Any]) -> str:
     package = files("training_imgtool.verify")
-    return program_text(call, request, (package / "watch.py").read_text(), (package / "program.py").read_text())
+    return program_text(call, request, (package / "interesting_paths.py").read_text(), (package / "program.py").read_text())
 
 
 def _started(answer: Answer) -> Started:
