@@ -129,8 +129,8 @@ def test_modules_are_short_enough_to_read() -> None:
 
 
 def test_rooms_are_small_enough_to_know() -> None:
-    files = Counter(path_of(name).parent.name for name in modules() if path_of(name).name != "__init__.py")
-    crowded = {folder: n for folder, n in files.items() if n > MOST_FILES and folder not in ALL_OF_ONE_KIND}
+    files = Counter(path_of(name).parent for name in modules() if path_of(name).name != "__init__.py")
+    crowded = {folder: n for folder, n in files.items() if n > MOST_FILES and folder.name not in ALL_OF_ONE_KIND}
     assert not crowded, f"split them: {crowded}"
 
 

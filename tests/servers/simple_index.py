@@ -10,7 +10,7 @@ import threading
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -43,6 +43,9 @@ class SimpleIndex:
     faults: list[int] = field(default_factory=list)  # statuses of the next answers
     served: dict[str, bytes] = field(default_factory=dict)  # other bytes than listed, by file name
     redirect: bool = False
+    moved_to: str = ""  # where redirects lead, instead of to the file
+    endless: bool = False  # file answers never end
+    dripping: float = 0.0  # seconds between the bytes of a page
     seconds: float = 0.0  # waited before each answer, or until the server ends
     url: str = ""
     requests: Counter[str] = field(default_factory=Counter)
@@ -113,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[0] == "files" and len(parts) == 3 and parts[2] in index.files.get(parts[1], {}):
             self._file(parts[1], parts[2])
         elif parts[0] == "moved":
-            self._answer(302, b"", {"Location": self.path.replace("/moved/", "/files/")})
+            self._answer(302, b"", {"Location": index.moved_to or self.path.replace("/moved/", "/files/")})
         else:
             self._answer(404, b"no such thing", {})
 
@@ -135,8 +138,20 @@ class _Handler(BaseHTTPRequestHandler):
         anchors = [f'<a href="{url}{f"#sha256={digest}" if digest else ""}">{file}</a>' for file, url, digest in rows]
         self._answer(200, f"<!DOCTYPE html>{''.join(anchors)}".encode(), {"Content-Type": "text/html"})
 
+    def _endless(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with suppress(OSError):
+            while not self.served.ending.is_set():
+                self.wfile.write(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+        self.close_connection = True
+
     def _file(self, project: str, file: str) -> None:
         index = self.served
+        if index.endless and self.command == "GET":
+            self._endless()
+            return
         data = index.served.get(file, index.files[project][file])
         start, status, headers = 0, 200, {}
         asked = self.headers.get("Range")
@@ -157,7 +172,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command != "HEAD" and self.served.dripping:
+            with suppress(OSError):
+                for byte in body:
+                    self.wfile.write(bytes((byte,)))
+                    self.served.ending.wait(self.served.dripping)
+        elif self.command != "HEAD":
             self.wfile.write(body if cut is None else body[:cut])
         if cut is not None:
             self.wfile.flush()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,50 @@ def test_other_bytes_than_the_lock_says(tmp_path: Path, index: SimpleIndex) -> N
         wheels.fetch([BIG])
     assert caught.value.exit_code == 10
     assert wheels.path(BIG) is None
+
+
+def test_a_download_stops_at_the_locked_size(tmp_path: Path, index: SimpleIndex) -> None:
+    """An endless answer takes no more disk than the locked size, and the next download begins anew."""
+    index.endless = True
+    wheels = store(tmp_path, index.url)
+    with pytest.raises(VerificationError, match=f"{BIG.file}: 127.0.0.1:.* more than the {BIG.size} bytes") as caught:
+        wheels.fetch([BIG])
+    assert caught.value.exit_code == 10
+    assert sum(path.stat().st_size for path in tmp_path.rglob("part")) == 0
+    index.endless = False
+    wheels.fetch([BIG])
+    assert wheels.require(BIG).read_bytes() == BODY
+
+
+@pytest.mark.parametrize("place", ["file:///etc/hostname", "ftp://127.0.0.1/x", "gopher:x"])
+def test_a_redirect_to_something_else_than_http(tmp_path: Path, index: SimpleIndex, place: str) -> None:
+    index.redirect, index.moved_to = True, place
+    with pytest.raises(VerificationError, match="imgtool follows http and https only") as caught:
+        store(tmp_path, index.url).fetch([BIG])
+    assert caught.value.exit_code == 10
+    assert sum(index.requests.values()) == 2
+
+
+def test_a_page_that_drips(tmp_path: Path, index: SimpleIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training_imgtool.wheels.index._PAGE_SECONDS", 0.2)
+    index.dripping = 0.01
+    with pytest.raises(TemporaryError, match="the page is not complete after"):
+        store(tmp_path, index.url).fetch([BIG])
+
+
+def test_no_index_is_obeyed(tmp_path: Path, index: SimpleIndex) -> None:
+    """With pip's no-index no request reaches the default index: folders only."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / BIG.file).write_bytes(BODY)
+    config = f"[global]\nno-index = true\nindex-url = {index.url}\nfind-links = {tmp_path}/mine\n"
+    (tmp_path / "pip.conf").write_text(config)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    own = replace(settings(tmp_path), environ=environ)
+    wheels = WheelStore(own, tmp_path)
+    wheels.fetch([BIG])
+    with pytest.raises(VerificationError, match="no index of this machine has other"):
+        wheels.fetch([wheel(b"other", "other")])
+    assert not index.requests
 
 
 def test_same_name_with_another_hash_is_not_taken(tmp_path: Path, index: SimpleIndex) -> None:

@@ -177,3 +177,22 @@ def test_pip_s_settings_reach_uv(tmp_path: Path, environ: dict[str, str], index:
         "lib\n", TARGET, environ=uv_environ({**own, "PIP_CONFIG_FILE": str(config)}), folder=tmp_path
     )
     assert one.version == "2.0"
+
+
+@pytest.mark.parametrize(
+    "own", [{"PIP_NO_INDEX": "1"}, {"UV_NO_INDEX": "true"}, {"PIP_NO_INDEX": "on", "UV_FIND_LINKS": ""}]
+)
+def test_no_index_is_obeyed(tmp_path: Path, environ: dict[str, str], index: SimpleIndex, own: dict[str, str]) -> None:
+    """No request reaches the default index, and nothing of it is chosen."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "lib-1.0-py3-none-any.whl").write_bytes(tiny_wheel("lib", "1.0"))
+    rest = {key: value for key, value in environ.items() if key != "UV_INDEX_URL"}
+    pip = {"PIP_INDEX_URL": index.url, "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
+    settings = uv_environ({**rest, **pip, **own})
+    (wheel,) = compile_requirements("lib\n", TARGET, environ=settings, folder=tmp_path)
+    assert wheel.version == "1.0"
+    with pytest.raises(InputError):
+        compile_requirements("app\n", TARGET, environ=settings, folder=tmp_path)
+    assert indexes(settings, tmp_path).urls == ()
+    assert not index.requests

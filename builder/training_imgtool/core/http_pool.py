@@ -6,7 +6,11 @@ nor redirects. It reads no environment and no netrc: credentials come from the c
 
 from __future__ import annotations
 
+import functools
+import http.client
+import io
 import ipaddress
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,6 +26,7 @@ Response: TypeAlias = "urllib3.BaseHTTPResponse"
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+HEAD_SECONDS = 20.0  # for a response's head, from its first byte to its last
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 
@@ -43,7 +48,7 @@ def make_pool(
         ca_file: a PEM file to trust instead of the system's.
         connections: connections kept per host; further ones block until one is free.
         connect_seconds: limit for a connection to open, TLS included.
-        read_seconds: limit between two reads.
+        read_seconds: limit between two reads. Once a response has begun, its head has HEAD_SECONDS in all.
         verify: whether a server's certificate is checked.
 
     Raises:
@@ -63,16 +68,67 @@ def make_pool(
     }
     proxy = proxy_for(url, proxies)
     if proxy is None:
-        return urllib3.PoolManager(**options)  # type: ignore[arg-type]
+        return _with_limited_heads(urllib3.PoolManager(**options))  # type: ignore[arg-type]
     try:
         parsed = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
         bare = parsed._replace(auth=None).url
         headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
-        return urllib3.ProxyManager(bare, proxy_headers=headers, **options)  # type: ignore[arg-type]
+        return _with_limited_heads(urllib3.ProxyManager(bare, proxy_headers=headers, **options))  # type: ignore[arg-type]
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise UsageError(
             "the proxy's URL is not one", hint="HTTP_PROXY and HTTPS_PROXY take http://HOST:PORT"
         ) from error
+
+
+class _TimedReader(io.RawIOBase):
+    """A socket's bytes until a time limit. The idle limit alone never ends a server that drips a byte now and then."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._ends = 0.0
+        self.limited = True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        if self.limited and self._ends and time.monotonic() > self._ends:
+            raise TimeoutError(f"no complete head within {HEAD_SECONDS:.0f} s")
+        count = self._raw.readinto(buffer)
+        self._ends = self._ends or time.monotonic() + HEAD_SECONDS
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """A response whose head must arrive within HEAD_SECONDS of its first byte."""
+
+    def begin(self) -> None:
+        reader = _TimedReader(self.fp.detach())
+        self.fp = io.BufferedReader(reader)
+        super().begin()
+        reader.limited = False
+
+
+@functools.cache
+def _pool_classes() -> dict[str, type]:
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+
+    plain = type("Connection", (HTTPConnection,), {"response_class": _Response})
+    secure = type("SecureConnection", (HTTPSConnection,), {"response_class": _Response})
+    return {
+        "http": type("ConnectionPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        "https": type("SecureConnectionPool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+    }
+
+
+def _with_limited_heads(manager: Pool) -> Pool:
+    manager.pool_classes_by_scheme = _pool_classes()
+    return manager
 
 
 def transport_errors() -> tuple[type[Exception], ...]:

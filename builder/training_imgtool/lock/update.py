@@ -37,6 +37,7 @@ from training_imgtool.wheels.uv import Found, Target, compile_requirements
 
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 _SIZE_JOBS = 16
+_LARGEST_ARCHIVE = 64 << 20  # bytes
 
 
 def make_lock(
@@ -128,7 +129,7 @@ class _Maker:
             if url is None:
                 continue  # then uv says what is missing
             self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
-            data = b"".join(self._store.index.read(url))
+            data = b"".join(self._store.index.read(url, limit=_LARGEST_ARCHIVE))
             self._made[requirement] = self._store.put(wheel_name(archive), build_wheel(archive, data))
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str]) -> LockedVariant:

@@ -1,35 +1,24 @@
-"""The package index over HTTP and in folders: where a file is, how large it is, and its bytes.
-
-Every transport fault is retried here, with a growing pause; what is left over is one of imgtool's own errors,
-without a credential in it.
-"""
+"""The package index over HTTP and in folders: where a file is, how large it is, and its bytes."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from training_imgtool.core.errors import CredentialsError, LocalFileError, TemporaryError, VerificationError
-from training_imgtool.core.http_pool import Pool, Response, make_pool, transport_errors
-from training_imgtool.wheels.index_credentials import authorization, without_login
+from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
+from training_imgtool.core.http_pool import Response, transport_errors
+from training_imgtool.wheels.index_client import ATTEMPTS, SCHEMES, IndexClient, MissingFileError, host_of, short_cause
+from training_imgtool.wheels.index_credentials import without_login
 from training_imgtool.wheels.index_page import ACCEPT, IndexedFile, PageError, page_url, parse_page
 from training_imgtool.wheels.uv import Indexes
 
 BLOCK = 1 << 18
-_ATTEMPTS = 5
-_REDIRECTS = 5
 _PAGE_BYTES = 64 << 20
-_REFUSALS = frozenset({401, 403, 407})
-_MISSING = frozenset({404, 410})
-
-
-class MissingFileError(LookupError):
-    """The server, or the folder, has no such file."""
+_PAGE_SECONDS = 60.0
+_LARGEST_FILE = 16 << 30  # bytes
 
 
 class Index:
@@ -55,20 +44,22 @@ class Index:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._find_indexes = indexes
-        self._environ = environ
-        self._proxies = proxies
-        self._ca_file = ca_file
-        self._insecure = insecure
-        self._pause = pause
         self._lock = threading.Lock()
-        self._known: Indexes | None = None
-        self._pools: dict[tuple[str, str], Pool] = {}
+        self._indexes: Indexes | None = None
+        self._client = IndexClient(
+            lambda: self.places().urls,
+            environ=environ,
+            proxies=proxies,
+            ca_file=ca_file,
+            insecure=insecure,
+            pause=pause,
+        )
 
     def places(self) -> Indexes:
         """Where this machine looks; found once."""
         with self._lock:
-            self._known = self._known or self._find_indexes()
-            return self._known
+            self._indexes = self._indexes or self._find_indexes()
+            return self._indexes
 
     def locate(self, name: str, file: str, sha256: str) -> str | None:
         """The URL of a project's file with that hash, or None when no index has it.
@@ -88,37 +79,39 @@ class Index:
         """A file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
             return _local(url).stat().st_size
-        with self._response("HEAD", url, {}) as response:
+        with self._client.open("HEAD", url, {}) as response:
             length = response.headers.get("Content-Length", "")
         if length.isdigit() and int(length):
             return int(length)
-        return sum(len(block) for block in self.read(url))
+        return sum(len(block) for block in self.read(url, limit=_LARGEST_FILE))
 
-    def read(self, url: str, offset: int = 0, restarted: Callable[[], None] | None = None) -> Iterator[bytes]:
-        """A file's bytes from `offset` on, in blocks.
+    def read(
+        self, url: str, offset: int = 0, restarted: Callable[[], None] | None = None, *, limit: int
+    ) -> Iterator[bytes]:
+        """A file's bytes from `offset` on, in blocks; raises VerificationError for a file of more than `limit` bytes.
 
         A connection that breaks is continued with a Range request. When a server cannot do that, `restarted`
         is called and the bytes begin anew; without `restarted` that is a TemporaryError.
         """
         if urlsplit(url).scheme == "file":
-            yield from _read_local(_local(url), offset)
+            yield from _within(_read_local(_local(url), offset), offset, limit, url)
             return
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 headers = {"Range": f"bytes={offset}-"} if offset else {}
-                with self._response("GET", url, headers) as response:
+                with self._client.open("GET", url, headers) as response:
                     if offset and response.status != 206:
                         if restarted is None:
-                            raise TemporaryError(f"{_host(url)} cannot continue a broken download", hint="try again")
+                            raise TemporaryError(f"{host_of(url)} cannot continue a broken download", hint="try again")
                         restarted()
                         offset = 0
-                    for block in response.stream(BLOCK):
+                    for block in _within(response.stream(BLOCK), offset, limit, url):
                         offset += len(block)
                         yield block
             except transport_errors() as error:
-                if attempt == _ATTEMPTS:
-                    raise TemporaryError(f"{_host(url)}: the download broke off: {_short(error)}") from error
-                self._wait(attempt)
+                if attempt == ATTEMPTS:
+                    raise TemporaryError(f"{host_of(url)}: the download broke off: {short_cause(error)}") from error
+                self._client.wait(attempt)
             else:
                 return
 
@@ -144,10 +137,8 @@ class Index:
             if urlsplit(url).scheme == "file":
                 path = _local(url) / "index.html"
                 return parse_page(path.read_bytes(), "text/html", path.as_uri())
-            with self._response("GET", url, {"Accept": ACCEPT}) as response:
-                data = response.read(_PAGE_BYTES)
-                final = str(response.geturl() or url)
-                return parse_page(data, response.headers.get("Content-Type", ""), urljoin(url, final))
+            rows = self._remote_page(url)
+            return tuple(row for row in rows if urlsplit(row.url).scheme in SCHEMES)
         except (FileNotFoundError, NotADirectoryError, MissingFileError):
             return ()
         except PageError as error:
@@ -155,88 +146,46 @@ class Index:
         except OSError as error:
             raise LocalFileError(f"{without_login(url)}: {error.strerror}") from error
 
-    @contextmanager
-    def _response(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[Response]:
-        """One answer of 200 or 206, redirects followed and faults retried; its connection is given back."""
-        response = self._answer(method, url, headers)
-        try:
-            yield response
-        except BaseException:
-            response.close()  # what is left unread would be the next answer on this connection
-            raise
-        response.drain_conn()
-        response.release_conn()
-
-    def _answer(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
-        known = self.places().urls
-        for attempt in range(1, _ATTEMPTS + 1):
-            target, response = url, None
+    def _remote_page(self, url: str) -> tuple[IndexedFile, ...]:
+        for attempt in range(1, ATTEMPTS + 1):
             try:
-                for _ in range(_REDIRECTS + 1):
-                    response = self._once(method, target, headers, known)
-                    location = response.headers.get("Location")
-                    if response.status not in (301, 302, 303, 307, 308) or not location:
-                        break
-                    response.drain_conn()
-                    target = urljoin(target, location)
+                with self._client.open("GET", url, {"Accept": ACCEPT}) as response:
+                    data = _read_page(response, url)
+                    final = str(response.geturl() or url)
+                    return parse_page(data, response.headers.get("Content-Type", ""), urljoin(url, final))
             except transport_errors() as error:
-                if attempt == _ATTEMPTS:
-                    raise TemporaryError(
-                        f"the package index {_host(target)} does not answer: {_short(error)}", hint="try again later"
-                    ) from error
-                self._wait(attempt)
-                continue
-            if response is None:
-                break
-            if response.status in (200, 206):
-                return response
-            self._refused(response, target)
-            if attempt == _ATTEMPTS:
-                raise TemporaryError(f"{_host(target)} answers {response.status}", hint="try again later")
-            self._wait(attempt, response.headers.get("Retry-After"))
-        raise TemporaryError(f"{_host(url)} does not answer")
+                if attempt == ATTEMPTS:
+                    raise TemporaryError(f"{host_of(url)}: the page broke off: {short_cause(error)}") from error
+                self._client.wait(attempt)
+        raise AssertionError
 
-    def _once(self, method: str, url: str, headers: Mapping[str, str], known: tuple[str, ...]) -> Response:
-        login = authorization(url, known, self._environ)
-        sent = {**headers, **({"Authorization": login} if login else {})}
-        plain = without_login(url)
-        pool = self._pool(plain)
-        return pool.request(
-            method,
-            plain,
-            headers={**pool.headers, "Accept-Encoding": "identity", **sent},
-            preload_content=False,
-            redirect=False,
-        )
 
-    def _refused(self, response: Response, url: str) -> None:
-        """Raises for an answer that will not get better."""
-        status = response.status
-        response.drain_conn()
-        if status in _MISSING:
-            raise MissingFileError(without_login(url))
-        if status in _REFUSALS:
-            raise CredentialsError(
-                f"{_host(url)} refuses access ({status}); tried: the index's URL, UV_INDEX_…, netrc, keyring",
-                hint="put user and password into the index's URL, netrc or keyring, as for uv and pip",
+def _within(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator[bytes]:
+    """The blocks, as long as they and the `have` bytes before them are at most `limit` bytes."""
+    for block in blocks:
+        have += len(block)
+        if have > limit:
+            file = unquote(urlsplit(url).path.rpartition("/")[2])
+            raise VerificationError(
+                f"{file}: {host_of(url) or 'its folder'} sends more than the {limit} bytes expected",
+                hint="the index serves another file than the one that was locked",
             )
-        if 300 <= status < 500 and status not in (408, 429):
-            raise TemporaryError(f"{_host(url)} answers {status} to {urlsplit(url).path}", hint="is the URL an index?")
+        yield block
 
-    def _wait(self, attempt: int, asked: str | None = None) -> None:
-        seconds = min(float(asked), 60.0) if asked and asked.isdigit() else 0.5 * 2 ** (attempt - 1)
-        self._pause(seconds * random.uniform(0.75, 1.25))  # noqa: S311 jitter, not a secret
 
-    def _pool(self, url: str) -> Pool:
-        parts = urlsplit(url)
-        key = (parts.scheme, parts.netloc)
-        with self._lock:
-            if key not in self._pools:
-                trusted = {parts.hostname, parts.netloc} & set(self._insecure)
-                self._pools[key] = make_pool(
-                    url, proxies=self._proxies, ca_file=self._ca_file, verify=not trusted, connections=16
-                )
-            return self._pools[key]
+def _read_page(response: Response, url: str) -> bytes:
+    """A page's bytes. Raises VerificationError over _PAGE_BYTES, TemporaryError after _PAGE_SECONDS."""
+    ends = time.monotonic() + _PAGE_SECONDS
+    data = bytearray()
+    while block := response.read1(BLOCK):
+        data += block
+        if len(data) > _PAGE_BYTES:
+            raise VerificationError(f"{without_login(url)}: over {_PAGE_BYTES >> 20} MiB", hint="is this an index?")
+        if time.monotonic() > ends:
+            raise TemporaryError(
+                f"{without_login(url)}: the page is not complete after {_PAGE_SECONDS:.0f} s", hint="try again later"
+            )
+    return bytes(data)
 
 
 def _local(url: str) -> Path:
@@ -253,12 +202,3 @@ def _read_local(path: Path, offset: int) -> Iterator[bytes]:
         raise MissingFileError(str(path)) from error
     except OSError as error:
         raise LocalFileError(f"{path}: {error.strerror}") from error
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
-
-
-def _short(error: Exception) -> str:
-    """The last words of a urllib3 message, which are the cause; its first hold addresses of objects."""
-    return str(getattr(error, "reason", None) or error).rpartition(": ")[2][:120]

@@ -18,7 +18,6 @@ _UV_INDEX_SETTINGS = (
     "UV_FIND_LINKS",
     "UV_INDEX",
     "UV_INDEX_URL",
-    "UV_NO_INDEX",
 )
 _KEYS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "trusted-host")
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -26,6 +25,8 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
     """The environment for uv: `environ`, with pip's index settings where it has no setting of uv's own.
+
+    `UV_NO_INDEX`, which uv itself does not read, stands for its option --no-index.
 
     Args:
         environ: the machine's.
@@ -38,10 +39,11 @@ def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> di
     cert = str(ca_file) if ca_file else result.get("SSL_CERT_FILE") or pip.get("cert")
     if cert:
         result["SSL_CERT_FILE"] = cert
-    if any(environ.get(name) for name in _UV_INDEX_SETTINGS):
+    named = [name for name in _UV_INDEX_SETTINGS if environ.get(name)]
+    if pip.get("no-index", "").lower() in _TRUE and named in ([], ["UV_FIND_LINKS"]):
+        result["UV_NO_INDEX"] = "1"  # "only my folders" holds until uv is told of an index
+    if named:
         return result
-    if pip.get("no-index", "").lower() in _TRUE:
-        result["UV_NO_INDEX"] = "1"
     if pip.get("index-url"):
         result["UV_INDEX_URL"] = pip["index-url"]
     if pip.get("extra-index-url"):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from training_imgtool.wheels.index import Index
 
 _BLOCK = 1 << 18
+_LARGEST_ARCHIVE = 64 << 20
 SUBJECT = "wheels"
 
 
@@ -154,15 +155,19 @@ class WheelStore:
                 part.seek(0)
                 part.truncate()
 
-            for block in self._bytes(wheel, have, None if anew else restart):
-                if stop.is_set():
-                    part.flush()
-                    return
-                part.write(block)
-                digest.update(block)
-                have += len(block)
-                progress(Transfer(SUBJECT, wheel.file, have, wheel.size))
-                yield block
+            try:
+                for block in self._bytes(wheel, have, None if anew else restart):
+                    if stop.is_set():
+                        part.flush()
+                        return
+                    part.write(block)
+                    digest.update(block)
+                    have += len(block)
+                    progress(Transfer(SUBJECT, wheel.file, have, wheel.size))
+                    yield block
+            except VerificationError:
+                part.truncate(0)  # what arrived belongs to another file
+                raise
             part.flush()
             if have != wheel.size or digest.hexdigest() != wheel.sha256:
                 part.truncate(0)
@@ -175,11 +180,11 @@ class WheelStore:
 
     def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None) -> Iterator[bytes]:
         """The file's bytes from `offset` on: from where it was last, else where an index has it, else made here."""
-        from training_imgtool.wheels.index import MissingFileError
+        from training_imgtool.wheels.index_client import MissingFileError
 
         for url in self._urls(wheel):
             try:
-                yield from self.index.read(url, offset, restarted)
+                yield from self.index.read(url, offset, restarted, limit=wheel.size)
             except MissingFileError:
                 if restarted is not None:
                     restarted()
@@ -213,7 +218,7 @@ class WheelStore:
         if archive is None or wheel_name(archive) != wheel.file:
             return None
         url = self.index.locate(archive.name, archive.file, archive.sha256)
-        return build_wheel(archive, b"".join(self.index.read(url))) if url else None
+        return build_wheel(archive, b"".join(self.index.read(url, limit=_LARGEST_ARCHIVE))) if url else None
 
     def _place(self, wheel: Wheel) -> Path:
         return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file

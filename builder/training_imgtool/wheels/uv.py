@@ -23,6 +23,7 @@ from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputEr
 from training_imgtool.wheels.tags import best_wheel, uv_platform
 
 _SECONDS = 600
+_TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
 _SYSCONFIG = threading.Lock()
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
@@ -172,6 +173,7 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
         _program(),
         *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
         *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
+        *(["--no-index"] if environ.get("UV_NO_INDEX", "").lower() in _TRUE else []),
         *options,
     ]
     try:
