@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import typer.main
 import yaml
 
+from tests.package_graph import modules
 from training_imgtool.cli.app import command_line
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -92,3 +94,38 @@ def test_every_verb_is_in_the_readme() -> None:
     readme = (CHECKOUT / "README.md").read_text()
     missing = [verb for verb in verbs() if f"imgtool {verb}" not in readme]
     assert not missing
+
+
+OTHERS = {  # what trainers and images read, and what a service sets
+    *("AIP_MODEL_DIR", "CLUSTER_SPEC", "TF_CONFIG", "TPU_CONFIG", "TPU_NAME"),
+    *("CUDA_VERSION", "NV_CUDNN_VERSION", "PYTHON_VERSION"),
+}
+COMPOSED = re.compile(r"PIP_[A-Z_]+|HTTPS?_PROXY|NO_PROXY|UV_INDEX_NAME_(?:USERNAME|PASSWORD)")
+
+
+def variables_read() -> set[str]:
+    """The variables that the package looks up, and every name that begins like one of its own, uv's or pip's."""
+    found = set()
+    for tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("environ.get", "getenv")):
+                place: ast.expr | None = node.args[0]
+            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
+                place = node.slice
+            else:
+                place = node if isinstance(node, ast.Constant) else None
+            text = place.value if isinstance(place, ast.Constant) else None
+            own = isinstance(text, str) and re.fullmatch(r"(?:IMGTOOL|UV|PIP)(?:_[A-Z]+)+", text)
+            if isinstance(text, str) and (own or (place is not node and re.fullmatch(r"[A-Z][A-Z_]+", text))):
+                found.add(text)
+    return found - OTHERS
+
+
+def test_every_environment_variable_is_on_the_page() -> None:
+    page = (CHECKOUT / "docs/environment.md").read_text()
+    described = set(re.findall(r"`([A-Z][A-Z_]+)`", page))
+    assert variables_read() >= {"IMGTOOL_CACHE", "DOCKER_HOST", "NO_COLOR", "UV_INDEX_URL"}
+    assert not variables_read() - described
+    rows = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    sources = "".join(ast.unparse(tree) for tree in modules().values())
+    assert not {name for name in rows if name not in sources and not COMPOSED.fullmatch(name)}
