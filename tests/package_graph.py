@@ -54,7 +54,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
 }
 
 LONGEST_MODULE = 300  # lines
-LONGER = {"spec.model": 360}  # a list of keys with a line of documentation each, and nothing else
+LONGER = {"spec.model": 420}  # a list of keys with a line of documentation each, and nothing else
 MOST_FILES = 15  # in one room, or in one folder of a room
 ALL_OF_ONE_KIND = {"cli"}  # a verb per file, so there may be more
 

@@ -1,7 +1,7 @@
 """Small images for tests of `verify`: a spec, its lock, and an image of made-up packages in a registry.
 
-A layer is a mapping of paths to bytes, to `Link`, or to None for a whiteout. The packages are a few lines each, so
-that an image is made, pushed and looked at in a second; on a real Python base they import.
+A layer maps paths to bytes, to `Link`, or to None for a whiteout. The packages are a few lines each, so that a test
+makes, pushes and examines an image in a second; on a real Python base they import.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ roles:
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link."""
+    """A symbolic link, or a hard one."""
 
     target: str
+    hard: bool = False
 
 
 Layer = Mapping[str, bytes | Link | None]
@@ -217,7 +218,8 @@ def tar(layer: Layer) -> bytes:
                 folder, _, name = path.rpartition("/")
                 member.name = f"{folder}/.wh.{name}".lstrip("/")
             if isinstance(content, Link):
-                member.type, member.linkname = tarfile.SYMTYPE, content.target
+                member.type = tarfile.LNKTYPE if content.hard else tarfile.SYMTYPE
+                member.linkname = content.target
             data = content if isinstance(content, bytes) else b""
             member.size, member.mode = len(data), 0o755 if "/bin/" in path else 0o644
             archive.addfile(member, io.BytesIO(data))

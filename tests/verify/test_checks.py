@@ -13,8 +13,8 @@ import pytest
 from tests import plans
 from tests.verify import images
 from training_imgtool.build.inputs import RoleImage
+from training_imgtool.context.context import Context
 from training_imgtool.core.settings import from_environment
-from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks.all_checks import check
 from training_imgtool.verify.checks.settings import expected_settings
@@ -33,14 +33,15 @@ WHEELS = ("nvidia-cuda-nvcc-cu12", "12.2.140"), ("tensorflow", "2.15.1")
 
 
 @pytest.fixture(scope="module")
-def gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[RoleImage, Any]:
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[RoleImage, Any, Context]:
     """The image of a master with a GPU, and its spec."""
     root = tmp_path_factory.mktemp("gpu")
     wheels = tuple(plans.wheel(*one) for one in WHEELS)
     locked = plans.locked("gpu", wheels=wheels, roles=(Role.MASTER,), cuda="12.2.2", cudnn="8.9.6.50")
     folder = images.write_spec(root / "spec", locked)
     settings = from_environment({"HOME": str(root), "IMGTOOL_REGISTRY": "127.0.0.1:9/x"})
-    return images.inputs_of(folder, settings).images[0], load(folder / "image.yaml").spec
+    inputs = images.inputs_of(folder, settings)
+    return inputs.images[0], inputs.spec_file.spec, inputs.context
 
 
 def _metadata(*packages: tuple[str, str]) -> list[Told]:
@@ -106,15 +107,15 @@ def _without_engine(image: RoleImage, items: Iterable[Told], **changes: Any) -> 
     return replace(facts, tree=_tree(items, complete=False))
 
 
-def _of(gpu: tuple[RoleImage, Any], facts: Facts) -> dict[str, Finding]:
-    return {one.check: one for one in check(gpu[0], facts, gpu[1])}
+def _of(gpu: tuple[RoleImage, Any, Context], facts: Facts) -> dict[str, Finding]:
+    return {one.check: one for one in check(gpu[0], facts, gpu[1], gpu[2])}
 
 
 def _wrong(found: dict[str, Finding]) -> set[str]:
     return {name for name, one in found.items() if one.status is Status.MISMATCH}
 
 
-def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tuple[RoleImage, Any]) -> None:
+def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tuple[RoleImage, Any, Context]) -> None:
     found = _of(gpu, _facts(gpu[0]))
     assert _wrong(found) == set()
     assert (found["gpu"].status, found["gpu"].expected) == (Status.UNSEEN, "none here")
@@ -149,7 +150,7 @@ def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tup
     ],
 )  # fmt: skip
 def test_faults_seen_from_inside(
-    gpu: tuple[RoleImage, Any], changes: dict[str, Any], wrong: set[str], says: str
+    gpu: tuple[RoleImage, Any, Context], changes: dict[str, Any], wrong: set[str], says: str
 ) -> None:
     found = _of(gpu, _facts(gpu[0], **changes))
     assert wrong <= _wrong(found)
@@ -159,7 +160,7 @@ def test_faults_seen_from_inside(
 
 
 @pytest.mark.parametrize("python", ["3.11.4", "3.9.2"])
-def test_a_wrong_python(gpu: tuple[RoleImage, Any], python: str) -> None:
+def test_a_wrong_python(gpu: tuple[RoleImage, Any, Context], python: str) -> None:
     facts = _facts(gpu[0])
     assert facts.look is not None
     parts = {**facts.look.parts, "python": {**facts.look.parts["python"], "version": python}}
@@ -168,7 +169,7 @@ def test_a_wrong_python(gpu: tuple[RoleImage, Any], python: str) -> None:
     assert (found["python"].found, found["python"].expected) == (python, "3.10")
 
 
-def test_gpus_that_compute(gpu: tuple[RoleImage, Any]) -> None:
+def test_gpus_that_compute(gpu: tuple[RoleImage, Any, Context]) -> None:
     ran = {"compute": {"gpus": ["a", "b"], "used": ["/GPU:0", "/GPU:1"]}}
     assert _of(gpu, _facts(gpu[0], gpus=True, ran=ran))["gpu"].found == "2 visible, a product of matrices on each"
 
@@ -181,12 +182,18 @@ def test_gpus_that_compute(gpu: tuple[RoleImage, Any]) -> None:
     ],
 )
 def test_an_import_that_did_not_come_back(
-    gpu: tuple[RoleImage, Any], end: dict[str, Any], status: Status, says: str
+    gpu: tuple[RoleImage, Any, Context], end: dict[str, Any], status: Status, says: str
 ) -> None:
     parts = {name: one for name, one in RAN.items() if name != "trainer"} | {"importing": {"name": "t"}, "end": end}
     found = _of(gpu, _facts(gpu[0], run=Started(parts=parts)))["trainer"]
     assert found.status is status
     assert says in found.found
+
+
+def test_a_trainer_that_ends_the_program_is_a_warning(gpu: tuple[RoleImage, Any, Context]) -> None:
+    found = _of(gpu, _facts(gpu[0], ran={"trainer": {"left": "2"}}))["trainer"]
+    assert found.status is Status.WARNING
+    assert "left with exit code 2" in found.found
 
 
 VENV = [
@@ -198,7 +205,7 @@ VENV = [
 OWN = [*_metadata(*WHEELS), *XLA, *VENV]
 
 
-def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[RoleImage, Any]) -> None:
+def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[RoleImage, Any, Context]) -> None:
     found = _of(gpu, _without_engine(gpu[0], OWN))
     assert _wrong(found) == set()
     unseen = {name for name, one in found.items() if one.status is Status.UNSEEN}
@@ -226,7 +233,7 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
     ],
 )
 def test_faults_that_layers_tell(
-    gpu: tuple[RoleImage, Any], items: list[Told], gone: tuple[str, ...], check_name: str, says: str
+    gpu: tuple[RoleImage, Any, Context], items: list[Told], gone: tuple[str, ...], check_name: str, says: str
 ) -> None:
     found = _of(gpu, _without_engine(gpu[0], items, gone=gone))
     assert check_name in _wrong(found)
@@ -253,16 +260,16 @@ def _suspect(path: str, data: bytes, *, recorded: bool = False) -> Told:
         (_suspect("usr/share/perl/Netrc.pm", b"package"), False),
     ],
 )
-def test_which_files_are_secrets(gpu: tuple[RoleImage, Any], told: Told, *, secret: bool) -> None:
+def test_which_files_are_secrets(gpu: tuple[RoleImage, Any, Context], told: Told, *, secret: bool) -> None:
     listing = Listing(items=(told,), folders={})
     found = _of(gpu, _facts(gpu[0], listings={1: listing}))["secrets"]
     assert (found.status is Status.MISMATCH) == secret
     allowed = replace(gpu[1], allow_secrets=("key", "server.key"))
-    again = {one.check: one for one in check(gpu[0], _facts(gpu[0], listings={1: listing}), allowed)}["secrets"]
+    again = {one.check: one for one in check(gpu[0], _facts(gpu[0], listings={1: listing}), allowed, gpu[2])}["secrets"]
     assert (again.status is Status.MISMATCH) == (secret and not told["path"].startswith("app/"))
 
 
-def test_what_is_found_goes_to_a_terminal_as_one_plain_line(gpu: tuple[RoleImage, Any]) -> None:
+def test_what_is_found_goes_to_a_terminal_as_one_plain_line(gpu: tuple[RoleImage, Any, Context]) -> None:
     ran = {"tensorflow": {"error": "ImportError", "message": "\x1b[2Jgone\nError: all is well \u202e" + "x" * 999}}
     found = _of(gpu, _facts(gpu[0], ran=ran))["tensorflow"].found
     assert "\x1b" not in found
@@ -271,7 +278,7 @@ def test_what_is_found_goes_to_a_terminal_as_one_plain_line(gpu: tuple[RoleImage
     assert len(found) < 400
 
 
-def test_the_base_is_known_by_its_layers(gpu: tuple[RoleImage, Any], tmp_path: Path) -> None:
+def test_the_base_is_known_by_its_layers(gpu: tuple[RoleImage, Any, Context], tmp_path: Path) -> None:
     del tmp_path
     other = {**BASE, "rootfs": {"diff_ids": ["sha256:other"]}}
     found = _of(gpu, _facts(gpu[0], base_config=other))

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.verify.images import Layer, Link, tar
-from training_imgtool.core.errors import VerificationError
 from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.verify.facts import Listing
 from training_imgtool.verify.layers import overlaid, read_layer
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -24,8 +24,12 @@ def _blocks(data: bytes, size: int = 700) -> Iterator[bytes]:
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
+def _read(data: bytes) -> Listing:
+    return read_layer(_blocks(data), hashed=True, most=1 << 20)
+
+
 def _listing(layer: Layer) -> dict[str, str]:
-    return {str(told["path"]): str(told["kind"]) for told in read_layer(_blocks(tar(layer))).items}
+    return {str(told["path"]): str(told["kind"]) for told in _read(tar(layer)).items}
 
 
 def test_what_is_told_of_a_layer() -> None:
@@ -52,18 +56,17 @@ def test_a_suspect_of_a_package_is_known_by_its_bytes(shipped: bytes, changed: b
     digest = urlsafe_b64encode(hashlib.sha256(shipped).digest()).decode().rstrip("=")
     record = f"certifi/__init__.py,sha256=x,0\r\ncertifi/cacert.pem,sha256={digest},4\r\n".encode()
     layer: Layer = {f"{SITE}/certifi/cacert.pem": changed, f"{SITE}/certifi-1.dist-info/RECORD": record}
-    items = {told["kind"]: told for told in read_layer(_blocks(tar(layer))).items}
+    items = {told["kind"]: told for told in _read(tar(layer)).items}
     assert items["suspect"]["recorded"] is recorded
     assert items["record"]["names"] == ["certifi"]
-    assert "text" not in items["record"]
 
 
 def test_layers_are_laid_over_each_other() -> None:
     cudnn, cublas = "usr/lib/libcudnn.so.8", "usr/lib/libcublas.so.12"
     tree = overlaid(
         {
-            0: read_layer(_blocks(tar({cudnn: b"1", cublas: b"1", "app/a.py": b"", "app/b/c.py": b""}))),
-            1: read_layer(_blocks(tar({cudnn: None, "app/b": None, "app/a.py": b"new"}))),
+            0: _read(tar({cudnn: b"1", cublas: b"1", "app/a.py": b"", "app/b/c.py": b""})),
+            1: _read(tar({cudnn: None, "app/b": None, "app/a.py": b"new"})),
         },
         2,
     )
@@ -75,7 +78,7 @@ def test_layers_are_laid_over_each_other() -> None:
 
 def test_an_opaque_folder_hides_what_is_below_and_not_its_own() -> None:
     opaque = tar({"app/.wh..wh..opq": b"", "app/new.py": b""})
-    tree = overlaid({0: read_layer(_blocks(tar({"app/old.py": b""}))), 2: read_layer(_blocks(opaque))}, 3)
+    tree = overlaid({0: _read(tar({"app/old.py": b""})), 2: _read(opaque)}, 3)
     assert sorted(tree.items) == ["app/new.py"]
     assert not tree.complete
 
@@ -106,9 +109,55 @@ def test_zstd_and_plain_archives() -> None:
         (gzip.compress(tar({"a": b"x" * 9000})[:3000]), "is not a tar archive"),
     ],
 )
-def test_damaged_layers_are_refused(data: bytes, says: str) -> None:
-    with pytest.raises(VerificationError, match=says):
-        read_layer(unpacked(_blocks(data), GZIP))
+def test_damaged_layers_have_a_fault_and_no_diff_id(data: bytes, says: str) -> None:
+    listing = read_layer(unpacked(_blocks(data), GZIP), hashed=True, most=1 << 20)
+    assert listing.diff_id is None
+    assert says in listing.faults[-1]
+
+
+def test_a_layer_is_read_up_to_its_limit() -> None:
+    listing = _read(tar({"app/zeros": bytes(2 << 20)}))
+    assert listing.faults == ("it inflates to more than 1 MB, so the rest is not read",)
+    assert listing.diff_id is None
+
+
+def test_an_extended_header_has_a_limit() -> None:
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
+    assert "an extended header of 1099511627776 bytes" in _read(header.tobuf(tarfile.GNU_FORMAT)).faults[-1]
+
+
+def _archive(*members: tuple[str, bytes, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, kind, target in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            archive.addfile(member)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("members", "faults"),
+    [
+        ([("a/b", tarfile.REGTYPE, ""), ("./a//b", tarfile.REGTYPE, "")], ("/a/b is in it twice",)),
+        ([("a", tarfile.REGTYPE, ""), ("b", tarfile.LNKTYPE, "a")], ()),
+        (
+            [("b", tarfile.LNKTYPE, "../etc/passwd")],
+            ("/b is a hard link to ../etc/passwd, which the layer does not have before it",),
+        ),
+    ],
+)
+def test_what_engines_refuse_is_a_fault(members: list[tuple[str, bytes, str]], faults: tuple[str, ...]) -> None:
+    assert _read(_archive(*members)).faults == faults
+
+
+@pytest.mark.parametrize("above", [{"app": Link("/elsewhere")}, {"app": b"a file"}, {"app/b": Link("x")}])
+def test_an_entry_that_is_no_folder_replaces_the_folder_below(above: Layer) -> None:
+    tree = overlaid({0: _read(tar({"app/b/task.py": b"", "application/task.py": b""})), 1: _read(tar(above))}, 2)
+    assert "app/b/task.py" not in tree.items
+    assert "app/b/task.py" not in (tree.files or {})
+    assert "application/task.py" in (tree.files or {})
 
 
 def test_sizes_are_those_of_files_right_in_each_folder() -> None:
@@ -121,5 +170,5 @@ def test_sizes_are_those_of_files_right_in_each_folder() -> None:
         hard = tarfile.TarInfo("opt/hard")
         hard.type, hard.linkname = tarfile.LNKTYPE, "opt/a"
         archive.addfile(hard)
-    listing = read_layer(_blocks(buffer.getvalue()))
+    listing = _read(buffer.getvalue())
     assert listing.folders == {"opt": 15, "opt/sub": 7, "": 1}

@@ -54,6 +54,13 @@ def test_pip_check(requirement: str, version: str, complaint: str | None) -> Non
         assert found[0].startswith(complaint)
 
 
+def test_tensorflow_cpu_stands_for_tensorflow() -> None:
+    packages = _packages(("tf-keras", "2.15.0", ("tensorflow<2.16,>=2.15",)), ("tensorflow-cpu", "2.15.1", ()))
+    assert not list(broken(packages, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
+    older = _packages(("tf-keras", "2.16.0", ("tensorflow>=2.16",)), ("tensorflow-cpu", "2.15.1", ()))
+    assert "2.15.1 is there" in next(broken(older, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
+
+
 def test_differences_from_the_lock() -> None:
     locked = plans.locked(
         wheels=tuple(

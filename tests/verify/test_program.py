@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from training_imgtool.verify import interesting_paths
+from training_imgtool.verify.inspect_container import PROGRAM
 from training_imgtool.verify.program import program_text
 
-PACKAGE = files("training_imgtool.verify")
-WATCH, PROGRAM = (PACKAGE / "interesting_paths.py").read_text(), (PACKAGE / "program.py").read_text()
+MODULES = tuple((files("training_imgtool.verify") / f"{name}.py").read_text() for name in PROGRAM)
 
 
 def _run(call: str, request: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-c", program_text(call, request, WATCH, PROGRAM)],
+        [sys.executable, "-c", program_text(call, request, MODULES)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_it_is_python_3_7_and_the_standard_library() -> None:
-    text = program_text("look", {"seconds": 1, "libraries": []}, WATCH, PROGRAM)
+    text = program_text("look", {"seconds": 1, "libraries": [], "folders": [], "exclude": []}, MODULES)
     tree = ast.parse(text, feature_version=(3, 7))
     imported = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
@@ -57,7 +57,7 @@ def test_it_is_python_3_7_and_the_standard_library() -> None:
 
 def test_the_request_may_hold_anything() -> None:
     request = {"module": "a'b\"c\\d\n\u2028é"}
-    call = ast.parse(program_text("run", request, WATCH, PROGRAM)).body[-1]
+    call = ast.parse(program_text("run", request, MODULES)).body[-1]
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     loads = call.value.args[0]

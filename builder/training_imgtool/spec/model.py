@@ -44,6 +44,14 @@ class Target(StrEnum):
     TF_CONFIG = "tf-config"
 
 
+CHECKS = (
+    "image", "platform", "base", "layers", "entry point", "user", "environment", "python", "tensorflow",
+    "tensorflow build", "compute", "wheels", "pip check", "libraries", "cuda", "cudnn", "xla", "cuda once", "gpu",
+    "trainer", "settings", "secrets", "caches", "size",
+)  # fmt: skip
+"""The checks of `imgtool verify`, in the order of its report."""
+
+
 def key(
     doc: str,
     *,
@@ -262,6 +270,22 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ignore:
+    """A mismatch that `imgtool verify` reports as a warning."""
+
+    check: str = key("The check, as the report names it, such as pip check.", choices=CHECKS)
+    match: str | None = key("Only complaints that contain this text; by default all of the check.", default=None)
+    reason: str = key("Why the image is right all the same; the report shows it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verify:
+    """What `imgtool verify` does not fail for."""
+
+    ignore: tuple[Ignore, ...] = key("Mismatches that are warnings, each with a reason.", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpec:
     """One `image.yaml`."""
 
@@ -327,6 +351,7 @@ class ImageSpec:
     )
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
     job: JobSpec = key("The job that runs the images.", default=JobSpec())
+    verify: Verify = key("What verify does not fail for.", default=Verify())
 
     def accelerator_of(self, role: Role) -> Accelerator:
         """What `role` computes on: its own word, else its gpus or tpu, else the spec's (a ps without GPUs is cpu)."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from training_imgtool.build.inputs import RoleImage
+from training_imgtool.context.context import Context
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
-from training_imgtool.verify.facts import Facts, Finding, Status, Told
+from training_imgtool.verify.expected_files import CopiedFiles, copied_files
+from training_imgtool.verify.facts import Facts, Finding, Status, Told, env_of
 from training_imgtool.verify.packages import Installed, installed
 
 _LONGEST = 300
@@ -22,6 +25,13 @@ class Case:
     image: RoleImage
     facts: Facts
     spec: ImageSpec
+    context: Context
+
+    @cached_property
+    def copied(self) -> CopiedFiles:
+        """The files that COPY puts into the image."""
+        base = env_of((self.facts.base_config or {}).get("config") or {})
+        return copied_files(self.image.dockerfile, self.context, base)
 
     @property
     def variant(self) -> Variant:
@@ -55,6 +65,11 @@ class Case:
         """Not as planned."""
         return self._finding(check, Status.MISMATCH, found, expected)
 
+    def differs(self, check: str, complaints: Sequence[str], expected: str) -> Finding:
+        """Not as planned, for several reasons that `verify.ignore` can name one by one."""
+        finding = self._finding(check, Status.MISMATCH, shortened(list(complaints)), expected)
+        return replace(finding, complaints=tuple(complaints))
+
     def warn(self, check: str, found: str, expected: str) -> Finding:
         """Worth knowing, and no reason to fail."""
         return self._finding(check, Status.WARNING, found, expected)
@@ -64,7 +79,7 @@ class Case:
         return self._finding(check, Status.UNSEEN, "", why)
 
     def _finding(self, check: str, status: Status, found: str, expected: str) -> Finding:
-        """Whatever was read in an image is somebody else's text, and goes to a terminal as one line."""
+        """Text from an image is foreign: it goes to a terminal as one sanitized line."""
         found, expected = (join_lines(text, limit=_LONGEST) for text in (found, expected))
         return Finding(check=check, role=self.image.role, status=status, found=found, expected=expected)
 

@@ -1,4 +1,4 @@
-"""What is known of an image, whoever looked: in a container, or through the registry. None means not looked at."""
+"""The facts about an image, from a container or from the registry. None means that nobody looked."""
 
 from __future__ import annotations
 
@@ -23,13 +23,23 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of the report. `expected` also says why something was not looked at."""
+    """One line of the report.
+
+    Attributes:
+        check: its name, as in docs/verify.md.
+        role: whose image.
+        status: how the check came out.
+        found: what is in the image.
+        expected: what should be, or why verify did not look.
+        complaints: the mismatches that `found` sums up, one by one.
+    """
 
     check: str
     role: Role
     status: Status
     found: str
     expected: str = ""
+    complaints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +59,42 @@ class Layer:
     history: str
 
 
+FileContent = tuple[int, str]
+"""A file's size in bytes and its SHA-256 as RECORD spells it; `->TARGET` for a symbolic link."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """What one layer's archive holds of interest.
 
     Attributes:
-        items: as `watch.item` tells them, in the order of the archive.
+        items: as `interesting_paths.item` returns them, in the order of the archive.
         folders: unpacked bytes right in each folder.
-        gone: paths that it removes from the layers below.
-        emptied: folders whose content below it hides.
+        gone: paths that the layer removes from the layers below.
+        emptied: folders whose content in the layers below it hides.
+        entries: the path of every entry; True for one that is not a folder.
+        files: the content of every file and link; None for the layers of the base.
+        diff_id: the digest of the archive; None when the layer was not read to its end.
+        faults: what makes an engine refuse the layer, a phrase each.
     """
 
     items: tuple[Told, ...]
     folders: Mapping[str, int]
     gone: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
+    entries: Mapping[str, bool] = field(default_factory=dict)
+    files: Mapping[str, FileContent] | None = None
+    diff_id: str | None = None
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VenvFiles:
+    """The paths in /opt/venv that differ from the packages' RECORDs (`venv_files.compare_records`)."""
+
+    missing: tuple[str, ...]
+    changed: tuple[str, ...]
+    unowned: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +109,8 @@ class Tree:
     folders: Mapping[str, int]  # unpacked bytes below each folder; "" is the root
     complete: bool
     unread: tuple[str, ...] = ()
+    files: Mapping[str, FileContent] | None = None  # contents; None when nobody hashed them
+    venv: VenvFiles | None = None
 
     def of(self, kind: str) -> tuple[Told, ...]:
         """The items of a kind, by path."""
@@ -100,7 +133,8 @@ class Facts:
     image: str  # a digest reference, or an image ID
     config: Mapping[str, Any]  # the whole image config: architecture, config, rootfs, history
     layers: tuple[Layer, ...]
-    listings: Mapping[int, Listing]  # by the layer's number, lowest 0; those that were read
+    listings: Mapping[int, Listing]  # by the layer's number, lowest 0; those that were read to their ends
+    damaged: Mapping[int, Listing] = field(default_factory=dict)  # those that could not be
     tree: Tree
     base_config: Mapping[str, Any] | None
     look: Started | None = None
@@ -124,3 +158,8 @@ def env_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The environment of a `config` object."""
     pairs = (str(line).partition("=") for line in settings.get("Env") or [])
     return {name: value for name, _, value in pairs}
+
+
+def platform_of(config: Mapping[str, Any]) -> str:
+    """`os/architecture` of an image config."""
+    return f"{config.get('os')}/{config.get('architecture')}"

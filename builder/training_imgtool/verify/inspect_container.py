@@ -8,21 +8,33 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
-from training_imgtool.verify.facts import Started, Told, Tree
+from training_imgtool.verify.facts import Started, Told, Tree, VenvFiles
 from training_imgtool.verify.program import program_text
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 PYTHON = "/opt/venv/bin/python"
+PROGRAM = ("interesting_paths", "venv_files", "program")  # modules, in the order of their imports
 LOOK_SECONDS = 180.0
 RUN_SECONDS = 300.0
 _ROOT = "0:0"  # reads what the image's own user may not
 
 
-def look(api: DockerApi, image: str, libraries: tuple[str, ...]) -> Started:
-    """The interpreter, the files and the libraries, read by root in a container that cannot change anything."""
-    text = _text("look", {"seconds": LOOK_SECONDS, "libraries": list(libraries)})
+def look(
+    api: DockerApi, image: str, libraries: tuple[str, ...], folders: tuple[str, ...], exclude: tuple[str, ...]
+) -> Started:
+    """Reads the interpreter, the files and the libraries, as root in a container that cannot change anything.
+
+    Args:
+        api: the engine.
+        image: a digest reference or an image ID.
+        libraries: the shared libraries to open.
+        folders: relative to the root; the program hashes the files in them, and those of /opt/venv.
+        exclude: what the spec leaves out of site-packages.
+    """
+    request = {"seconds": LOOK_SECONDS, "libraries": libraries, "folders": folders, "exclude": exclude}
+    text = _text("look", request)
     probe = Probe(image=image, command=(PYTHON, "-I", "-c", text), user=_ROOT, read_only=True, seconds=LOOK_SECONDS)
     return _started(run_probe(api, probe))
 
@@ -43,12 +55,14 @@ def tree_of(looked: Started) -> Tree | None:
         folders=told["folders"],
         complete=True,
         unread=tuple(told["unread"]),
+        files={path: (int(size), str(digest)) for path, (size, digest) in told["contents"].items()},
+        venv=VenvFiles(**{name: tuple(paths) for name, paths in told["venv"].items()}),
     )
 
 
 def _text(call: str, request: dict[str, Any]) -> str:
     package = files("training_imgtool.verify")
-    return program_text(call, request, (package / "interesting_paths.py").read_text(), (package / "program.py").read_text())
+    return program_text(call, request, tuple((package / f"{name}.py").read_text() for name in PROGRAM))
 
 
 def _started(answer: Answer) -> Started:

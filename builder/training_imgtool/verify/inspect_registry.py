@@ -1,15 +1,16 @@
-"""An image as the registry has it: manifest, config, and the layers that are worth their bytes. Nothing is run.
+"""Reads an image from the registry: manifest, config, and the layers that are worth their bytes. It runs nothing.
 
-Layers above the base are read whole, as a stream; what is big below it is not fetched, and said to be unseen.
+It reads layers above the base as a stream, and does not fetch large layers of the base; the report names what it did
+not look at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.direct.layers.codecs import unpacked
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LARGEST_BASE_LAYER = 100_000_000  # compressed bytes: a slim system and its Python, not CUDA
 LARGEST_BESIDE_CONTAINER = 64_000_000  # where a container shows the files, only smaller layers are read one by one
+LEAST_INFLATED = 1 << 30  # bytes that a layer may always inflate to
+MOST_INFLATED = 100  # times its compressed size that it may inflate to; text reaches 20, zeros reach 1032
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,30 +43,39 @@ class LayerReader:
 
     registries: Registries
     progress: Progress
-    known: dict[str, Listing] = field(default_factory=dict)
+    listings: dict[tuple[str, bool], Listing] = field(default_factory=dict)
 
-    def listings(self, stored: Stored, *, beside_container: bool, subject: str) -> dict[int, Listing]:
-        """The listings of the layers that are worth it, by number."""
+    def read(self, stored: Stored, *, beside_container: bool, subject: str) -> dict[int, Listing]:
+        """Returns the listings of the layers that are worth their bytes, by number."""
         pairs = enumerate(zip(stored.layers, stored.descriptors, strict=True))
-        chosen = {number: one for number, (layer, one) in pairs if _worth(layer, beside_container=beside_container)}
-        new = {one.digest: one.size for one in chosen.values() if one.digest not in self.known}
+        chosen = {number: pair for number, pair in pairs if _worth(pair[0], beside_container=beside_container)}
+        new = {one.digest: one.size for layer, one in chosen.values() if (one.digest, layer.own) not in self.listings}
         if new:
             self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
-        return {number: self._listing(stored.digest, one, subject) for number, one in chosen.items()}
+        return {number: self._listing(stored.digest, *pair, subject) for number, pair in chosen.items()}
 
-    def _listing(self, image: Digest, descriptor: Descriptor, subject: str) -> Listing:
-        if descriptor.digest not in self.known:
+    def _listing(self, image: Digest, layer: Layer, descriptor: Descriptor, subject: str) -> Listing:
+        key = (descriptor.digest, layer.own)
+        if key not in self.listings:
             repository = image.repository
             blocks = self.registries.at(repository).blob(
                 repository, descriptor, subject=subject, progress=self.progress
             )
-            try:
-                self.known[descriptor.digest] = read_layer(unpacked(blocks, descriptor.media_type))
-            except VerificationError as error:
-                raise VerificationError(f"{image}: {descriptor.short}: {error.message}", hint=error.hint) from error
-            for _ in blocks:  # bytes behind the end of the stream belong to the digest too
-                pass
-        return self.known[descriptor.digest]
+            most = max(LEAST_INFLATED, descriptor.size * MOST_INFLATED)
+            archive = unpacked(_pieces(blocks, descriptor.media_type), descriptor.media_type)
+            self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most)
+            if listing.diff_id:
+                for _ in blocks:  # bytes behind the end of the stream belong to the digest too
+                    pass
+        return self.listings[key]
+
+
+def _pieces(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
+    """The same bytes in pieces so small that none inflates to more than about 16 MiB."""
+    size = 512 if media_type.endswith("zstd") else 16 << 10  # at most 1032 times in DEFLATE, 32768 times in zstd
+    for block in blocks:
+        for start in range(0, len(block), size):
+            yield block[start : start + size]
 
 
 def _worth(layer: Layer, *, beside_container: bool) -> bool:

@@ -1,7 +1,7 @@
-"""What matters of the files in an image: which paths, and what is told of them.
+"""Which files of an image matter, and what verify records of each.
 
-One set of patterns for both ways: `layers` reads archives with it, and its text goes into the program that `program`
-sends into a container. So it needs the standard library only, and keeps to Python 3.7.
+`layers` reads archives with these patterns, and the text of this module goes into the program that `program` sends into
+a container. So it needs the standard library only and keeps to Python 3.7.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ SITE = r"opt/venv/lib(?:64)?/python[\d.]+/site-packages/"
 CUDA = r"cudart|cudnn\w*|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cupti|nccl|nvrtc|nvJitLink"
 HEAD = 4096  # bytes of a suspect that are judged
 LARGEST_TEXT = 16 << 20
+LARGEST_SOURCE = 1 << 20  # bytes of a trainer's file that are parsed
 LARGEST_SUSPECT = 64 << 10  # a file without a telling name is looked into up to this size
 
 _KINDS = (
@@ -91,7 +92,7 @@ def item(
         told["head"] = base64.b64encode(head).decode()
         told["sha256"] = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
     elif kind in _WITH_TEXT or path.endswith("pyvenv.cfg"):
-        text = read(LARGEST_TEXT).decode("utf-8", "replace")
+        text = read(LARGEST_SOURCE if kind == "source" else LARGEST_TEXT).decode("utf-8", "replace")
         told["text"] = text.replace("\r\n", "\n").split("\n\n", 1)[0] if kind == "metadata" else text
     return told
 
@@ -108,13 +109,13 @@ def recorded(suspect: dict[str, Any], records: dict[str, str]) -> bool:
 
 
 def settle(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items with the word on each suspect whether a package has it, and of each RECORD only what it installs."""
+    """Adds to each suspect whether a package has it, and to each RECORD the names that it installs."""
     records = {told["path"]: told["text"] for told in items if told["kind"] == "record"}
     for told in items:
         if told["kind"] == "suspect":
             told["recorded"] = recorded(told, records)
         if told["kind"] == "record":
-            rows = told.pop("text").splitlines()
+            rows = told["text"].splitlines()
             told["names"] = sorted({row.split(",")[0].split("/")[0].split(".")[0] for row in rows} - {"", '"'})
     return items
 

@@ -76,12 +76,22 @@ def same_version(one: str, other: str) -> bool:
         return one == other
 
 
-def broken(present: tuple[Installed, ...], markers: Mapping[str, str]) -> Iterator[str]:
+def broken(
+    present: tuple[Installed, ...], markers: Mapping[str, str], *, provided: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """What `pip check` complains about, a phrase each: requirements that are missing, or there in another version.
 
-    As pip, it asks for no extras, takes pre-releases, and passes over what it cannot read.
+    As pip does, it evaluates no extras, takes pre-releases, and passes over what it cannot read.
+
+    Args:
+        present: the packages.
+        markers: the environment for PEP 508 markers.
+        provided: packages that another one stands for, such as `tensorflow` by `tensorflow-cpu`.
     """
     versions = {one.name: one.version for one in present}
+    for name, provider in (provided or {}).items():
+        if name not in versions and canonicalize_name(provider) in versions:
+            versions[name] = versions[canonicalize_name(provider)]
     environment = {**markers, "extra": ""}
     for one in present:
         for text in one.requires:

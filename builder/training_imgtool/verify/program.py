@@ -1,17 +1,19 @@
-"""What runs inside an image: it looks and tells, one JSON object per line.
+"""The program that runs inside an image and prints what it sees, one JSON object per line.
 
-It is sent as text behind `python -c`, the text of `watch` before it and a call of `look` or `run` behind it
-(`program_text`), so it needs the standard library only and keeps to Python 3.7. A child does the work; its parent
-ends it when the time is up and tells how it ended, since importing TensorFlow or a trainer may crash or never return.
-What it tells is the image's own text: who reads it makes it safe.
+`inspect_container` sends it as the argument of `python -c`, behind the modules that it imports and before a call of
+`look` or `run` (`program_text`), so it needs the standard library only and keeps to Python 3.7. A child does the work;
+its parent ends it when the time is up and prints how it ended, since importing TensorFlow or a trainer may crash or
+never return. The output contains text of the image: the reader must sanitize it.
 """
 # A walk over a whole file system should be quick, and whatever an image's own code raises is an answer:
 # ruff: noqa: PTH115, PTH123, PTH207, BLE001
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import glob
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -25,6 +27,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from training_imgtool.verify.interesting_paths import item, kind_of, settle, summed, wants_look
+from training_imgtool.verify.venv_files import VENV, compare_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +42,7 @@ def look(request: Told) -> None:
 
     def work(tell: Tell) -> None:
         _interpreter(tell)
-        _files(tell)
+        _files(request["folders"], request["exclude"], tell)
         _libraries(request["libraries"], tell)
 
     _apart(request["seconds"], work)
@@ -73,8 +76,11 @@ def _interpreter(tell: Tell) -> None:
     tell({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
 
 
-def _files(tell: Tell) -> None:
+def _files(hashed: list[str], exclude: list[str], tell: Tell) -> None:
+    """Tells the files of interest, and the hashes of those in the folders `hashed`."""
     items: list[Told] = []
+    contents: Told = {}
+    prefixes = (VENV, *(folder + "/" for folder in hashed))
     own: dict[str, int] = {}
     seen: set[tuple[int, int]] = set()
     unread: list[str] = []
@@ -101,12 +107,31 @@ def _files(tell: Tell) -> None:
                 seen.add((state.st_dev, state.st_ino))
             else:
                 own[folder] += state.st_size
+            if path.startswith(prefixes):
+                contents[path] = _content(path, state)
             told = _told(path, state)
             if told is not None:
                 items.append(told)
-    tell(
-        {"part": "files", "items": settle(items), "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
-    )
+    records = {told["path"]: told["text"] for told in items if told["kind"] == "record"}
+    venv = {path: contents.pop(path) for path in list(contents) if path.startswith(VENV)}
+    settled = [dict(told, text="") if told["kind"] == "record" else told for told in settle(items)]
+    files = {"items": settled, "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
+    tell(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
+
+
+def _content(path: str, state: os.stat_result) -> list[Any]:
+    """Size and SHA-256 of a file, as RECORD spells them; the target of a link."""
+    if stat.S_ISLNK(state.st_mode):
+        return [0, "->" + os.readlink("/" + path)]
+    digest = hashlib.sha256()
+    try:
+        if stat.S_ISREG(state.st_mode):
+            with open("/" + path, "rb") as stream:
+                for block in iter(lambda: stream.read(1 << 20), b""):
+                    digest.update(block)
+    except OSError as error:
+        return [state.st_size, "unreadable: " + str(error.strerror)]
+    return [state.st_size, base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")]
 
 
 def _told(path: str, state: os.stat_result) -> Told | None:
@@ -266,7 +291,8 @@ def _apart(seconds: float, work: Callable[[Tell], object]) -> None:
     tell({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
 
 
-def program_text(call: str, request: Told, watch: str, program: str) -> str:
-    """The program with a call of `look` or `run`: `watch` and `program` are the texts of the two modules."""
-    kept = [line for line in program.splitlines() if not line.startswith(("from __future__", "from training_imgtool."))]
-    return "\n".join([watch, *kept, f"{call}(json.loads({json.dumps(request)!r}))", ""])
+def program_text(call: str, request: Told, modules: tuple[str, ...]) -> str:
+    """Returns the program with a call of `look` or `run`: the texts of the modules, this one last, as one."""
+    lines = [line for text in modules for line in text.splitlines()]
+    code = [line for line in lines if not line.startswith(("from __future__", "from training_imgtool."))]
+    return "\n".join(["from __future__ import annotations", *code, f"{call}(json.loads({json.dumps(request)!r}))", ""])

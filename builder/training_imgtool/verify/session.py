@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.build.build import find_images
 from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.core.errors import EngineUnavailableError, InputError, UsageError
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    ImgtoolError,
+    InputError,
+    RegistryRefusedError,
+    UsageError,
+)
 from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks.all_checks import check
-from training_imgtool.verify.facts import Facts
+from training_imgtool.verify.expected_files import copied_files
+from training_imgtool.verify.facts import Facts, Listing, Status, platform_of
 from training_imgtool.verify.layers import overlaid
 from training_imgtool.verify.report import ImageReport
 
@@ -64,11 +71,7 @@ def verify(asked: Asked) -> tuple[ImageReport, ...]:
     with _engine(asked) as engine, connect(asked.settings, asked.progress) as registries:
         places = _places(asked, images, engine, registries)
         reader = inspect_registry.LayerReader(registries, asked.progress)
-        reports = []
-        for image in images:
-            facts = _facts(asked, image, places[image.role], engine, reader)
-            reports.append(ImageReport.of(image, facts, check(image, facts, asked.inputs.spec_file.spec)))
-    return tuple(reports)
+        return tuple(_report(asked, image, places[image.role], engine, reader) for image in images)
 
 
 @contextmanager
@@ -85,7 +88,7 @@ def _engine(asked: Asked) -> Iterator[DockerEngine | None]:
         except EngineUnavailableError as error:
             if asked.engine == "docker":
                 raise
-            asked.progress(Note(f"{error.message}; what the registry tells is looked at"))
+            asked.progress(Note(f"{error.message}; verify reads the registry instead"))
     if engine is None:
         yield None
         return
@@ -126,29 +129,56 @@ def _in_engine(image: RoleImage, engine: DockerEngine) -> str | None:
     return engine.image_id(image.key) or next((str(found["Id"]) for found in loaded if found), None)
 
 
+def _report(
+    asked: Asked, image: RoleImage, place: _Place, engine: DockerEngine | None, reader: inspect_registry.LayerReader
+) -> ImageReport:
+    """The report on one image.
+
+    Where the engine refuses the image, the registry's copy says why: raises what the engine said if that is sound.
+    """
+    spec, context = asked.inputs.spec_file.spec, asked.inputs.context
+    refusal: ImgtoolError | None = None
+    try:
+        facts = _facts(asked, image, place, engine, reader)
+    except (EngineUnavailableError, RegistryRefusedError) as error:
+        if place.digest is None or engine is None:
+            raise
+        refusal, facts = error, _facts(asked, image, place, None, reader)
+    findings = check(image, facts, spec, context)
+    if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):
+        raise refusal
+    return ImageReport.of(image, facts, findings)
+
+
 def _facts(
     asked: Asked, image: RoleImage, place: _Place, engine: DockerEngine | None, reader: inspect_registry.LayerReader
 ) -> Facts:
-    inside: dict[str, Any] = {}
-    if engine is not None:
-        inside = _seen_inside(asked, image, place, engine, reader.registries)
-    base = inspect_registry.base_config(image.plan.base, image.plan.platform, reader.registries)
-    listings = {}
+    registries, plan = reader.registries, image.plan
+    base = inspect_registry.base_config(plan.base, plan.platform, registries)
+    stored = None
     if place.digest is not None:
-        stored = inspect_registry.read_image(place.digest, image.plan.platform, base, reader.registries)
+        stored = inspect_registry.read_image(place.digest, plan.platform, base, registries)
+        if platform_of(stored.config) != plan.platform:  # no engine that was asked for the planned one gets it
+            engine = None
+    inside = _seen_inside(asked, image, place, engine, registries) if engine is not None else {}
+    listings: dict[int, Listing] = {}
+    if stored is not None:
         config, layers = stored.config, stored.layers
-        listings = reader.listings(stored, beside_container="tree" in inside, subject=image.role)
+        listings = reader.read(stored, beside_container="tree" in inside, subject=image.role)
     elif engine is not None and place.image_id is not None:
         config, sizes = inspect_container.engine_config(engine.api, place.image_id)
         layers = inspect_registry.layers_of(config, base, sizes)
+    whole = {number: listing for number, listing in listings.items() if listing.diff_id}
     values: dict[str, Any] = {
         "image": place.name,
         "config": config,
         "layers": layers,
-        "listings": listings,
-        "tree": overlaid(listings, len(layers)),
+        "listings": whole,
+        "damaged": {number: listing for number, listing in listings.items() if number not in whole},
         "base_config": base,
     }
+    if "tree" not in inside:
+        values["tree"] = overlaid(whole, len(layers), plan.exclude)
     return Facts(**values | inside)
 
 
@@ -161,10 +191,12 @@ def _seen_inside(
         login = registries.login(place.digest.repository.registry).login
         engine.pull_base(place.digest, plan.platform, login, asked.progress)
     asked.progress(Step(image.role, "looking into the image"))
-    looked = inspect_container.look(engine.api, place.name, plan.locked.variant.libraries)
+    folders = copied_files(image.dockerfile, asked.inputs.context, {}).folders
+    libraries = plan.locked.variant.libraries
+    looked = inspect_container.look(engine.api, place.name, libraries, folders, plan.exclude)
     if looked.fault is not None and "exec format error" in looked.fault:
         why = f"the engine's machine does not run {plan.platform}"
-        asked.progress(Note(f"{image.role}: {why}; what the registry tells is looked at"))
+        asked.progress(Note(f"{image.role}: {why}; verify reads the registry instead"))
         return {"no_gpus": why}
     values: dict[str, Any] = {"look": looked}
     tree = inspect_container.tree_of(looked)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
 from training_imgtool.spec.model import Accelerator
-from training_imgtool.verify.case import Case, shortened
+from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Finding, Status, Told
+from training_imgtool.verify.interesting_paths import SITE
 from training_imgtool.verify.packages import broken, differences, marker_environment, same_version
 
 _LINK = "opt/venv/bin/python"
@@ -152,19 +154,33 @@ def _packages(case: Case) -> Iterator[Finding]:
         yield case.unseen("wheels", "not all layers above the base were read")
         yield case.unseen("pip check", "not all layers above the base were read")
         return
-    count = len(case.image.plan.locked.wheels)
-    differ = differences(case.installed, case.image.plan.locked)
-    if differ:
-        yield case.wrong("wheels", shortened(list(differ)), f"the {count} wheels of the lock")
+    locked = case.image.plan.locked
+    complaints = [*differences(case.installed, locked), *_file_complaints(case)]
+    wanted = f"the {len(locked.wheels)} wheels of the lock, their files as recorded"
+    if complaints:
+        yield case.differs("wheels", complaints, wanted)
     else:
-        yield case.ok("wheels", f"{len(case.installed)} packages", f"the {count} wheels of the lock")
+        yield case.ok("wheels", f"{len(case.installed)} packages", wanted)
     told = case.looked("python")
     markers = told["markers"] if told else marker_environment(case.variant.python, case.image.plan.platform)
-    complaints = list(broken(case.installed, markers))
+    complaints = list(broken(case.installed, markers, provided={"tensorflow": case.variant.package}))
     if complaints:
-        yield case.wrong("pip check", shortened(complaints, 3), "no broken requirements")
+        yield case.differs("pip check", complaints, "no broken requirements")
     else:
         yield case.ok("pip check", "no broken requirements")
+
+
+def _file_complaints(case: Case) -> Iterator[str]:
+    """How the files of /opt/venv differ from the RECORD of the package that they belong to."""
+    venv = case.facts.tree.venv
+    if venv is None:
+        return
+    yield from (f"/{path} differs from its RECORD" for path in venv.changed)
+    yield from (f"/{path} is in a RECORD and missing" for path in venv.missing)
+    importable = re.compile(f"{SITE}|opt/venv/bin/")
+    for path in venv.unowned:  # what a template's RUN puts elsewhere in /opt/venv, no interpreter loads by itself
+        if not case.copied.runs or importable.match(path):
+            yield f"/{path} belongs to no package"
 
 
 def failure(told: Told) -> str:

@@ -15,7 +15,7 @@ from training_imgtool.dockerfile.evaluate import Scope, walk
 from training_imgtool.dockerfile.parse import Dockerfile
 from training_imgtool.plan import KEY_LABEL
 from training_imgtool.verify.case import Case, shortened
-from training_imgtool.verify.facts import Finding, env_of
+from training_imgtool.verify.facts import Finding, env_of, platform_of
 from training_imgtool.verify.inspect_registry import shared_layers
 
 _FILES_ONLY = frozenset({"ADD", "COPY", "RUN"})
@@ -26,6 +26,7 @@ def findings(case: Case) -> Iterator[Finding]:
     yield _key(case)
     yield _platform(case)
     yield _base(case)
+    yield _layers(case)
     expected = expected_settings(case.image.dockerfile, (case.facts.base_config or {}).get("config"))
     if expected is None:
         expected = {"Entrypoint": list(case.image.plan.entrypoint), "User": case.image.plan.user or ""}
@@ -66,13 +67,27 @@ def _key(case: Case) -> Finding:
 
 
 def _platform(case: Case) -> Finding:
-    config = case.facts.config
-    found = "/".join(
-        str(part) for part in (config.get("os"), config.get("architecture"), config.get("variant")) if part
-    )
-    planned = case.image.plan.platform
-    same = found.split("/")[:2] == planned.split("/")[:2]
-    return case.ok("platform", found) if same else case.wrong("platform", found, planned)
+    found, planned = platform_of(case.facts.config), case.image.plan.platform
+    return case.ok("platform", found) if found == planned else case.wrong("platform", found, planned)
+
+
+def _layers(case: Case) -> Finding:
+    """Whether an engine takes the layers as they are, by what Docker refuses when it unpacks them."""
+    facts, faults = case.facts, []
+    diff_ids = (facts.config.get("rootfs") or {}).get("diff_ids") or []
+    for number, listing in sorted({**facts.listings, **facts.damaged}.items()):
+        name = f"layer {number + 1} ({facts.layers[number].digest[:19]})"
+        faults += [f"{name}: {fault}" for fault in listing.faults]
+        planned = str(diff_ids[number]) if number < len(diff_ids) else "none"
+        if listing.diff_id and listing.diff_id != planned:
+            faults.append(f"{name}: its content is {listing.diff_id[:19]}, and the config says {planned[:19]}")
+    if len(diff_ids) != len(facts.layers) and any(layer.digest for layer in facts.layers):
+        faults.append(f"the manifest has {len(facts.layers)} layers and the config {len(diff_ids)}")
+    if faults:
+        return case.differs("layers", faults, "layers that engines unpack")
+    if facts.look is not None:
+        return case.ok("layers", f"{len(facts.layers)}, unpacked by the engine")
+    return case.ok("layers", f"{len(facts.listings)} of {len(facts.layers)} read")
 
 
 def _base(case: Case) -> Finding:

@@ -1,7 +1,7 @@
-"""The training module can be imported; it is not run.
+"""The trainer's files are those of the context, and the training module can be imported; nothing runs it.
 
-With a container it is imported as a module, so that what stands under `if __name__ == "__main__"` stays still. Without
-one its source is read: the file is there, it parses, and what it imports at its top is in the image.
+A container imports it as a module, so that code under `if __name__ == "__main__"` does not run. Without a container
+this module reads its source: the file exists, it parses, and the modules that it imports at its top are in the image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.checks.python import ending, failure
-from training_imgtool.verify.facts import Finding
+from training_imgtool.verify.facts import Finding, Status
 from training_imgtool.verify.interesting_paths import SITE
 
 _IN_SITE = re.compile(f"{SITE}([^/]+)")
@@ -22,24 +22,61 @@ _BUNDLED = frozenset({"__future__", "builtins", "distutils", "imp", "asyncore", 
 
 
 def findings(case: Case) -> Iterator[Finding]:
-    """One finding."""
+    """Yields one finding: the files are those of the context, and the module imports."""
+    imported = _import(case)
+    complaints = list(_differences(case))
+    if not complaints:
+        yield imported
+        return
+    if imported.status is Status.MISMATCH:
+        complaints.append(imported.found)
+    yield case.differs("trainer", complaints, f"the {len(case.copied.files)} files of the context")
+
+
+def _differences(case: Case) -> Iterator[str]:
+    """How the files that COPY put into the image differ from the context."""
+    files, copied = case.facts.tree.files, case.copied
+    if files is None or not case.own_seen:
+        return
+    for path, content in sorted(copied.files.items()):
+        if path not in files:
+            yield f"/{path} is missing"
+        elif files[path][1] != content:
+            link = files[path][1].removeprefix("->")
+            what = "differs from the context" if link == files[path][1] else f"is a link to {link}"
+            yield f"/{path} {what}"
+    own = [number for number, layer in enumerate(case.facts.layers) if layer.own]
+    listed = [case.facts.listings[number].files or {} for number in own if number in case.facts.listings]
+    for path in sorted(files):
+        of_base = own and len(listed) == len(own) and not any(path in layer for layer in listed)
+        if not copied.belongs(path) and not of_base:
+            yield f"/{path} is not in the context"
+
+
+def _import(case: Case) -> Finding:
+    """What importing the module came to."""
+    told = case.ran("trainer")
+    if case.facts.run is None:
+        return _by_source(case)
+    if told is None:
+        return _unfinished(case)
     module = case.image.plan.module
     wanted = f"python -m {module}"
-    told = case.ran("trainer")
-    if told is not None and "error" in told:
-        yield case.wrong("trainer", f"{module} does not import: {failure(told)}", wanted)
-    elif told is not None and "left" in told:
-        yield case.warn("trainer", f"{module} left with exit code {told['left']} while it was imported", wanted)
-    elif told is not None:
-        yield case.ok("trainer", f"{told.get('file') or module}", wanted)
-    elif case.ran("importing") is not None and (case.ran("end") or {}).get("late"):
-        yield case.warn("trainer", f"importing {module} does not end: it works while it is imported", wanted)
-    elif case.ran("importing") is not None:
-        yield case.wrong("trainer", f"{module} does not import: {ending(case)}", wanted)
-    elif case.facts.run is not None:
-        yield case.unseen("trainer", "tensorflow did not get that far")
-    else:
-        yield _by_source(case)
+    if "error" in told:
+        return case.wrong("trainer", f"{module} does not import: {failure(told)}", wanted)
+    if "left" in told:
+        return case.warn("trainer", f"{module} left with exit code {told['left']} while it was imported", wanted)
+    return case.ok("trainer", f"{told.get('file') or module}", wanted)
+
+
+def _unfinished(case: Case) -> Finding:
+    module = case.image.plan.module
+    if case.ran("importing") is None:
+        return case.unseen("trainer", "tensorflow did not get that far")
+    if (case.ran("end") or {}).get("late"):
+        found = f"importing {module} does not end: it works while it is imported"
+        return case.warn("trainer", found, f"python -m {module}")
+    return case.wrong("trainer", f"{module} does not import: {ending(case)}", f"python -m {module}")
 
 
 def _by_source(case: Case) -> Finding:

@@ -1,0 +1,67 @@
+"""Compares the files of a virtual environment with the RECORD of each package in it.
+
+The format is PyPA's, "Recording installed projects". The text of this module also runs inside an image, so it needs
+the standard library only and keeps to Python 3.7.
+"""
+
+from __future__ import annotations
+
+import csv
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+VENV = "opt/venv/"
+_BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
+_SKELETON = re.compile(r"opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg|lib64)\Z")  # of the environment, not of a package
+
+
+def compare_records(files: dict[str, Any], records: dict[str, str], exclude: list[str]) -> dict[str, list[str]]:
+    """Returns the paths that are `missing`, `changed`, or `unowned` by any package, each list sorted.
+
+    Bytecode may be missing, may exist for any source, and may differ: the installer compiles what a wheel brings. Where
+    packages share a path, one match is enough, since the last one installed wins.
+
+    Args:
+        files: size and SHA-256 (as RECORD spells it) by path, relative to the root; `->TARGET` for a link.
+        records: the text of each RECORD by its path.
+        exclude: path prefixes below site-packages that the spec leaves out.
+    """
+    rows: dict[str, list[list[str]]] = {}
+    damaged, left_out = [], []
+    for record, text in records.items():
+        site = record.rsplit("/", 2)[0]
+        left_out += [f"{site}/{prefix}" for prefix in exclude]
+        try:
+            for row in csv.reader(text.splitlines()):
+                path = posixpath.normpath(posixpath.join("/" + site, row[0]))[1:] if row else ""
+                if path.startswith(VENV):
+                    rows.setdefault(path, []).append([*row, "", ""][1:3])
+        except csv.Error:
+            damaged.append(record)
+    missing, changed = [], damaged
+    for path, entries in rows.items():
+        if path in files:
+            if not path.endswith(".pyc") and not any(_matches(files[path], digest, size) for digest, size in entries):
+                changed.append(path)
+        elif not path.endswith(".pyc") and not any(path == one or path.startswith(one + "/") for one in left_out):
+            missing.append(path)
+    unowned = [path for path in files if path not in rows and not _belongs(path, files)]
+    return {"missing": sorted(missing), "changed": sorted(changed), "unowned": sorted(unowned)}
+
+
+def _matches(file: Any, digest: str, size: str) -> bool:
+    """A row without a hash, as RECORD's own, matches any file; pip writes SHA-256 only."""
+    if digest.startswith("sha256=") and digest[7:] != file[1]:
+        return False
+    return not size.isdigit() or int(size) == file[0]
+
+
+def _belongs(path: str, files: dict[str, Any]) -> bool:
+    bytecode = _BYTECODE.match(path)
+    if bytecode:
+        return bytecode["folder"] + bytecode["name"] + ".py" in files
+    return bool(_SKELETON.match(path))
