@@ -17,9 +17,9 @@ from training_imgtool.core.json_cache import write_cached
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record
-from training_imgtool.direct.registry.known_blobs import KnownBlobs
+from training_imgtool.direct.registry.memory import RepositoryMemory, tag_of_stage
 from training_imgtool.plan import Wheel
-from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
 from training_imgtool.wheels.store import WheelStore
 
 DAY = 86_400
@@ -58,7 +58,7 @@ def cache(tmp_path: Path) -> Cache:
 
 def _blob(cache: Cache, data: bytes) -> Descriptor:
     digest, size = cache.layers.keep_blob([data])
-    return Descriptor("", digest, size)
+    return Descriptor(OCI_LAYER_GZIP, digest, size)
 
 
 def test_what_is_old_goes_and_what_is_used_stays(cache: Cache) -> None:
@@ -136,11 +136,12 @@ def test_what_others_keep_in_the_same_folder_stays(cache: Cache) -> None:
 
 
 def test_notes_and_what_killed_runs_left(cache: Cache) -> None:
-    known = KnownBlobs(cache.folder, parse_repository("registry.example.com/team/x"))
-    known.arrived([f"sha256:{KEY}"])
-    known.tag_arrived(f"worker-{KEY[:32]}")
-    write_cached(cache.folder / "specs" / f"{KEY}.json", {"a": 1})
-    write_cached(cache.folder / "stages" / f"{KEY[:40]}.json", {"a": 1})
+    repository = parse_repository("registry.example.com/team/x")
+    memory = RepositoryMemory(cache.folder, repository)
+    memory.add_blobs([f"sha256:{KEY}"])
+    memory.add_tag(f"worker-{KEY[:32]}")
+    write_cached(cache.folder / "registries" / f"{KEY[:40]}.json", {"a": 1})
+    write_cached(memory.stage_file(tag_of_stage(repository, "packages", KEY)), {"a": 1})
     (cache.folder / "layers/layers/ab").mkdir(parents=True)
     left, handle = create_temporary_file(cache.folder / "layers/layers/ab")
     os.close(handle)
@@ -148,7 +149,7 @@ def test_notes_and_what_killed_runs_left(cache: Cache) -> None:
     freed = cache.prune()
     assert (freed["notes"].count, freed["notes"].freed) == (4, 4)
     assert not left.exists()
-    assert not known.there(f"sha256:{KEY}")
+    assert not memory.has_blob(f"sha256:{KEY}")
 
 
 def test_a_download_that_is_under_way_stays(cache: Cache) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,36 +42,11 @@ class Bench:
 
     def layer(self, data: bytes) -> LayerSource:
         """A layer whose content is `data`, which is no tar: nobody looks."""
-        name = data[:20].decode()
-
-        def read() -> object:
-            self.opened.append(name)
-            return iter((data,))
-
-        blob = Descriptor(OCI_LAYER_GZIP, sha256_digest(data), len(data))
-        return LayerSource(descriptor=blob, diff_id=blob.digest, history=name, open=read)  # type: ignore[arg-type]
+        return layer_of(data, self.opened.append)
 
     def image(self, *layers: bytes, base: tuple[Descriptor, ...] = (), config: bytes = b"{}") -> DirectImage:
         """An image of such layers."""
-        sources = tuple(map(self.layer, layers))
-        descriptor = Descriptor(OCI_CONFIG, sha256_digest(config), len(config))
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": descriptor.document(),
-            "layers": [one.document() for one in (*base, *(source.descriptor for source in sources))],
-        }
-        body = json.dumps(manifest).encode()
-        return DirectImage(
-            base_layers=base,
-            layers=sources,
-            config=config,
-            config_descriptor=descriptor,
-            manifest=body,
-            manifest_type=OCI_MANIFEST,
-            digest=sha256_digest(body),
-            diff_ids=(),
-        )
+        return _image(tuple(map(self.layer, layers)), base, config)
 
     def put(self, repository: Repository, data: bytes) -> Descriptor:
         """Puts a blob there and empties the log."""
@@ -78,3 +54,41 @@ class Bench:
         self.registries.at(repository).upload(repository, blob, partial(iter, (data,)))
         self.proxy.clear()
         return blob
+
+
+def layer_of(data: bytes, opened: Callable[[str], object] = lambda _: None) -> LayerSource:
+    """A layer whose content is `data`; `opened` is told each time that the bytes are read."""
+    name = data[:20].decode()
+
+    def read() -> Iterator[bytes]:
+        opened(name)
+        return iter((data,))
+
+    blob = Descriptor(OCI_LAYER_GZIP, sha256_digest(data), len(data))
+    return LayerSource(descriptor=blob, diff_id=blob.digest, history=name, open=read)
+
+
+def image_of(*layers: bytes, base: tuple[LayerSource, ...] = (), config: bytes = b"{}") -> DirectImage:
+    """An image of such layers, on those of another image."""
+    return _image(tuple(map(layer_of, layers)), tuple(layer.descriptor for layer in base), config)
+
+
+def _image(layers: tuple[LayerSource, ...], base: tuple[Descriptor, ...], config: bytes) -> DirectImage:
+    descriptor = Descriptor(OCI_CONFIG, sha256_digest(config), len(config))
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": descriptor.document(),
+        "layers": [blob.document() for blob in (*base, *(layer.descriptor for layer in layers))],
+    }
+    body = json.dumps(manifest).encode()
+    return DirectImage(
+        base_layers=base,
+        layers=layers,
+        config=config,
+        config_descriptor=descriptor,
+        manifest=body,
+        manifest_type=OCI_MANIFEST,
+        digest=sha256_digest(body),
+        diff_ids=(),
+    )

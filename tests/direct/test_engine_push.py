@@ -12,6 +12,7 @@ from training_imgtool.build.engine_build import push_tag
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.engines import Engine
 
@@ -27,7 +28,8 @@ class _Engine:
     named: str | None = None
 
     def push(self, tag: Tag, *_: Any, **__: Any) -> str | None:
-        publisher = Publisher(self.bench.registries, self.bench.repository, self.bench.cache, silent)
+        evidence = Evidence(self.bench.registries, self.bench.repository, self.bench.cache)
+        publisher = Publisher(self.bench.registries, evidence, silent)
         publisher.publish(self.bench.image(b"layer"), tag, "worker", self.bench.repository)
         publisher.close()
         return self.named

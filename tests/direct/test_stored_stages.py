@@ -12,8 +12,9 @@ from tests.direct.registry import Bench
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Tag, parse_repository
+from training_imgtool.direct.registry.evidence import Evidence
+from training_imgtool.direct.registry.memory import RepositoryMemory, tag_of_stage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.stage_names import stage_file, tag_of_stage
 from training_imgtool.direct.registry.stored_stages import StoredStages, stored_of, with_inline_config
 
 pytestmark = pytest.mark.registry
@@ -23,9 +24,14 @@ def _tag(bench: Bench) -> Tag:
     return tag_of_stage(bench.repository, "packages", "0123456789abcdef" * 4)
 
 
+def _file(bench: Bench) -> Path:
+    return RepositoryMemory(bench.cache, bench.repository).stage_file(_tag(bench))
+
+
 def _push(bench: Bench, *, inline: bool) -> Tag:
     image = bench.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
-    publisher = Publisher(bench.registries, bench.repository, bench.folder / "elsewhere", silent)
+    evidence = Evidence(bench.registries, bench.repository, bench.folder / "elsewhere")
+    publisher = Publisher(bench.registries, evidence, silent)
     publisher.publish(with_inline_config(image) if inline else image, _tag(bench), "packages", bench.repository)
     publisher.close()
     bench.proxy.clear()
@@ -51,7 +57,7 @@ def test_a_stage_is_one_request_and_then_none(pushing: Bench, inline: bool, requ
 
 def test_no_such_stage(pushing: Bench) -> None:
     assert StoredStages(pushing.registries, pushing.cache).stage(_tag(pushing)) is None
-    assert not stage_file(pushing.cache, _tag(pushing)).exists()
+    assert not _file(pushing).exists()
 
 
 def test_what_was_just_pushed_is_not_asked_for_until_it_is_forgotten(pushing: Bench) -> None:
@@ -74,7 +80,8 @@ def test_a_config_is_never_believed_against_its_manifest(pushing: Bench) -> None
 def test_inline_data_that_is_not_the_config_is_left(pushing: Bench) -> None:
     image = pushing.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
     lying = with_inline_config(replace(image, config=b"evil"))
-    publisher = Publisher(pushing.registries, pushing.repository, pushing.folder / "elsewhere", silent)
+    evidence = Evidence(pushing.registries, pushing.repository, pushing.folder / "elsewhere")
+    publisher = Publisher(pushing.registries, evidence, silent)
     publisher.publish(replace(lying, config=image.config), _tag(pushing), "packages", pushing.repository)
     publisher.close()
     stage = StoredStages(pushing.registries, pushing.cache).stage(_tag(pushing))
@@ -99,7 +106,7 @@ def _emptied(path: Path) -> None:
 def test_a_damaged_file_is_asked_for_again(pushing: Bench, harm: object) -> None:
     tag = _push(pushing, inline=True)
     whole = StoredStages(pushing.registries, pushing.cache).stage(tag)
-    harm(stage_file(pushing.cache, tag))  # type: ignore[operator]
+    harm(_file(pushing))  # type: ignore[operator]
     pushing.proxy.clear()
     assert StoredStages(pushing.registries, pushing.cache).stage(tag) == whole
     assert pushing.proxy.methods() == ["GET"]

@@ -32,7 +32,6 @@ class DirectBuilder:
 
     def __init__(self, work: BuildRun, registries: Registries, publisher: Publisher) -> None:
         self._work = work
-        self._registry = registries.at(publisher.repository)
         self._publisher = publisher
         self._stages = StageImages(work, registries, publisher)
         self._contexts: OnceEach = SingleFlight()
@@ -105,7 +104,7 @@ class DirectBuilder:
     def _taken(self, one: RoleBuild, error: TagImmutableError) -> Digest:
         """The image that somebody else put under the key meanwhile; it has the same inputs."""
         tag = tag_of(one.image)
-        held = None if self._work.options.no_cache else self._registry.head(tag)
+        held = None if self._work.options.no_cache else self._publisher.evidence.find(tag)
         if held is None:
             raise error
-        return tag.repository.digest(held)
+        return held

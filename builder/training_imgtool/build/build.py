@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,14 @@ from training_imgtool.core.errors import EngineUnavailableError, InputError, Usa
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.threads import run_all
-from training_imgtool.direct.registry.known_blobs import KnownBlobs
 from training_imgtool.spec.model import Role
 
 _MUCH_CODE = 100_000_000  # bytes
 
 if TYPE_CHECKING:
     from training_imgtool.build.role_build import RoleBuild
+    from training_imgtool.direct.registry.evidence import Evidence
+    from training_imgtool.direct.registry.memory import RepositoryMemory
     from training_imgtool.direct.registry.pending_heads import Asked
     from training_imgtool.registry.connect import Registries
 
@@ -29,20 +30,23 @@ def build(work: BuildRun) -> tuple[BuildResult, ...]:
 
     Raises what the steps raise. The tags that the user named move only when every role is up.
     """
+    from training_imgtool.direct.registry.evidence import Evidence
     from training_imgtool.registry.connect import connect
 
     if not work.options.push:
         return _built_here(work)
     with connect(work.settings, work.progress) as registries:
-        known = KnownBlobs(work.settings.cache, work.inputs.repository)
-        made, found = _ahead(work, registries) if _likely_new(work, known) else ({}, _present(work, registries))
+        believe = not work.options.no_cache
+        evidence = Evidence(registries, work.inputs.repository, work.settings.cache, believe=believe)
+        likely_new = _likely_new(work, evidence.memory)
+        made, found = _ahead(work, registries, evidence) if likely_new else ({}, _present(work, registries, evidence))
         missing = tuple(image for image in work.wanted if image.role not in made and found[image.role] is None)
         if missing and not made:
             _note_size(work)
-        made |= _make(work, missing, registries) if missing else {}
+        made |= _make(work, missing, registries, evidence) if missing else {}
         results = tuple(made.get(image.role) or _found(image, found[image.role]) for image in work.wanted)
         for image in work.wanted:
-            known.tag_arrived(tag_of(image).name)
+            evidence.memory.add_tag(tag_of(image).name)
         for name in work.options.tags:
             run_all({result.role: partial(_name, result, name, work, registries) for result in results})
     return results
@@ -62,15 +66,19 @@ def _note_size(work: BuildRun) -> None:
         )
 
 
-def _likely_new(work: BuildRun, known: KnownBlobs) -> bool:
+def _likely_new(work: BuildRun, memory: RepositoryMemory) -> bool:
     """Whether this machine knows what the images will be appended to, and has never seen any of them."""
     options = work.options
     if options.no_cache or options.create_repository or options.engine == "docker":
         return False
-    return not any(known.tag_there(tag_of(image).name) for image in work.wanted) and _remembered(work, work.wanted[0])
+    if any(memory.has_tag(tag_of(image).name) for image in work.wanted):
+        return False
+    return _remembered(work, work.wanted[0], memory)
 
 
-def _ahead(work: BuildRun, registries: Registries) -> tuple[dict[Role, BuildResult], dict[Role, Digest | None]]:
+def _ahead(
+    work: BuildRun, registries: Registries, evidence: Evidence
+) -> tuple[dict[Role, BuildResult], dict[Role, Digest | None]]:
     """Makes images directly while the registry is asked for them; nothing is sent before its answer has come.
 
     Returns what was made or found, and what the registry answered for the others.
@@ -78,23 +86,19 @@ def _ahead(work: BuildRun, registries: Registries) -> tuple[dict[Role, BuildResu
     from training_imgtool.direct.registry.pending_heads import Asked
 
     _note_size(work)
-    repository = work.inputs.repository
-
-    def ask(tag: Tag) -> Digest | None:
-        digest = registries.at(repository).head(tag)
-        return repository.digest(digest) if digest else None
-
-    asked = Asked({tag_of(image): partial(ask, tag_of(image)) for image in work.wanted})
+    asked = Asked({tag_of(image): partial(evidence.find, tag_of(image)) for image in work.wanted})
     try:
         ways, reasons = _ways(work, work.wanted)
-        made = _appended(work, ways, registries, reasons, asked) if len(ways) == len(work.wanted) else {}
+        made = (
+            _appended(work, ways, registries, reasons, evidence, asked=asked) if len(ways) == len(work.wanted) else {}
+        )
         rest = (image for image in work.wanted if image.role not in made)
         return made, {image.role: asked.digest(tag_of(image)) for image in rest}
     finally:
         asked.close()
 
 
-def _present(work: BuildRun, registries: Registries) -> dict[Role, Digest | None]:
+def _present(work: BuildRun, registries: Registries, evidence: Evidence) -> dict[Role, Digest | None]:
     """Which of the wanted images are in the registry; nothing is asked when they are to be made anyway.
 
     A machine that has never seen the stage below the roles asks for one role first. When that is missing, the others
@@ -105,24 +109,24 @@ def _present(work: BuildRun, registries: Registries) -> dict[Role, Digest | None
     if work.options.no_cache:
         return unknown
     first, *others = work.wanted
-    if not others or _remembered(work, first):
-        return find_images(work.inputs, work.wanted, registries, work.progress)
-    found = find_images(work.inputs, (first,), registries, work.progress)
+    if not others or _remembered(work, first, evidence.memory):
+        return find_images(work.inputs, work.wanted, registries, work.progress, evidence.find)
+    found = find_images(work.inputs, (first,), registries, work.progress, evidence.find)
     if found[first.role] is None:
         ways, _ = _ways(work, work.wanted)
         made = {way.image.role for way in ways} if first.role in {way.image.role for way in ways} else set()
         others = [image for image in others if image.role not in made]
-    return unknown | found | find_images(work.inputs, tuple(others), registries, work.progress)
+    return unknown | found | find_images(work.inputs, tuple(others), registries, work.progress, evidence.find)
 
 
-def _remembered(work: BuildRun, image: RoleImage) -> bool:
+def _remembered(work: BuildRun, image: RoleImage, memory: RepositoryMemory) -> bool:
     """Whether this machine knows the image that the role's would be appended to."""
-    from training_imgtool.direct.registry.stage_names import stage_file, tag_of_stage
+    from training_imgtool.direct.registry.memory import tag_of_stage
 
     label = image.dockerfile.stages[-1].base
     if label not in image.keys:
         return True
-    return stage_file(work.settings.cache, tag_of_stage(work.inputs.repository, label, image.keys[label])).exists()
+    return memory.has_stage(tag_of_stage(work.inputs.repository, label, image.keys[label]))
 
 
 def _built_here(work: BuildRun) -> tuple[BuildResult, ...]:
@@ -158,13 +162,15 @@ def _without_engine(work: BuildRun) -> str:
     return "let imgtool build without one: --push, or --output oci:DIR"
 
 
-def _make(work: BuildRun, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, BuildResult]:
+def _make(
+    work: BuildRun, missing: tuple[RoleImage, ...], registries: Registries, evidence: Evidence
+) -> dict[Role, BuildResult]:
     if work.options.create_repository:
         from training_imgtool.registry.auth.google import create_repository
 
         create_repository(work.inputs.repository, work.settings, work.progress)
     ways, reasons = _ways(work, missing)
-    made = _appended(work, ways, registries, reasons) if ways else {}
+    made = _appended(work, ways, registries, reasons, evidence) if ways else {}
     rest = tuple(image for image in missing if image.role not in made)
     for role, reason in reasons.items():
         work.progress(Note(f"{role}: for an engine: {reason}"))
@@ -199,13 +205,15 @@ def _appended(
     ways: tuple[RoleBuild, ...],
     registries: Registries,
     reasons: dict[Role, str],
+    evidence: Evidence,
+    *,
     asked: Asked | None = None,
 ) -> dict[Role, BuildResult]:
     """Makes images directly; what turns out to be for an engine after all is left out, with the reason."""
     from training_imgtool.build.append import DirectBuilder
     from training_imgtool.direct.registry.publish import Publisher
 
-    publisher = Publisher(registries, work.inputs.repository, work.settings.cache, work.progress, asked)
+    publisher = Publisher(registries, evidence, work.progress, asked)
     try:
         made, unproven = DirectBuilder(work, registries, publisher).make(ways)
     except BaseException:
@@ -235,18 +243,25 @@ def _name(result: BuildResult, name: str, work: BuildRun, registries: Registries
 
 
 def find_images(
-    inputs: Inputs, wanted: tuple[RoleImage, ...], registries: Registries, progress: Progress
+    inputs: Inputs,
+    wanted: tuple[RoleImage, ...],
+    registries: Registries,
+    progress: Progress,
+    find: Callable[[Tag], Digest | None] | None = None,
 ) -> dict[Role, Digest | None]:
-    """Asks the registry for each image by its content key: one HEAD per role, side by side."""
+    """Asks the registry for each image by its content key: one HEAD per role, side by side, or `find` for its tag."""
     repository = inputs.repository
+
+    def head(tag: Tag) -> Digest | None:
+        digest = registries.at(repository).head(tag)
+        return repository.digest(digest) if digest else None
 
     def ask(image: RoleImage) -> Digest | None:
         started = time.monotonic()
-        digest = registries.at(repository).head(tag_of(image))
-        if digest is None:
-            return None
-        progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
-        return repository.digest(digest)
+        digest = (find or head)(tag_of(image))
+        if digest is not None:
+            progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
+        return digest
 
     return run_all({image.role: partial(ask, image) for image in wanted})
 

@@ -105,7 +105,7 @@ def workshop(
     paths = WheelPrefetcher(store, work.progress)
     try:
         yield Workshop(
-            cache=LayerCache(settings.cache / "layers", shared),
+            cache=LayerCache(settings.cache / "layers", shared, believe=not work.options.no_cache),
             wheel_path=paths.path,
             find_interpreter=interpreter,
             compression=compression or Compression(work.inputs.spec_file.spec.compression),

@@ -10,15 +10,20 @@ from functools import partial
 
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.role_build import RoleBuild, workshop
-from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    NeedsEngineError,
+    RegistryRefusedError,
+    VerificationError,
+)
 from training_imgtool.core.progress import Done, Note, Outcome, Step
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.direct.build import build_image
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.blobs import RemadeError
 from training_imgtool.direct.layers.shared_records import RegistryRecords
+from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.stage_names import tag_of_stage
 from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, stored_of, with_inline_config
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError
@@ -45,7 +50,7 @@ class StageImages:
         self._publisher = publisher
         self._repository = publisher.repository
         self._stored = StoredStages(registries, work.settings.cache)
-        self._records = None if work.options.no_cache else RegistryRecords(registries, self._repository)
+        self._records = RegistryRecords(registries, self._repository, believe=not work.options.no_cache)
         self._lock = threading.Lock()
         self._made: dict[str, Future[Below]] = {}
         self._background = ThreadPoolExecutor(1, thread_name_prefix="records")
@@ -90,8 +95,7 @@ class StageImages:
         self._work.progress(Step(one.subject, f"{wheels} wheels become layers"))
         image = self._made_and_pushed(one, tag)
         self._stored.keep(tag, image)
-        if self._records:
-            self._background.submit(self._records.leave)
+        self._background.submit(self._records.leave)
         seconds = time.monotonic() - started
         self._work.progress(Done(one.subject, Outcome.APPENDED, f"{len(image.layers)} layers", seconds))
         return Below(stored_of(image), self._repository)
@@ -110,22 +114,26 @@ class StageImages:
         return Below(found, self._repository)
 
     def _made_and_pushed(self, one: RoleBuild, tag: Tag) -> DirectImage:
-        """Makes the shared stages; again, once, where a record or the memory of what is below proves wrong."""
+        """Makes the shared stages; again, once, where a record or the memory of what is below proves wrong.
+
+        Any failure that a record can cause drops the records: whoever may write them may have written anything.
+        """
         start = self._start(one, anew=False)
         make = partial(self._appended, one, tag)
         try:
             return make(start)
-        except RemadeError as error:
-            self._publisher.forget((error.digest,))
-            if self._records:
-                self._records.disbelieve()
-            return make(start)
         except BlobUnknownError as error:
             return make(self._start(one, anew=start.lacks(error)))
+        except (VerificationError, NeedsEngineError, RegistryRefusedError) as error:
+            used = self._records.disbelieve()
+            if isinstance(error, RemadeError):
+                self._publisher.forget((error.digest,))
+            elif not used:
+                raise
+            return make(start)
 
     def _appended(self, one: RoleBuild, tag: Tag, start: Below) -> DirectImage:
-        store = self._records.store if self._records else None
-        send = partial(self._publisher.send, mount_from=store)
+        send = partial(self._publisher.send, mount_from=self._records.store)
         with workshop(one, self._work, start.stored.config, send, shared=self._records) as shop:
             image = build_image(
                 one.image.dockerfile,

@@ -18,7 +18,7 @@ from pathlib import Path
 from training_imgtool.core.errors import LocalFileError
 
 _HEX = r"[0-9a-f]"
-_NOTES = ("bases", "hashes", "locks", "rendered", "specs", "stages", "tokens")
+_NOTES = ("bases", "hashes", "locks", "registries", "rendered", "specs", "stages", "tokens")
 _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`core.atomic_files.temporary_file`)
 
 
@@ -137,7 +137,7 @@ def _notes(cache: Path) -> Iterator[_Thing]:
     for name in _NOTES:
         yield from _each(cache / name, rf"{_HEX}{{16,64}}\.json|{_LEFT_OVER}")
     for folder in _named(cache / "known", f"{_HEX}{{32}}"):
-        yield from _each(folder, rf"(tag-.+-)?{_HEX}{{32,64}}")
+        yield from _each(folder, rf"(tag-.+-)?{_HEX}{{32,64}}|stage-{_HEX}{{40}}\.json|{_LEFT_OVER}")
 
 
 def _each(folder: Path, pattern: str) -> Iterator[_Thing]:

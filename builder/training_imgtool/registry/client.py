@@ -104,6 +104,20 @@ class Registry:
 
         return has_blob(self.session, repository, digest)
 
+    @property
+    def software(self) -> str | None:
+        """What identifies the registry's software in its answers about manifests; None before the first of them."""
+        return self.session.software
+
+    def checks_manifests(self, repository: Repository) -> bool | None:
+        """Whether the registry refuses a manifest that names unknown blobs, found by sending one; None: no answer.
+
+        See `manifest_put.refuses_unknown_blobs`, which says what this may leave behind.
+        """
+        from training_imgtool.registry.manifest_put import refuses_unknown_blobs
+
+        return refuses_unknown_blobs(self.session, repository)
+
     def upload(
         self,
         repository: Repository,

@@ -68,6 +68,7 @@ class Session:
         self._now = now
         self.origin = origin_for(host, insecure)
         self._authorizer = authorizer(self.origin)
+        self.software: str | None = None  # see `Registry.software`
         self._asking = threading.Lock()
         self._takes_token: bool | None = None
 
@@ -107,6 +108,8 @@ class Session:
 
         answer = self._follow(method, url, scopes, doing, go)
         self._raise_passing(answer)
+        if "/manifests/" in url:
+            self.software = _software(answer.headers)
         return answer
 
     def download(self, url: str, *, scopes: Scopes, doing: str, headers: Mapping[str, str] | None = None) -> Download:
@@ -217,6 +220,12 @@ def manifest_url(session: Session, ref: Tag | Digest) -> str:
     """The URL of a manifest."""
     name = ref.name if isinstance(ref, Tag) else ref.digest
     return session.url(ref.repository, f"manifests/{name}")
+
+
+def _software(headers: Mapping[str, str]) -> str:
+    """The headers that change with a registry's software or its version, as one text."""
+    names = sorted(name for name in headers if name == "server" or "version" in name)
+    return "; ".join(f"{name}: {headers[name]}" for name in names)[:500]
 
 
 def _small(download: Download) -> Answer:

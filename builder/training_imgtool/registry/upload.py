@@ -50,10 +50,19 @@ def has_blob(session: Session, repository: Repository, digest: str) -> bool:
 
 
 def is_there(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
-    """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises."""
+    """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises.
+
+    A 500 counts as no: docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the
+    blob again mends that.
+    """
     scopes = push(repository.path) if writing else pull(repository.path)
     doing = f"looking for blob {digest[7:19]} in {repository}"
-    answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
+    try:
+        answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
+    except PassingError as error:
+        if error.status != 500:
+            raise
+        return False
     if answer.status == 200:
         return True
     if answer.status == 404:
@@ -126,7 +135,8 @@ class BlobUpload:
 
     def _try(self, number: int) -> How:
         session = self.session
-        if (number or not self.expect_missing) and self._is_there():
+        asking = number > 0 or not self.expect_missing
+        if asking and is_there(session, self.repository, self.descriptor.digest, writing=True):
             return How.UPLOADED if self.sent else How.PRESENT
         self.cancel()
         if number == 0 and self.mount_from is not None and self.mounted(self.mount_from):
@@ -138,14 +148,6 @@ class BlobUpload:
         self._put(self.location)
         self.location = None
         return How.UPLOADED
-
-    def _is_there(self) -> bool:
-        try:
-            return is_there(self.session, self.repository, self.descriptor.digest, writing=True)
-        except PassingError as error:
-            if error.status != 500:
-                raise
-            return False  # docker-registry 2.8 for a blob that it was killed while storing; sending it again mends that
 
     def _may_send(self) -> None:
         if self.before:

@@ -116,6 +116,8 @@ def verified(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], Non
     for portion in _pieces(blocks, _BATCH):
         digest.update(portion)
         size += len(portion)
+        if size > blob.size:
+            break
         yield portion
     if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
         forget()

@@ -2,8 +2,9 @@
 
 A record is a small JSON document, the same on disk and as the blob of a registry artifact, so that a
 second machine can take over the result without the wheels. A record names its own key and the hash of
-its fields, so a torn or foreign file is never believed. Blobs that cannot be made again cheaply
-(bytecode, whole-layer compression) are kept beside the records under their digest.
+its fields, so a torn file is never believed. Those who write records decide what is in layers, so a record
+from a registry counts for that registry's repositories only: it is never kept on this machine. Blobs that
+cannot be made again cheaply (bytecode, whole-layer compression) are kept under their digest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 from training_imgtool.core.atomic_files import create_temporary_file, mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
 from training_imgtool.core.reference import InvalidReferenceError, check_digest
-from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
 
 RECORD_TYPE = "application/vnd.imgtool.layer.v1+json"
 _BLOCK = 1 << 20
@@ -67,11 +68,15 @@ def read_record(data: bytes, key: str) -> Record:
         layers = tuple(
             LayerRecord(
                 name=str(layer["name"]),
-                blob=Descriptor(str(layer["mediaType"]), check_digest(layer["digest"]), int(layer["size"])),
+                blob=read_descriptor(layer, f"layer record {key[:12]}"),
                 diff_id=check_digest(layer["diffID"]),
             )
             for layer in body["layers"]
         )
+        if len({layer.blob.digest for layer in layers}) < len(layers):
+            raise VerificationError(f"layer record {key[:12]}: names a layer twice")
+        if not {layer.blob.media_type for layer in layers} <= {OCI_LAYER_GZIP, OCI_LAYER_ZSTD}:
+            raise VerificationError(f"layer record {key[:12]}: names what is no layer")
         claims = body.get("claims")
         return Record(layers, {str(path): str(claims[path]) for path in claims} if claims is not None else None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidReferenceError) as error:
@@ -89,15 +94,25 @@ class SharedRecords(Protocol):
 
 
 class LayerCache:
-    """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name."""
+    """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name.
 
-    def __init__(self, folder: Path, shared: SharedRecords | None = None) -> None:
+    Args:
+        folder: where they are.
+        shared: records of other machines; what they say is used and not kept here.
+        believe: False finds no record, and keeps new ones (`--no-cache`).
+    """
+
+    def __init__(self, folder: Path, shared: SharedRecords | None = None, *, believe: bool = True) -> None:
         self._shared = shared
+        self._believe = believe
+        self._borrowed: set[str] = set()  # digests of layers that a shared record names
         self._records = folder / "layers"
         self._blobs = folder / "blobs" / "sha256"
 
     def find(self, key: str) -> Record | None:
         """What was made under `key`, here or shared, or None; a damaged record counts as none."""
+        if not self._believe:
+            return None
         path = self._records / key[:2] / f"{key}.json"
         try:
             mark_used(path, path.stat())
@@ -113,13 +128,17 @@ class LayerCache:
             record = read_record(data, key)
         except VerificationError:
             return None
-        self._write(path, (data,))
+        self._borrowed.update(layer.blob.digest for layer in record.layers)
         return record
 
     def keep(self, key: str, record: Record) -> None:
-        """Keeps what was made under `key`, and offers it to other machines; raises LocalFileError."""
+        """Keeps what was made under `key`, unless a shared record had part in it, and offers it to other machines.
+
+        Raises LocalFileError.
+        """
         data = dump_record(key, record)
-        self._write(self._records / key[:2] / f"{key}.json", (data,))
+        if self._borrowed.isdisjoint(layer.blob.digest for layer in record.layers):
+            self._write(self._records / key[:2] / f"{key}.json", (data,))
         if self._shared:
             self._shared.put(key, data)
 

@@ -38,9 +38,12 @@ def store_of(repository: Repository) -> Repository:
 
 
 class RegistryRecords:
-    """Records for images of one repository. A registry that has none, or takes none, is no error."""
+    """Records for images of one repository. A registry that has none, or takes none, is no error.
 
-    def __init__(self, registries: Registries, repository: Repository) -> None:
+    With `believe` false none is read, and those that are left replace what was there (`--no-cache`).
+    """
+
+    def __init__(self, registries: Registries, repository: Repository, *, believe: bool = True) -> None:
         self.store = store_of(repository)
         self._repository = repository
         self._registry = registries.at(repository)
@@ -49,22 +52,26 @@ class RegistryRecords:
         self._mounts: SingleFlight[bool] = (
             SingleFlight()
         )  # docker-registry refuses a manifest while a layer of it is mounted again
-        self._read = True
+        self._read = believe
+        self._used = False
         self._unwell = False
 
     def get(self, key: str) -> bytes | None:
         """The record of `key`, or None."""
         places = dict.fromkeys((self.store, self._repository)) if self._read else ()
-        return next((record for place in places if (record := self._get(place, key))), None)
+        record = next((record for place in places if (record := self._get(place, key))), None)
+        self._used |= record is not None
+        return record
 
     def put(self, key: str, record: bytes) -> None:
         """Takes a record, for `leave`."""
         with self._lock:
             self._waiting[key] = record
 
-    def disbelieve(self) -> None:
-        """Reads no more records: one was wrong, and better ones are on their way."""
+    def disbelieve(self) -> bool:
+        """Reads no more records: one was wrong, and better ones are on their way. Returns whether any was used."""
         self._read = False
+        return self._used
 
     def leave(self) -> None:
         """Leaves what was taken for others; the layers must be in the images' repository by now."""

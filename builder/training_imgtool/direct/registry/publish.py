@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
+from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.direct.registry.known_blobs import KnownBlobs
+from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.pending_heads import Asked
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
 from training_imgtool.registry.manifests import Descriptor
 
 _SMALL = 1 << 20  # bytes: sending costs about as much as asking
@@ -29,30 +29,25 @@ class Publisher:
 
     Args:
         registries: the clients.
-        repository: where images go.
-        cache: where this machine remembers what is there.
+        evidence: of the repository that images go to.
         progress: is told of every block.
         asked: the question whether the images are there already, when its answer is still on its way.
     """
 
     def __init__(
-        self,
-        registries: Registries,
-        repository: Repository,
-        cache: Path,
-        progress: Progress,
-        asked: Asked | None = None,
+        self, registries: Registries, evidence: Evidence, progress: Progress, asked: Asked | None = None
     ) -> None:
-        self.repository = repository
+        self.repository = evidence.repository
+        self.evidence = evidence
         self.asked = asked
         self._registries = registries
-        self._registry = registries.at(repository)
-        self._known = KnownBlobs(cache, repository)
+        self._registry = registries.at(self.repository)
+        self._memory = evidence.memory
         self._progress = progress
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
         self._mounts = True  # the registry is believed when it says that a blob is there instead of opening an upload
         self._lock = threading.Lock()
-        self._sending: dict[str, Future[None]] = {}
+        self._proofs: dict[str, Future[None]] = {}  # by digest: an upload, a mount or a HEAD request of this run
 
     def close(self, *, wait: bool = False) -> None:
         """Begins nothing more, and lets what was begun end; with `wait` it has when this returns."""
@@ -60,16 +55,17 @@ class Publisher:
 
     def remember(self, digests: Iterable[str]) -> None:
         """Takes note of blobs that a manifest served from this repository names."""
-        self._known.arrived(digests)
+        self._memory.add_blobs(digests)
 
     def forget(self, digests: Iterable[str]) -> None:
         """Has blobs asked for again, but for those that are on their way."""
-        known = tuple(digests)
-        self._known.forget(known)
+        digests = tuple(digests)
+        self._memory.forget_blobs(digests)
         with self._lock:
-            for digest in known:
-                if digest in self._sending and self._sending[digest].done():
-                    del self._sending[digest]
+            for digest in digests:
+                if digest in self._proofs and self._proofs[digest].done():
+                    del self._proofs[digest]
+                    self._registry.uploads.forget((self.repository, digest))
 
     def send(self, layer: LayerSource, subject: str, mount_from: Repository | None = None) -> None:
         """Begins to upload a layer while others are still being made; `publish` waits for it.
@@ -79,10 +75,14 @@ class Publisher:
             subject: whose it is, for progress.
             mount_from: a repository of the same registry that may have it.
         """
-        self._submit(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject, mount_from))
+        self._prove(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject, mount_from))
 
     def publish(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> Digest:
         """Uploads what the repository lacks of an image and puts its manifest under the tag.
+
+        Returns once every blob of the image was uploaded, mounted or confirmed in this run, or the registry is known
+        to refuse a manifest with unknown blobs. Where the registry refuses a manifest for whatever reason while some
+        of its blobs were only remembered, everything is asked for and sent, and the manifest is put once more.
 
         Args:
             image: the image.
@@ -95,36 +95,68 @@ class Publisher:
             RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
             ThereError: an image turned out to be under the tag already, and nothing of this one was sent.
         """
+        with self._lock:
+            assumed = [d for d in _digests(image) if d not in self._proofs and self._memory.has_blob(d)]
         try:
             self._put_image(image, ref, subject, base)
-        except BlobUnknownError:  # what is remembered of this repository is wrong, or what it said of a mount
-            self._mounts = False
+        except TagImmutableError:
+            raise
+        except RegistryRefusedError as error:
+            if not assumed and not isinstance(error, BlobUnknownError):
+                raise
+            self._mounts = False  # memory is wrong, or what the registry said of a mount
+            self.evidence.forget()
             self.forget(_digests(image))
             self._put_image(image, ref, subject, base)
         return self.repository.digest(image.digest)
 
     def _put_image(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> None:
         config = image.config_descriptor
-        for descriptor in image.base_layers if base != self.repository else ():
-            self._submit(descriptor, partial(self._copy, descriptor, base, subject))
+        for descriptor in image.base_layers:
+            copy = partial(self._copy, descriptor, base, subject)
+            self._prove(descriptor, copy if base != self.repository else partial(self._confirm, descriptor))
         for layer in image.layers:
             self.send(layer, subject)
         before = partial(self.asked.unless_there, ref) if self.asked else None
-        self._submit(config, partial(self._put, config, lambda: iter((image.config,)), subject, before=before))
-        with self._lock:
-            under_way = [self._sending[digest] for digest in _digests(image) if digest in self._sending]
-        for task in under_way:
-            task.result()
+        self._prove(config, partial(self._put, config, lambda: iter((image.config,)), subject, before=before))
+        self._wait_for(image)
         if self.asked:
             self.asked.unless_there(ref)
+        if self.evidence.remembered_check() is False:
+            self._confirm_all(image)  # beside the manifest, so that it costs no round trip
         self._registry.put_manifest(ref, image.manifest_type, image.manifest)
+        if not self.evidence.registry_checks():
+            self._confirm_all(image)
+        self._wait_for(image)
         self.remember(_digests(image))
 
-    def _submit(self, descriptor: Descriptor, work: Callable[[], None]) -> None:
-        """Runs `work` unless the blob is there or under way. Called by whoever makes layers, so from any thread."""
+    def _wait_for(self, image: DirectImage) -> None:
         with self._lock:
-            if descriptor.digest not in self._sending and not self._known.there(descriptor.digest):
-                self._sending[descriptor.digest] = self._pool.submit(work)
+            proofs = [self._proofs[digest] for digest in _digests(image) if digest in self._proofs]
+        for proof in proofs:
+            proof.result()
+
+    def _confirm_all(self, image: DirectImage) -> None:
+        """Asks for the blobs of which this run has no proof yet."""
+        for descriptor in _blobs(image):
+            self._prove(descriptor, partial(self._confirm, descriptor), believe=False)
+
+    def _prove(self, descriptor: Descriptor, work: Callable[[], None], *, believe: bool = True) -> None:
+        """Runs `work` unless the blob is proven or, with `believe`, remembered. Threads that make layers call it."""
+        with self._lock:
+            proof = self._proofs.get(descriptor.digest)
+            failed = proof is not None and proof.done() and proof.exception() is not None
+            if failed or (proof is None and not (believe and self._memory.has_blob(descriptor.digest))):
+                self._proofs[descriptor.digest] = self._pool.submit(work)
+
+    def _confirm(self, descriptor: Descriptor) -> None:
+        if not self._registry.has_blob(self.repository, descriptor.digest):
+            raise BlobUnknownError(
+                f"{self.repository} lacks blob {descriptor.short}",
+                digests=(descriptor.digest,),
+                hint="run the command again",
+            )
+        self._memory.add_blobs((descriptor.digest,))
 
     def _put(
         self,
@@ -146,15 +178,18 @@ class Publisher:
             progress=self._progress,
             before=before or (self.asked.unless_all_there if self.asked else None),
         )
-        self._known.arrived((descriptor.digest,))
+        self._memory.add_blobs((descriptor.digest,))
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
         self._registries.copy_blob(
             base, descriptor, self.repository, mount=self._mounts, subject=subject, progress=self._progress
         )
-        self._known.arrived((descriptor.digest,))
+        self._memory.add_blobs((descriptor.digest,))
+
+
+def _blobs(image: DirectImage) -> tuple[Descriptor, ...]:
+    return (*image.base_layers, *(layer.descriptor for layer in image.layers), image.config_descriptor)
 
 
 def _digests(image: DirectImage) -> tuple[str, ...]:
-    blobs = (*image.base_layers, *(layer.descriptor for layer in image.layers), image.config_descriptor)
-    return tuple(blob.digest for blob in blobs)
+    return tuple(blob.digest for blob in _blobs(image))

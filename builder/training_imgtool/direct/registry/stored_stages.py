@@ -17,7 +17,7 @@ from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.registry.stage_names import file_name, stage_file
+from training_imgtool.direct.registry.memory import RepositoryMemory, file_name
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
 
@@ -39,16 +39,16 @@ class StoredStages:
 
     def stage(self, tag: Tag) -> Stored | None:
         """The stage's image, when the repository has it."""
-        path = stage_file(self._cache, tag)
+        path = self._file(tag)
         found = _read(path)
         if found is not None:
             return found
         registry = self._registries.at(tag.repository)
         try:
             manifest = registry.manifest(tag)
+            config = _inline(manifest) or registry.read(tag.repository, manifest.config)
         except RegistryRefusedError:
             return None
-        config = _inline(manifest) or registry.read(tag.repository, manifest.config)
         stored = Stored(manifest, config)
         _write(path, stored)
         return stored
@@ -85,12 +85,15 @@ class StoredStages:
 
     def keep(self, tag: Tag, image: DirectImage) -> None:
         """Remembers a stage's image that was just pushed."""
-        _write(stage_file(self._cache, tag), stored_of(image))
+        _write(self._file(tag), stored_of(image))
 
     def forget(self, tag: Tag) -> None:
         """Forgets a stage that the registry turned out not to have, or to have anew."""
         with contextlib.suppress(OSError):
-            stage_file(self._cache, tag).unlink(missing_ok=True)
+            self._file(tag).unlink(missing_ok=True)
+
+    def _file(self, tag: Tag) -> Path:
+        return RepositoryMemory(self._cache, tag.repository).stage_file(tag)
 
 
 def stored_of(image: DirectImage) -> Stored:

@@ -243,7 +243,7 @@ class _Making:
             if group is not None:
                 self._again(group)
             made = [layer for layer in self._made(group, inner) if layer and layer.name == record.name]
-        if [layer.blob.digest for layer in made] != [record.blob.digest]:
+        if [layer.blob for layer in made] != [record.blob]:
             self._forget(group)
             raise blobs.RemadeError(record.blob, "a compiler or library here differs from the one that made it first")
 

@@ -1,0 +1,112 @@
+"""Evidence that a repository holds every blob of an image.
+
+A registry may accept a manifest whose blobs it does not have: the distribution specification allows both answers. So
+a manifest that the registry took is evidence only where the registry is known to refuse such manifests. imgtool tries
+that once per host and version of the registry's software and keeps the answer; elsewhere it sends a HEAD request for
+each blob that was neither uploaded nor mounted in this run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
+from training_imgtool.core.json_cache import read_cached, write_cached
+from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import run_all
+from training_imgtool.direct.registry.memory import RepositoryMemory, file_name
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import read_descriptor
+
+
+class Evidence:
+    """What is certain about one repository in this run. Threads may call it at will.
+
+    Args:
+        registries: the clients.
+        repository: which one.
+        cache: the machine's cache.
+        believe: False relies on nothing that earlier runs noted (`--no-cache`).
+    """
+
+    def __init__(self, registries: Registries, repository: Repository, cache: Path, *, believe: bool = True) -> None:
+        self.repository = repository
+        self.memory = RepositoryMemory(cache, repository, believe=believe)
+        self._believe = believe
+        self._registry = registries.at(repository)
+        self._answer_file = cache / "registries" / f"{file_name(repository.registry)}.json"
+        self._heads: SingleFlight[bool] = SingleFlight()
+        self._lock = threading.Lock()
+        self._checks: bool | None = None
+
+    def find(self, tag: Tag) -> Digest | None:
+        """The digest of the image under a tag; None when the tag, or a blob of the image, is not there.
+
+        A tag that this machine has seen before and that is gone makes it forget the repository. Raises what reading a
+        manifest raises.
+        """
+        digest = self._registry.head(tag)
+        if digest is None:
+            if self.memory.has_tag(tag.name):
+                self.forget()
+            return None
+        image = self.repository.digest(digest)
+        if self.registry_checks() or self._is_whole(image):
+            return image
+        self.forget()
+        return None
+
+    def forget(self) -> None:
+        """Forgets the repository and how its registry treats manifests: what this machine remembers proved wrong."""
+        self.memory.clear()
+        self._checks = None
+        with contextlib.suppress(OSError):
+            self._answer_file.unlink(missing_ok=True)
+
+    def remembered_check(self) -> bool | None:
+        """Whether the registry refuses manifests with unknown blobs; None where this machine has to try it."""
+        if self._checks is None and self._believe:
+            answer = read_cached(self._answer_file)
+            software = self._registry.software
+            if software is not None and isinstance(answer, dict) and answer.get("software") == software:
+                self._checks = bool(answer.get("checks"))
+        return self._checks
+
+    def registry_checks(self) -> bool:
+        """The same, tried where it is not known; the repository must exist. Never raises: no answer means no."""
+        with self._lock:
+            checks = self.remembered_check()
+            if checks is not None:
+                return checks
+            try:
+                tried = self._registry.checks_manifests(self.repository)
+            except ImgtoolError:
+                tried = None
+            if tried is not None:
+                write_cached(self._answer_file, {"software": self._registry.software, "checks": tried})
+            self._checks = bool(tried)
+            return self._checks
+
+    def _is_whole(self, image: Digest) -> bool:
+        try:
+            blobs = dict.fromkeys(self._blobs(image))
+        except RegistryRefusedError:  # an index names an image that is gone
+            return False
+        return all(run_all({digest: partial(self._has_blob, digest) for digest in blobs}).values())
+
+    def _blobs(self, image: Digest) -> Iterator[str]:
+        manifest = self._registry.manifest(image)
+        if not manifest.is_index:
+            yield from (blob.digest for blob in (manifest.config, *manifest.layers))
+            return
+        for number, entry in enumerate(manifest.document.get("manifests", ())):
+            child = read_descriptor(entry, f"{image}: manifests[{number}]")
+            yield from self._blobs(self.repository.digest(child.digest))
+
+    def _has_blob(self, digest: str) -> bool:
+        return self._heads.do(digest, partial(self._registry.has_blob, self.repository, digest))

@@ -1,0 +1,177 @@
+"""Exit 0 means that every blob is in the registry, whether the registry looks for it or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.direct.registry import image_of
+from tests.registry.support import clients, machine
+from tests.servers.memory_registry import MemoryRegistry, Refusal, like_distribution, like_ecr, with_code
+from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.progress import silent
+from training_imgtool.core.reference import Digest, Repository, parse_repository
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.registry.evidence import Evidence
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.http.failures import BlobUnknownError
+
+LAYERS = tuple(b"layer %d" % number for number in range(5))
+LAX: Refusal | None = None
+ONLY_THE_FIRST: Refusal = lambda missing: like_distribution(missing[:1])  # noqa: E731
+
+
+@dataclass
+class World:
+    """A registry, and machines of which each call of `process` is a new run."""
+
+    registry: MemoryRegistry
+    folder: Path
+    believe: bool = True
+    machine: str = "one"
+    repository: Repository = field(init=False)
+    registries: Registries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.repository = parse_repository(f"{self.registry.host}/team/demo")
+
+    def evidence(self) -> Evidence:
+        self.registry.clear()
+        self.registries = clients(machine(self.folder))
+        return Evidence(self.registries, self.repository, self.folder / self.machine, believe=self.believe)
+
+    def push(self, *layers: bytes, tag: str = "one", base: DirectImage | None = None) -> Digest:
+        """Pushes in a run of its own; what it says is there must be there."""
+        evidence = self.evidence()
+        publisher = Publisher(self.registries, evidence, silent)
+        image = image_of(*layers, config=tag.encode(), base=base.layers if base else ())
+        try:
+            digest = publisher.publish(image, self.repository.tag(tag), "worker", self.repository)
+        finally:
+            publisher.close(wait=True)
+        evidence.memory.add_tag(tag)
+        assert self.registry.broken() == []
+        return digest
+
+    def find(self, tag: str = "one") -> Digest | None:
+        return self.evidence().find(self.repository.tag(tag))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    with MemoryRegistry() as registry:
+
+        def made(refusal: Refusal | None) -> World:
+            registry.refusal = refusal
+            return World(registry, tmp_path)
+
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("refusal", "heads"),
+    [(like_distribution, 0), (like_ecr, 0), (LAX, 5), (ONLY_THE_FIRST, 5), (with_code("MANIFEST_INVALID"), 5)],
+    ids=["distribution", "ECR", "accepts anything", "names one blob", "another code"],
+)
+def test_a_change_asks_for_the_other_blobs_only_where_the_registry_does_not(
+    world: Callable[..., World], refusal: Refusal, heads: int
+) -> None:
+    here = world(refusal)
+    here.push(*LAYERS)
+    here.push(*LAYERS, b"changed", tag="two")
+    counted = here.registry.counted()
+    assert counted == {"POST blobs": 2, "PUT blobs": 2, "PUT manifests": 1} | ({"HEAD blobs": heads} if heads else {})
+    here.find("two")
+    expected = {"HEAD manifests": 1} | ({"GET manifests": 1, "HEAD blobs": 7} if heads else {})
+    assert here.registry.counted() == expected
+
+
+@pytest.mark.parametrize("refusal", [LAX, like_distribution, like_ecr], ids=["lax", "distribution", "ECR"])
+def test_a_registry_that_lost_everything(world: Callable[..., World], refusal: Refusal) -> None:
+    here = world(refusal)
+    here.push(*LAYERS)
+    here.registry.wipe()
+    assert here.find() is None
+    here.push(*LAYERS)
+    assert here.find() is not None
+
+
+@pytest.mark.parametrize("refusal", [LAX, like_distribution, like_ecr], ids=["lax", "distribution", "ECR"])
+def test_a_registry_that_lost_a_layer(world: Callable[..., World], refusal: Refusal) -> None:
+    here = world(refusal)
+    here.push(*LAYERS)
+    here.registry.lose(image_of(*LAYERS).layers[2].descriptor.digest)
+    here.push(*LAYERS, b"changed", tag="two")
+
+
+def test_an_image_whose_layer_is_gone_is_not_found(world: Callable[..., World]) -> None:
+    here = world(LAX)
+    here.push(*LAYERS)
+    here.registry.lose(image_of(*LAYERS).layers[2].descriptor.digest)
+    assert here.find() is None
+    here.push(*LAYERS)
+    assert here.find() is not None
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+@pytest.mark.parametrize("code", ["BLOB_UPLOAD_UNKNOWN", "LAYERS_NOT_FOUND", "MANIFEST_INVALID", "MANIFEST_UNKNOWN"])
+def test_any_refusal_of_assumed_blobs_sends_them(world: Callable[..., World], code: str, status: int) -> None:
+    here = world(with_code(code, status))
+    here.push(*LAYERS)
+    here.registry.lose(image_of(*LAYERS).layers[0].descriptor.digest)
+    here.push(*LAYERS, b"changed", tag="two")
+    assert here.registry.counted()["PUT manifests"] == 3  # refused, taken, and a new trial of the registry
+
+
+def test_a_refusal_of_what_was_sent_is_final(world: Callable[..., World]) -> None:
+    here = world(LAX)
+    here.registry.refusal = with_code("MANIFEST_INVALID")
+    lost = image_of(b"never pushed")
+    with pytest.raises(BlobUnknownError) as caught:
+        here.push(b"own", base=lost)
+    assert caught.value.digests == (lost.layers[0].descriptor.digest,)
+    here.registry._missing = lambda *_: ["x"]  # type: ignore[method-assign] # refuses whatever comes
+    with pytest.raises(RegistryRefusedError, match="MANIFEST_INVALID"):
+        here.push(b"own")
+    assert here.registry.counted()["PUT manifests"] == 2  # the image, and the trial
+
+
+def test_the_trial_leaves_nothing_and_is_made_once_per_version(world: Callable[..., World]) -> None:
+    here = world(LAX)
+    here.push(b"one")
+    assert min(here.registry.manifests["team/demo"]) == "one"
+    assert len(here.registry.manifests["team/demo"]) == 2  # the tag and its digest
+    assert here.registry.counted()["PUT manifests"] == 2
+    here.push(b"two", tag="two")
+    assert here.registry.counted()["PUT manifests"] == 1
+    here.registry.software = "tests/2"
+    here.push(b"three", tag="three")
+    here.push(b"four", tag="four")
+    assert here.registry.counted()["PUT manifests"] == 1
+    here.machine = "another"
+    here.find("four")
+    assert here.registry.counted()["PUT manifests"] == 1
+
+
+def test_a_registry_that_deletes_nothing_has_one_untagged_manifest_more(world: Callable[..., World]) -> None:
+    here = world(LAX)
+    here.registry.deletes = False
+    for name in ("one", "two", "three"):
+        here.machine = name
+        evidence = here.evidence()
+        here.registry.manifests.setdefault("team/demo", {})
+        assert evidence.registry_checks() is False
+    assert [name[:7] for name in here.registry.manifests["team/demo"]] == ["sha256:"]
+
+
+def test_without_the_cache_every_blob_is_asked_for(world: Callable[..., World]) -> None:
+    here = world(like_distribution)
+    here.push(*LAYERS)
+    here.believe = False
+    here.push(*LAYERS)
+    assert here.registry.counted()["POST blobs"] == 6  # each asks and would begin an upload
+    assert here.registry.counted()["PUT blobs"] == 0

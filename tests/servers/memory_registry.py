@@ -1,0 +1,152 @@
+"""A registry in memory: what it says to a manifest with unknown blobs is the test's choice, and so is what it loses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+from tests.servers.scripted import Asked, Reply, ScriptedServer
+
+Refusal = Callable[[list[str]], Reply]  # of the digests that are unknown
+
+
+def _errors(status: int, *errors: Mapping[str, object]) -> Reply:
+    return Reply(status, json.dumps({"errors": errors}).encode(), {"Content-Type": "application/json"})
+
+
+def like_distribution(missing: list[str]) -> Reply:
+    """docker-registry, Harbor, GitLab: one error per blob."""
+    return _errors(400, *({"code": "MANIFEST_BLOB_UNKNOWN", "detail": digest} for digest in missing))
+
+
+def like_ecr(missing: list[str]) -> Reply:
+    """Amazon ECR, as seen in oras-project/oras-py#54."""
+    message = f"Layers with digests '[{', '.join(missing)}]' required for pushing image into repository do not exist"
+    return _errors(404, {"code": "BLOB_UPLOAD_UNKNOWN", "message": message})
+
+
+def with_code(code: str, status: int = 400) -> Refusal:
+    """Any other registry: a code, and not a word about which blob."""
+    return lambda _: _errors(status, {"code": code, "message": "no"})
+
+
+class MemoryRegistry:
+    """Blobs and manifests by repository. Counts requests by method and kind, such as `HEAD blobs`.
+
+    Args:
+        refusal: the answer to a manifest that names unknown blobs; None accepts it, as `crane registry serve` does.
+        software: the `Server` header.
+    """
+
+    def __init__(self, refusal: Refusal | None = None, software: str = "tests/1") -> None:
+        self.refusal = refusal
+        self.software = software
+        self.blobs: dict[str, dict[str, bytes]] = {}
+        self.manifests: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self.deletes = True
+        self._lock = threading.Lock()
+        self._server = ScriptedServer(self._reply)
+
+    @property
+    def host(self) -> str:
+        return self._server.host
+
+    @property
+    def requests(self) -> list[Asked]:
+        return self._server.asked
+
+    def counted(self) -> Counter[str]:
+        """How many requests of each kind came since the last `clear`."""
+        kinds = (re.sub(r".*/(manifests|blobs)/.*", r"\1", request.target) for request in self.requests)
+        return Counter(f"{request.method} {kind}" for request, kind in zip(self.requests, kinds, strict=True))
+
+    def clear(self) -> None:
+        """Forgets the requests so far."""
+        self.requests.clear()
+
+    def wipe(self) -> None:
+        """Loses everything, as a registry in memory that was started again."""
+        self.blobs.clear()
+        self.manifests.clear()
+
+    def lose(self, digest: str) -> None:
+        """Loses a blob in every repository."""
+        for blobs in self.blobs.values():
+            blobs.pop(digest, None)
+
+    def broken(self) -> list[str]:
+        """The names of manifests that name blobs which their repository does not have."""
+        return [
+            f"{path}:{name}"
+            for path, manifests in self.manifests.items()
+            for name, (_, body) in manifests.items()
+            if self._missing(path, body)
+        ]
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._server.__exit__(*details)
+
+    def _missing(self, path: str, body: bytes) -> list[str]:
+        document = json.loads(body)
+        blobs = [document["config"], *document["layers"]]
+        return [blob["digest"] for blob in blobs if blob["digest"] not in self.blobs.get(path, {})]
+
+    def _reply(self, asked: Asked) -> Reply:
+        parts = urlsplit(asked.target)
+        match = re.fullmatch(r"/v2/(.+?)/(manifests|blobs)/(.+)", parts.path) or re.fullmatch(
+            r"/v2/(.+?)/(blobs)/(uploads/)", parts.path
+        )
+        if not match:
+            return Reply(404)
+        path, kind, name = match.groups()
+        with self._lock:
+            query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+            reply = self._manifest(asked, path, name) if kind == "manifests" else self._blob(asked, path, name, query)
+        return Reply(reply.status, reply.body, {"Server": self.software, **reply.headers}, reply.length)
+
+    def _manifest(self, asked: Asked, path: str, name: str) -> Reply:
+        manifests = self.manifests.setdefault(path, {})
+        if asked.method == "PUT":
+            missing = self._missing(path, asked.body)
+            if missing and self.refusal:
+                return self.refusal(missing)
+            digest = f"sha256:{hashlib.sha256(asked.body).hexdigest()}"
+            for key in (name, digest):
+                manifests[key] = (asked.headers["content-type"], asked.body)
+            return Reply(201, headers={"Docker-Content-Digest": digest})
+        if asked.method == "DELETE":
+            if self.deletes:
+                manifests.pop(name, None)
+            return Reply(202 if self.deletes else 405)
+        if name not in manifests:
+            return _errors(404, {"code": "MANIFEST_UNKNOWN"})
+        media_type, body = manifests[name]
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        return Reply(200, body, {"Content-Type": media_type, "Docker-Content-Digest": digest})
+
+    def _blob(self, asked: Asked, path: str, name: str, query: Mapping[str, str]) -> Reply:
+        blobs = self.blobs.setdefault(path, {})
+        if asked.method == "POST":
+            source = self.blobs.get(query.get("from", ""), {})
+            if query.get("mount", "") in source:
+                blobs[query["mount"]] = source[query["mount"]]
+                return Reply(201)
+            return Reply(202, headers={"Location": f"/v2/{path}/blobs/uploads/1"})
+        if asked.method == "PUT":
+            blobs[query["digest"]] = asked.body
+            return Reply(201)
+        if asked.method == "DELETE":
+            return Reply(204)
+        if name not in blobs:
+            return _errors(404, {"code": "BLOB_UNKNOWN"})
+        return Reply(200, blobs[name], {"Content-Length": str(len(blobs[name]))} if asked.method == "HEAD" else {})
