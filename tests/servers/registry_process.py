@@ -1,4 +1,4 @@
-"""A docker-registry of one's own on a free port: plain, with TLS, with a token server, read-only."""
+"""A registry of one's own on a free port: docker-registry (plain, TLS, token server, read-only) or crane's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM = "docker-registry"
+CRANE = "crane"
 
 
 def installed() -> bool:
@@ -73,11 +74,39 @@ def run_registry(
         process.wait(10)
 
 
+@contextlib.contextmanager
+def run_crane(folder: Path, *, disk: Path | None = None, port: int | None = None) -> Iterator[str]:
+    """Runs `crane registry serve`, which accepts manifests of blobs that it does not have, until the block ends.
+
+    Args:
+        folder: for its log.
+        disk: where its blobs are; by default in memory.
+        port: where it listens; by default on a free port.
+
+    Yields HOST:PORT.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
+    command = [CRANE, "registry", "serve", "--address", f"127.0.0.1:{port}"]
+    if disk:
+        disk.mkdir(exist_ok=True)
+        command += ["--disk", str(disk)]
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
+    try:
+        _wait(process, port, log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     for _ in range(400):
         if process.poll() is not None:
-            raise RuntimeError(f"{PROGRAM} ended: {log.read_text()[-2000:]}")
+            raise RuntimeError(f"the registry ended: {log.read_text()[-2000:]}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.02)
-    raise RuntimeError(f"{PROGRAM} does not listen on {port}")
+    raise RuntimeError(f"the registry does not listen on {port}")
