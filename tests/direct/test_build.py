@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 
 from tests import plans
-from tests.direct.wheels import Node, tar_tree
+from tests.direct.wheels import Node as TarNode
+from tests.direct.wheels import tar_tree
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.build import build_image, planned
+from training_imgtool.direct.build import Start, build_image, planned
+from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
-from training_imgtool.direct.stage_plan import Material, can_execute, chain
+from training_imgtool.direct.stage_plan import Material, chain
+from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, folder
 from training_imgtool.direct.wheels.layer_tools import Workshop
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
@@ -79,6 +82,22 @@ def context(tmp_path: Path) -> Context:
     return scan(folder)
 
 
+def _start(
+    settings: dict[str, Any] | None = None, *, oci: bool = False, layer: str = "", tree: Node | None = None
+) -> Start:
+    """A base with the files of a Debian, or those of `tree`."""
+    manifest, config = _base(settings, oci=oci, layer=layer)
+    return Start(manifest=manifest, config=config, files=Files((lambda: tree or _debian(),)))
+
+
+def _debian(**added: Node) -> Node:
+    """What a small Debian has, and more at the top."""
+    children = {name: folder() for name in ("etc", "home", "opt", "srv")}
+    children |= {"lib": Node(Kind.LINK, target="usr/lib"), "root": folder(Attributes(0o700))}
+    children |= {"tmp": folder(Attributes(0o1777)), "usr": folder(children={"lib": folder(closed=True)})}
+    return folder(children=children | added)
+
+
 class Maker:
     """Builds the last stage of a text that begins below `AS base`."""
 
@@ -86,13 +105,15 @@ class Maker:
         self.context = context
         self.cache = tmp_path / "cache"
 
-    def __call__(self, text: str, settings: dict[str, Any] | None = None, *, oci: bool = False) -> DirectImage:
+    def __call__(
+        self, text: str, settings: dict[str, Any] | None = None, *, oci: bool = False, tree: Node | None = None
+    ) -> DirectImage:
         dockerfile = parse(BASE + "FROM base AS role\n" + text)
         material = Material(context=self.context, locked=LOCKED)
         way = chain(dockerfile, "role", material)
-        manifest, config = _base(settings, oci=oci)
+        start = _start(settings, oci=oci, tree=tree)
         shop = Workshop(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-        return build_image(dockerfile, way.stages, material, shop, base=manifest, base_config=config, created=86400)
+        return build_image(dockerfile, way.stages, material, shop, start=start, created=86400)
 
 
 @pytest.fixture
@@ -105,8 +126,8 @@ def _settings(image: DirectImage) -> dict[str, Any]:
     return settings
 
 
-def _tree(image: DirectImage) -> dict[str, Node]:
-    found: dict[str, Node] = {}
+def _tree(image: DirectImage) -> dict[str, TarNode]:
+    found: dict[str, TarNode] = {}
     for layer in image.layers:
         data = b"".join(layer.open())
         assert sha256_digest(data) == layer.descriptor.digest
@@ -208,14 +229,18 @@ def test_owners(make: Maker) -> None:
         ("COPY --chown=me b.txt /app/", {}, "only an engine knows"),
         ("COPY --parents b.txt /app/", {}, "--parents"),
         ("COPY <<EOF /app/x\nhi\nEOF", {}, "heredoc"),
-        ("COPY b.txt /app", {}, "whether /app is a folder"),
-        ("COPY b.txt /lib/x/", {}, "/lib"),
-        ("COPY b.txt /home/me/", {}, "/home"),
-        ("COPY b.txt /usr/lib/x/", {}, "/usr"),
-        ("COPY b.txt /job/", {"WorkingDir": "/job/x"}, "/job"),
-        ("COPY b.txt /data/", {"Volumes": {"/data": {}}}, "/data"),
+        ("COPY b.txt /app/.", {}, "engines differ"),
+        ("COPY b.txt /usr/lib/x/", {}, "/usr/lib is too much"),
+        ("COPY b.txt /lib/x/", {}, "/usr/lib is too much"),
+        ("COPY b.txt /dev/x/", {}, "/dev"),
+        ("COPY b.txt /opt/f\nCOPY code /opt/f", {}, "is a file"),
+        ("COPY b.txt /opt/f\nCOPY b.txt /opt/f/", {}, "is a file"),
+        ("COPY b.txt /opt/f\nWORKDIR /opt/f", {}, "is a file"),
+        ("COPY b.txt /opt/sub\nCOPY code /opt", {}, "is a file or a link"),
+        ("COPY code /opt/b.txt\nCOPY b.txt /opt/", {}, "is a folder"),
+        ("COPY code/*.py b.txt /opt", {}, "several sources"),
         ("VOLUME /opt/v\nCOPY b.txt /opt/v/", {}, "volume"),
-        ("COPY --chown=5 b.txt /new/", {}, "COPY --chown makes"),
+        ("COPY --chown=5 code/sub /new/x", {}, "COPY --chown makes"),
         ("ADD packed.tar /app/", {}, "unpacks"),
         ("ADD https://example.com/x /app/", {}, "build context"),
         ("COPY nothing /app/", {}, "build context"),
@@ -231,6 +256,72 @@ def test_what_is_for_an_engine(make: Maker, text: str, settings: dict[str, Any],
         make(text + "\n", settings)
 
 
+BASES = {
+    "link": {"app": Node(Kind.LINK, target="real"), "real": folder(Attributes(0o750, 5, 6))},
+    "owned": {"app": folder(Attributes(0o700, 5, 5), children={"sub": folder(Attributes(0o777, 9, 9))})},
+    "file": {"app": FILE},
+    "dangling": {"app": Node(Kind.LINK, target="/no/where")},
+    "loop": {"app": Node(Kind.LINK, target="app")},
+    "unsure": {"app": folder(None)},
+}
+
+
+@pytest.mark.parametrize(
+    ("base", "text", "expected"),
+    [
+        ("link", "COPY code /app", {"/real": (0o750, (5, 6)), "/real/sub": (0o755, (0, 0))}),
+        ("link", "COPY b.txt /app", {"/real": (0o750, (5, 6)), "/real/b.txt": (0o644, (0, 0))}),
+        ("link", "WORKDIR /app/w", {"/real": (0o750, (5, 6)), "/real/w": (0o755, (0, 0))}),
+        ("owned", "COPY --chown=7:8 code /app", {"/app": (0o700, (5, 5)), "/app/sub": (0o755, (7, 8))}),
+        ("owned", "WORKDIR /app\nCOPY b.txt sub", {"/app/sub": (0o777, (9, 9)), "/app/sub/b.txt": (0o644, (0, 0))}),
+        ("dangling", "COPY code /app", {"/no": (0o755, (0, 0)), "/no/where": (0o755, (0, 0))}),
+    ],
+)
+def test_a_base_that_has_the_place(make: Maker, base: str, text: str, expected: dict[str, Any]) -> None:
+    found = _tree(make(text + "\n", tree=_debian(**BASES[base])))
+    assert {path: (found[path].mode, found[path].owner) for path in expected} == expected
+    assert not any(path.startswith("/app") for path in found) or base == "owned"
+
+
+@pytest.mark.parametrize(
+    ("base", "text"),
+    [
+        ("file", "COPY code /app"),
+        ("file", "COPY b.txt /app/"),
+        ("file", "WORKDIR /app"),
+        ("file", "COPY b.txt /app/x/y"),
+        ("dangling", "COPY b.txt /app"),
+        ("loop", "COPY b.txt /app/"),
+        ("unsure", "COPY b.txt /app/"),
+    ],
+)
+def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, text: str) -> None:
+    with pytest.raises(NeedsEngineError):
+        make(text + "\n", tree=_debian(**BASES[base]))
+
+
+@pytest.mark.parametrize(
+    ("tree", "why"),
+    [
+        (_debian(opt=folder(children={"venv": folder()})), "there already"),
+        (_debian(opt=Node(Kind.LINK, target="data"), data=folder()), "link"),
+        (_debian(opt=folder(Attributes(0o700))), "mode 755"),
+        (_debian(wheels=FILE), "/wheels is a file"),
+    ],
+)
+def test_a_base_without_room_for_the_environment(context: Context, tree: Node, why: str) -> None:
+    text = (
+        BASE + f"FROM base AS wheels\nCOPY {install_step.context_folder(LOCKED)}/ /wheels/\n"
+        f"RUN {install_step.install_script(LOCKED)}\nFROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
+    )
+    dockerfile, material = parse(text), Material(context=context, locked=LOCKED)
+    assert chain(dockerfile, "role", material).start
+    with pytest.raises(NeedsEngineError, match=why):
+        planned(dockerfile, (dockerfile.stage("role"),), material, _start(tree=tree))
+    with pytest.raises(NeedsEngineError, match="is a volume"):
+        planned(dockerfile, (dockerfile.stage("role"),), material, _start({"Volumes": {"/opt": {}}}))
+
+
 def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
     material = Material(context=context, locked=LOCKED)
     text = BASE + "FROM base AS system\nRUN apt\nFROM system AS role\nCOPY code /app/\n"
@@ -240,9 +331,6 @@ def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -
     assert way.engine_stage.name == "system"
     assert [stage.name for stage in way.stages] == ["role"]
     assert "RUN" in way.reasons["system"]
-    named = text.replace("RUN apt", "RUN mkdir -m 700 /app")
-    assert "names it too" in (can_execute(parse(named), "role", material) or "")
-    assert can_execute(parse(text), "role", material) is None
 
 
 def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:
@@ -254,7 +342,10 @@ def _packages(context: Context, script: str | None = None, exclude: tuple[str, .
         "FROM system AS packages\nCOPY --from=wheels /opt/venv /opt/venv\n"
         'ENV PATH="/opt/venv/bin:$PATH"\n'
     )
-    return can_execute(dockerfile, "packages", Material(context=context, locked=LOCKED))
+    try:
+        return chain(dockerfile, "packages", Material(context=context, locked=LOCKED)).reasons.get("packages")
+    except NeedsEngineError as error:
+        return error.message
 
 
 def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
@@ -281,10 +372,21 @@ def test_images_on_which_the_script_would_do_something_else(
         BASE + f"FROM base AS wheels\nCOPY {folder}/ /wheels/\nRUN {install_step.install_script(LOCKED)}\n"
         "FROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
     )
-    config = _base(settings)[1]
     with pytest.raises(NeedsEngineError, match=why):
-        planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), config)
-    assert planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _base()[1])[0]
+        planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start(settings))
+    assert planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start())[0]
+
+
+def test_folders_below_a_copied_one_get_its_owner(make: Maker) -> None:
+    found = _tree(make("COPY code /x\nCOPY --chown=7 code /x\nCOPY b.txt /x/sub/\n"))
+    owners = {path: node.owner for path, node in found.items() if path.startswith("/x")}
+    assert owners == {
+        "/x": (0, 0),
+        "/x/a.py": (7, 7),
+        "/x/sub": (7, 7),
+        "/x/sub/run.sh": (7, 7),
+        "/x/sub/b.txt": (0, 0),
+    }
 
 
 def test_layers_are_never_there_twice(make: Maker) -> None:
@@ -308,11 +410,10 @@ def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_
 
 
 def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
-    manifest, config = _base(oci=oci, layer=layer)
     dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
     material = Material(context=context, locked=LOCKED)
     shop = Workshop(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-    return build_image(dockerfile, dockerfile.stages, material, shop, base=manifest, base_config=config)
+    return build_image(dockerfile, dockerfile.stages, material, shop, start=_start(oci=oci, layer=layer))
 
 
 def test_a_base_that_contradicts_itself(context: Context) -> None:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.direct.tars import add_entries
 from tests.direct.wheels import as_wheel, make_wheel
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Exchange, FaultProxy
@@ -75,9 +76,9 @@ class Base:
     def digest(self) -> str:
         return sha256_digest(self.manifest)
 
-    def put(self, host: str) -> None:
-        """Puts it into the registry at HOST:PORT, under the name that specs ask for."""
-        repository = parse_repository(f"{host}/{BASE}")
+    def put(self, host: str, name: str = BASE) -> None:
+        """Puts it into the registry at HOST:PORT, under the name that specs ask for unless they have another."""
+        repository = parse_repository(f"{host}/{name}")
         with Registries(settings_of(Path("/nonexistent"))) as registries:
             client = registries.at(repository)
             for data in (self.layer, self.config):
@@ -85,10 +86,13 @@ class Base:
             client.put_manifest(repository.tag(BASE_TAG), self.media_type, self.manifest)
 
 
-def make_base(*, docker: bool = True, size: int = 50_000, seed: int = 0, env: Sequence[str] = ()) -> Base:
-    """A base of one layer; nothing in it runs."""
+def make_base(
+    *, docker: bool = True, size: int = 50_000, seed: int = 0, env: Sequence[str] = (), files: Sequence[str] = ()
+) -> Base:
+    """A base of one layer, with `files` as `tests.direct.tars.add_entries` has them; nothing in it runs."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
+        add_entries(tar, files)
         entry = tarfile.TarInfo("usr/lib/data")
         entry.size = size
         noise = b"".join(hashlib.sha256(b"%d %d" % (seed, n)).digest() for n in range(size // 32 + 1))
@@ -153,6 +157,13 @@ class Project:
         self.write("trainer/__init__.py", "")
         self.write("trainer/task.py", 'print("training")\n')
         self.write("image.yaml", SPEC.format(name=name, more=more))
+        self.lock()
+
+    def use_base(self, name: str, base: Base) -> None:
+        """Puts the project on a base of its own."""
+        self.base = base
+        spec = (self.folder / "image.yaml").read_text()
+        self.write("image.yaml", f"base: {name}\n{spec}")
         self.lock()
 
     def write(self, name: str, text: str) -> None:

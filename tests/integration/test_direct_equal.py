@@ -19,7 +19,9 @@ from training_imgtool.build.inputs import with_wheels
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.direct.build import build_image
+from training_imgtool.direct import base_facts
+from training_imgtool.direct.build import Start, build_image
+from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.stage_plan import Material, chain
@@ -186,9 +188,10 @@ def _direct(case: Case, place: Place) -> DirectImage:
         wheel_path=wheel_path,
         find_interpreter=lambda python: find_interpreter(python, os.environ),
     )
-    return build_image(
-        dockerfile, way.stages, material, shop, base=place.base, base_config=place.base_config, created=0
-    )
+    facts = base_facts.of_matrix("docker.io/library/python:3.11-slim-bookworm")
+    assert facts
+    start = Start(manifest=place.base, config=place.base_config, files=Files((lambda: facts,)))
+    return build_image(dockerfile, way.stages, material, shop, start=start, created=0)
 
 
 def _push(image: DirectImage, place: Place) -> Digest:

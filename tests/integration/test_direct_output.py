@@ -14,7 +14,9 @@ from tests import plans
 from training_imgtool.context.context import Context
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.direct.build import build_image
+from training_imgtool.direct import base_facts
+from training_imgtool.direct.build import Start, build_image
+from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.image.oci_layout import write_layout
@@ -42,7 +44,10 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
         )
         shop = Workshop(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
         config = client.read(source, base.config)
-        image = build_image(dockerfile, dockerfile.stages, material, shop, base=base, base_config=config)
+        facts = base_facts.of_matrix("docker.io/library/python:3.11-slim-bookworm")
+        assert facts
+        start = Start(manifest=base, config=config, files=Files((lambda: facts,)))
+        image = build_image(dockerfile, dockerfile.stages, material, shop, start=start)
 
         def read(layer: Descriptor) -> Iterator[bytes]:
             return client.blob(source, layer)

@@ -96,8 +96,7 @@ class DirectBuilder:
                 (one.own,),
                 one.material,
                 shop,
-                base=stored.manifest,
-                base_config=stored.config,
+                start=self._stages.start(one, below, shared=False),
             )
             return self._publisher.publish(made, tag_of(one.image), role, below.where)
 

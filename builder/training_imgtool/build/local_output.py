@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO, Self, cast
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.role_build import way, workshop
+from training_imgtool.build.start_files import StartFiles
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
-from training_imgtool.direct.build import build_image
+from training_imgtool.direct.build import Start, build_image
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.image.oci_layout import write_layout
@@ -69,6 +70,7 @@ class _Making:
         self._registries = registries
         self._compression = compression
         self._stored = StoredStages(registries, work.settings.cache)
+        self._files = StartFiles(work, registries, self._stored, None)
         self._bases: dict[str, Repository] = {}
         self._shops = ExitStack()
 
@@ -92,7 +94,8 @@ class _Making:
         making = workshop(one, self._work, base.config, _unheard, compression=self._compression)
         stages = tuple(stage for stage in one.chain.stages if stage.instructions)
         shop = self._shops.enter_context(making)
-        return build_image(image.dockerfile, stages, one.material, shop, base=base.manifest, base_config=base.config)
+        start = Start(manifest=base.manifest, config=base.config, files=self._files.of(one))
+        return build_image(image.dockerfile, stages, one.material, shop, start=start)
 
     def read(self, layer: Descriptor) -> Iterator[bytes]:
         """The blocks of a base's layer, verified."""

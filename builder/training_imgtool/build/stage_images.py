@@ -10,6 +10,7 @@ from functools import partial
 
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.role_build import RoleBuild, workshop
+from training_imgtool.build.start_files import StartFiles
 from training_imgtool.core.errors import (
     EngineUnavailableError,
     NeedsEngineError,
@@ -18,8 +19,8 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import Done, Note, Outcome, Step
 from training_imgtool.core.reference import Repository, Tag
-from training_imgtool.direct.build import build_image
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.build import Start, build_image
+from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.layers.blobs import RemadeError
 from training_imgtool.direct.layers.shared_records import RegistryRecords
 from training_imgtool.direct.registry.memory import tag_of_stage
@@ -51,6 +52,7 @@ class StageImages:
         self._repository = publisher.repository
         self._stored = StoredStages(registries, work.settings.cache)
         self._records = RegistryRecords(registries, self._repository, believe=not work.options.no_cache)
+        self._files = StartFiles(work, registries, self._stored, self._records)
         self._lock = threading.Lock()
         self._made: dict[str, Future[Below]] = {}
         self._background = ThreadPoolExecutor(1, thread_name_prefix="records")
@@ -74,6 +76,17 @@ class StageImages:
                 task.set_exception(error)
                 raise
         return task.result()
+
+    def start(self, one: RoleBuild, below: Below, *, shared: bool) -> Start:
+        """What the shared stages, or the role's own stage, begin on, which is `below`."""
+        on_top = () if shared else one.shared
+        return Start(
+            manifest=below.stored.manifest,
+            config=below.stored.config,
+            files=self._files.of(one),
+            below=on_top,
+            settings=lambda: read_config(self._files.lowest(one).config).get("config") or {},
+        )
 
     def finish(self) -> None:
         """Waits until what was learned has been left for other machines."""
@@ -140,8 +153,7 @@ class StageImages:
                 one.shared,
                 one.material,
                 shop,
-                base=start.stored.manifest,
-                base_config=start.stored.config,
+                start=self.start(one, start, shared=True),
             )
             carrying = with_inline_config(image)
             self._publisher.publish(carrying, tag, one.subject, start.where)

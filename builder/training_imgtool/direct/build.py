@@ -1,17 +1,18 @@
 """Makes an image of stages that need no engine: the base's config and manifest in, a whole DirectImage out.
 
-Nothing of the base but those two documents is read. Layers come from the context, from the wheels, or
-from what is remembered of either.
+Layers come from the context, from the wheels, or from the records of either. What lies in the base decides what an
+instruction does; `BaseFiles` reads it when an instruction depends on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct import stage_plan
-from training_imgtool.direct.filesystem import base_folders
+from training_imgtool.direct.files import Files
 from training_imgtool.direct.image import image
 from training_imgtool.direct.image.image import DirectImage, History
 from training_imgtool.direct.layers.context_layers import context_layer
@@ -22,25 +23,43 @@ from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.registry.manifests import Manifest
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What stages begin on.
+
+    Attributes:
+        manifest: of the image that layers are added to, for one platform.
+        config: the bytes of its config.
+        files: what is where in the image that `below` begins on.
+        below: the stages, lowest first, that this image has on top of the one that `files` tells of.
+        settings: gives the run settings of the image that `files` tells of; called only when a path in `below` may
+            depend on them.
+    """
+
+    manifest: Manifest
+    config: bytes
+    files: Files
+    below: tuple[Stage, ...] = ()
+    settings: Callable[[], Mapping[str, Any]] = dict
+
+
 def build_image(
     dockerfile: Dockerfile,
     stages: tuple[Stage, ...],
     material: Material,
     shop: Workshop,
     *,
-    base: Manifest,
-    base_config: bytes,
+    start: Start,
     created: int = 0,
 ) -> DirectImage:
     """Executes `stages` (of `stage_plan.chain`) on top of an image.
 
     Args:
         dockerfile: the whole file.
-        stages: lowest first; the lowest starts from `base`.
+        stages: lowest first; the lowest starts from `start`.
         material: the context, the lock and what is left out.
         shop: what layers are made with.
-        base: the manifest of the image that the lowest stage starts from, for one platform.
-        base_config: the bytes of its config.
+        start: the image that the lowest stage starts from.
         created: what the config says, in seconds since 1970.
 
     Raises:
@@ -48,28 +67,33 @@ def build_image(
         VerificationError: the base or a wheel is not what its digest says.
         InputError: the context changed; LocalFileError: something cannot be read or written.
     """
-    steps, state = planned(dockerfile, stages, material, base_config)
-    history = tuple(_history(steps, material, shop, set(image.read_config(base_config)["rootfs"]["diff_ids"])))
-    return image.assemble(base, base_config, state.settings, history, created=created)
+    steps, state = planned(dockerfile, stages, material, start)
+    below = set(image.read_config(start.config)["rootfs"]["diff_ids"])
+    history = tuple(_history(steps, material, shop, below))
+    return image.assemble(start.manifest, start.config, state.settings, history, created=created)
 
 
 def planned(
-    dockerfile: Dockerfile, stages: tuple[Stage, ...], material: Material, base_config: bytes
+    dockerfile: Dockerfile, stages: tuple[Stage, ...], material: Material, start: Start
 ) -> tuple[tuple[Step, ...], State]:
-    """Every step of `stages`, and the state at the end; pure. Raises NeedsEngineError as `build_image` does."""
-    settings: dict[str, Any] = image.read_config(base_config).get("config") or {}
-    lowest = stages[0]
-    below = []
-    stage = dockerfile.earlier(lowest.base, lowest)
-    while stage:
-        below.append(stage)
-        stage = dockerfile.earlier(stage.base, stage)
-    state = State(settings, base_folders(settings, stage_plan.texts_below(tuple(below))))
+    """Every step of `stages`, and the state at the end; raises NeedsEngineError as `build_image` does."""
+    state = State(start.settings() if any(map(_places_files, start.below)) else {}, start.files)
+    for stage in start.below:
+        _, state = stage_plan.plan_stage(dockerfile, stage, state, material)
+    state = State(image.read_config(start.config).get("config") or {}, state.files)
     steps: list[Step] = []
     for stage in stages:
         made, state = stage_plan.plan_stage(dockerfile, stage, state, material)
         steps += made
     return tuple(steps), state
+
+
+def _places_files(stage: Stage) -> bool:
+    """Whether a stage puts files where its base's settings may say, as `COPY x .` does."""
+    return any(
+        one.name in {"ADD", "WORKDIR"} or (one.name == "COPY" and one.flag("from") is None)
+        for one in stage.instructions
+    )
 
 
 def _history(steps: tuple[Step, ...], material: Material, shop: Workshop, below: set[str]) -> Iterator[History]:

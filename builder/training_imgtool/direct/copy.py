@@ -1,13 +1,15 @@
 """COPY and ADD of files from the context: which paths with which mode and owner a layer of it has.
 
-The rules are the Dockerfile reference's: a folder's contents go into the destination, several sources or
-a trailing slash mean a folder, what is made on the way has mode 755.
+The rules are those of Docker's classic builder (moby `builder/dockerfile/copy.go`, `pkg/archive`) and of BuildKit
+(tonistiigi/fsutil `copy/copy.go`), where they agree: a folder's contents go into the destination, which keeps its owner
+and mode when it is there; folders below it get the copied ones', there or not; what is made on the way has mode 755.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,10 +19,12 @@ from training_imgtool.context.entries import Entry as Source
 from training_imgtool.context.entries import Kind as SourceKind
 from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.filesystem import Attributes, Folders, parents
+from training_imgtool.direct.files import DependsOnBaseError, Files, parents
 from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item, in_order
 from training_imgtool.direct.layers.splice import Item
-from training_imgtool.direct.layers.tarhead import Entry, Kind
+from training_imgtool.direct.layers.tarhead import Entry
+from training_imgtool.direct.layers.tarhead import Kind as EntryKind
+from training_imgtool.direct.tree import FILE, PLAIN, Attributes, Kind, Node, folder
 from training_imgtool.dockerfile.evaluate import Evaluated
 
 _FLAGS = frozenset({"chown", "chmod", "link"})
@@ -31,95 +35,96 @@ _USTAR_AT = 257
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A layer's items in order with the hashes of their contents, and the folders that it makes (absolute)."""
+    """A layer's items in order with the hashes of their contents, and what is where once it is there."""
 
     items: tuple[Item, ...]
     hashes: tuple[str, ...]
-    folders: dict[str, Attributes]
+    nodes: Mapping[str, Node]
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
     """What the flags say: a mode instead of the context's, and the owner."""
 
-    mode: int | None
-    uid: int
-    gid: int
+    mode: int | None = None
+    uid: int = 0
+    gid: int = 0
+
+    @property
+    def attributes(self) -> Attributes:
+        """Of a folder that is copied."""
+        return Attributes(FOLDER_MODE, self.uid, self.gid)
 
 
-def copied(step: Evaluated, context: Context, folders: Folders, working: str) -> Copied:
+def copied(step: Evaluated, context: Context, files: Files, working: str) -> Copied:
     """What one COPY or ADD puts where.
 
+    Args:
+        step: the instruction.
+        context: what it takes from.
+        files: what the image has before it.
+        working: the working folder, absolute.
+
     Raises:
-        NeedsEngineError: it depends on what the base has, or on a feature that only engines have.
+        NeedsEngineError: engines disagree, or only they can do it. DependsOnBaseError where the base decides that.
         InputError: a source is not in the context.
     """
-    given = _given(step)
-    found = [entry for source in step.words[:-1] for entry in _roots(context, source)]
-    target = posixpath.normpath(posixpath.join("/", working, step.words[-1]))
-    into = step.words[-1].endswith(("/", "/.")) or step.words[-1] == "." or folders.known(target) is not None
-    if len(found) > 1 and not into and any(entry.kind is not SourceKind.DIRECTORY for entry in found):
-        raise NeedsEngineError(f"line {step.instruction.line}: several sources need a destination that ends with /")
-    if given.mode is not None and any(entry.kind is SourceKind.DIRECTORY for entry in found):
-        raise NeedsEngineError(f"line {step.instruction.line}: --chmod of folders is for an engine")
-    placed: dict[str, Source] = {}
-    for entry in found:
-        placed |= _placed(step, context, entry, target, into=into, folders=folders)
-    if not placed:
-        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} takes nothing: there is no empty layer")
-    return _layer(placed, folders, given)
+    where = f"line {step.instruction.line}: {step.name}"
+    given = _given(step, where)
+    sources = [source for word in step.words[:-1] for source in _sources(context, word)]
+    word = step.words[-1]
+    if len(sources) > 1 and not word.endswith("/"):
+        raise NeedsEngineError(f"{where}: several sources need a destination that ends with /")
+    if given.mode is not None and any(source.entry.kind is SourceKind.DIRECTORY for source in sources):
+        raise NeedsEngineError(f"{where}: --chmod of folders is for an engine")
+    layer = _Layer(where, files, given)
+    for source in sources:
+        if step.name == "ADD" and _is_archive(source.entry):
+            raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that is for an engine")
+        target = posixpath.normpath(posixpath.join("/", working, word))
+        if source.entry.kind is SourceKind.DIRECTORY:
+            layer.put_folder(target, source.entry, context)
+        else:
+            layer.put_file(_file_target(layer, source, target, word), source.entry)
+    if not layer.placed:
+        raise NeedsEngineError(f"{where} takes nothing: there is no empty layer")
+    return layer.finished()
 
 
-def _given(step: Evaluated) -> _Given:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What COPY takes: the entry, links followed, and the name that it was found by."""
+
+    name: str
+    entry: Source
+
+
+def _given(step: Evaluated, where: str) -> _Given:
     unknown = set(step.flags) - _FLAGS
     if unknown or step.instruction.heredocs:
-        what = f"--{min(unknown)}" if unknown else "with a heredoc"
-        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} {what} is for an engine")
+        raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} is for an engine")
     chmod, chown = step.flags.get("chmod"), step.flags.get("chown")
     if chmod and not re.fullmatch("0?[0-7]{3,4}", chmod):
-        raise NeedsEngineError(f"line {step.instruction.line}: --chmod={chmod}: only octal modes are known here")
+        raise NeedsEngineError(f"{where} --chmod={chmod}: only octal modes are known here")
     owner = _OWNER.match(chown) if chown else None
     if chown and not owner:
-        raise NeedsEngineError(f"line {step.instruction.line}: --chown={chown}: only an engine knows the base's users")
+        raise NeedsEngineError(f"{where} --chown={chown}: only an engine knows the base's users")
     user = owner["user"] if owner else "0"
     group = (owner["group"] if owner else None) or user
     return _Given(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
 
 
-def _roots(context: Context, source: str) -> list[Source]:
-    """The entries that a source names: itself, or each match of a pattern; the root as a folder."""
-    path = posixpath.normpath(source.lstrip("/") or ".")
-    chosen = context.select((source,))  # says what is wrong where nothing is found
+def _sources(context: Context, word: str) -> list[_Source]:
+    """What a source names: itself, or each match of a pattern; the root as a folder."""
+    path = posixpath.normpath(word.lstrip("/") or ".")
+    context.select((word,))  # says what is wrong where nothing is found
     if path == ".":
-        return [Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE)]
+        return [_Source("", Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE))]
     if not gomatch.has_wildcards(path):
-        return [chosen.entry(path)]
+        return [_Source(posixpath.basename(path), context.entry(path))]
     pattern = gomatch.compiled(path)
-    return [entry for entry in chosen.entries if pattern.match(entry.path)]
-
-
-def _placed(
-    step: Evaluated, context: Context, entry: Source, target: str, *, into: bool, folders: Folders
-) -> dict[str, Source]:
-    if entry.kind is SourceKind.DIRECTORY:
-        prefix = f"{entry.path}/" if entry.path else ""
-        inside = {
-            posixpath.join(target, one.path.removeprefix(prefix)): one
-            for one in context.entries
-            if one.path.startswith(prefix) and one.path != entry.path
-        }
-        return {target: Source(path=entry.path, kind=entry.kind, mode=FOLDER_MODE), **inside}
-    if step.name == "ADD" and _is_archive(entry):
-        raise NeedsEngineError(f"line {step.instruction.line}: ADD unpacks {entry.path}: that is for an engine")
-    if into:
-        return {posixpath.join(target, posixpath.basename(entry.path)): entry}
-    above = target.rpartition("/")[0]
-    if above not in folders.made:
-        raise NeedsEngineError(
-            f"line {step.instruction.line}: whether {target} is a folder in the base is not known",
-            hint="end the destination with / when it is a folder",
-        )
-    return {target: entry}
+    matches = (entry for entry in context.entries if pattern.match(entry.path))
+    return [_Source(posixpath.basename(entry.path), entry) for entry in matches]
 
 
 def _is_archive(entry: Source) -> bool:
@@ -129,65 +134,136 @@ def _is_archive(entry: Source) -> bool:
     return head.startswith(_ARCHIVES) or head[_USTAR_AT : _USTAR_AT + 5] == b"ustar"
 
 
-def _layer(placed: dict[str, Source], folders: Folders, given: _Given) -> Copied:
-    made: dict[str, Attributes] = {}
-    items: dict[str, Item] = {}
-    for path, source in placed.items():
-        folders.check(path)
-        if source.kind is SourceKind.DIRECTORY:
-            _make(path, folders, given, made, items)
-            continue
-        items[path] = _item(path, source, given)
-    for folder in [parent for path in placed for parent in parents(path) if parent not in placed]:
-        if (given.uid or given.gid) and folders.known(folder) is None:
-            raise NeedsEngineError(
-                f"{folder}: who owns a folder that COPY --chown makes on its way depends on the builder"
-            )
-        _make(folder, folders, given, made, items)
-    ordered = tuple(in_order(items.values()))
-    hashes = {path.strip("/"): source.sha256 or "" for path, source in placed.items()}
-    return Copied(ordered, tuple(hashes.get(item.entry.path, "") for item in ordered), made)
+def _file_target(layer: _Layer, source: _Source, target: str, word: str) -> str:
+    """Where a file goes: into the destination when it is a folder or is written as one, else it gets that name."""
+    real = layer.files.resolve(target)
+    node = layer.node(real)
+    if node is not None and node.kind is Kind.FOLDER:
+        return posixpath.join(real, source.name)
+    if word.endswith("/"):
+        if node is not None:
+            raise DependsOnBaseError(f"{layer.where}: {real} is a file, no folder")
+        return posixpath.join(real, source.name)
+    if posixpath.basename(word) in {".", ".."}:
+        raise DependsOnBaseError(f"{layer.where}: engines differ in whether {word} is a folder that is not there yet")
+    if real != posixpath.join(layer.files.resolve(posixpath.dirname(target)), posixpath.basename(target)):
+        raise DependsOnBaseError(f"{layer.where}: {target} is a link, and not to a folder")
+    return real
 
 
-def new_folder(path: str, folders: Folders) -> Copied:
-    """The layer in which WORKDIR makes `path`; raises NeedsEngineError as `copied` does."""
-    given = _Given(None, 0, 0)
-    folders.check(path)
-    made: dict[str, Attributes] = {}
-    items: dict[str, Item] = {}
-    for folder in (*parents(path), path):
-        _make(folder, folders, given, made, items)
-    ordered = tuple(in_order(items.values()))
-    return Copied(ordered, ("",) * len(ordered), made)
+class _Layer:
+    """The layer of one instruction while it grows."""
+
+    def __init__(self, where: str, files: Files, given: _Given) -> None:
+        self.where = where
+        self.files = files
+        self.placed: dict[str, tuple[Item, str]] = {}  # with the content's hash
+        self._given = given
+        self._nodes: dict[str, Node] = {}
+
+    def node(self, path: str) -> Node | None:
+        """What is at a resolved path once the layer is there."""
+        return self._nodes.get(path) or self.files.node(path)
+
+    def put_folder(self, target: str, source: Source, context: Context) -> None:
+        """Copies what a folder of the context holds into `target`, which stays as it is when it is a folder."""
+        top = self.files.resolve(target)
+        node = self.node(top)
+        if node is None:
+            self._put(top, source)
+        elif node.kind is not Kind.FOLDER:
+            raise DependsOnBaseError(f"{self.where} of a folder onto {top}, which is a file")
+        else:
+            self._carry(top)
+        prefix = f"{source.path}/" if source.path else ""
+        for entry in context.entries:
+            if entry.path.startswith(prefix) and entry.path != source.path:
+                self._put(posixpath.join(top, entry.path.removeprefix(prefix)), entry)
+
+    def put_file(self, path: str, source: Source) -> None:
+        """Copies a file to `path`."""
+        self._put(path, source)
+
+    def make_folder(self, path: str) -> None:
+        """Makes a folder that is not there."""
+        self._put(path, Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE))
+
+    def finished(self) -> Copied:
+        """The layer, folders on the way to what it holds carried along where that is needed."""
+        for path in tuple(self.placed):
+            for above in parents(path):
+                if above not in self.placed:
+                    self._carry(above)
+        ordered = in_order(item for item, _ in self.placed.values())
+        hashes = {item.entry.path: digest for item, digest in self.placed.values()}
+        return Copied(tuple(ordered), tuple(hashes[item.entry.path] for item in ordered), self._nodes)
+
+    def _put(self, path: str, source: Source) -> None:
+        """Puts an entry at `path`; engines agree on a folder over a folder and on a file over a file only."""
+        node = self.node(path)
+        is_folder = source.kind is SourceKind.DIRECTORY
+        if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
+            what = "a file or a link" if is_folder else "a folder"
+            raise DependsOnBaseError(f"{self.where}: {path} is {what}, and engines differ in what becomes of it")
+        if is_folder:
+            self._set_folder(path, self._given.attributes)
+            return
+        item = _item(path, source, self._given)
+        self.placed[path] = item, source.sha256 or ""
+        link = source.kind is SourceKind.SYMLINK
+        self._nodes[path] = Node(Kind.LINK, target=source.target or "") if link else FILE
+
+    def _set_folder(self, path: str, attributes: Attributes) -> None:
+        self.placed[path] = folder_item(path.strip("/"), attributes.mode, attributes.uid, attributes.gid), ""
+        self._nodes[path] = folder(attributes)
+
+    def _carry(self, path: str) -> None:
+        """A folder that the layer passes through: made when it is not there, else as it is.
+
+        Docker's overlay driver gives a folder that a layer only implies mode 755 and owner 0, so those that have
+        another one, and those that were made here, are carried along; the base's plain ones are not.
+        """
+        if path == "/" or path in self.placed:
+            return
+        node = self.node(path)
+        if node is None:
+            if self._given.uid or self._given.gid:
+                raise DependsOnBaseError(
+                    f"{path}: who owns a folder that {self.where} --chown makes on its way depends on the builder"
+                )
+            self._set_folder(path, PLAIN)
+            return
+        if node.kind is not Kind.FOLDER:
+            raise DependsOnBaseError(f"{self.where}: {path} is a file, no folder")
+        if node.attributes is None:
+            raise DependsOnBaseError(f"{self.where}: engines differ in the mode of the base's {path}")
+        if path in self.files.made or node.attributes != PLAIN:
+            self._set_folder(path, node.attributes)
 
 
-def _make(path: str, folders: Folders, given: _Given, made: dict[str, Attributes], items: dict[str, Item]) -> None:
-    """A folder of the layer: as it is known where the base or a layer has it, else new.
-
-    Docker's overlay driver gives a folder that a layer only implies mode 755 and owner 0, so those that have
-    another one, and those that were made here, are carried along; the base's plain ones are not.
-    """
-    if path in items or path == "/":
-        return
-    known = folders.known(path)
-    if known is None:
-        folders.check_new(path)
-        known = made[path] = Attributes(FOLDER_MODE, given.uid, given.gid)
-    elif path not in folders.made and known.mode == FOLDER_MODE:
-        return
-    items[path] = folder_item(path.strip("/"), known.mode, known.uid, known.gid)
+def new_folder(where: str, path: str, files: Files) -> Copied | None:
+    """The layer in which WORKDIR makes `path`, None when it is there; raises DependsOnBaseError when it is a file."""
+    real = files.resolve(path)
+    node = files.node(real) if real != "/" else folder()
+    if node is not None:
+        if node.kind is not Kind.FOLDER:
+            raise DependsOnBaseError(f"{where}: {path} is a file")
+        return None
+    layer = _Layer(where, files, _Given())
+    layer.make_folder(real)
+    return layer.finished()
 
 
 def _item(path: str, source: Source, given: _Given) -> Item:
-    kinds = {SourceKind.FILE: Kind.FILE, SourceKind.DIRECTORY: Kind.FOLDER, SourceKind.SYMLINK: Kind.LINK}
+    kinds = {SourceKind.FILE: EntryKind.FILE, SourceKind.SYMLINK: EntryKind.LINK}
     kind = kinds[source.kind]
     entry = Entry(
         path=path.strip("/"),
         kind=kind,
-        mode=source.mode if given.mode is None or kind is Kind.LINK else given.mode,
-        size=source.size if kind is Kind.FILE else 0,
+        mode=source.mode if given.mode is None or kind is EntryKind.LINK else given.mode,
+        size=source.size if kind is EntryKind.FILE else 0,
         target=source.target or "",
         uid=given.uid,
         gid=given.gid,
     )
-    return Item(entry, blocks=partial(blocks, source) if kind is Kind.FILE else None)
+    return Item(entry, blocks=partial(blocks, source) if kind is EntryKind.FILE else None)

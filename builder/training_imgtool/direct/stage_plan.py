@@ -6,16 +6,18 @@ engine would give. Everything else raises NeedsEngineError with the line and the
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.direct.copy import Copied, copied, new_folder
-from training_imgtool.direct.filesystem import Attributes, Folders, base_folders
+from training_imgtool.direct.files import ASSUMED, DependsOnBaseError, Files
 from training_imgtool.direct.image import image_config
+from training_imgtool.direct.tree import PLAIN, Kind, folder
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.evaluate import Evaluated, evaluate
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage, parse
@@ -39,11 +41,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An image as far as it is known between two instructions."""
+    """An image between two instructions.
+
+    Attributes:
+        settings: the `config` object of its config.
+        files: what is where.
+        cmd_set: whether this stage had a CMD.
+        assumed: whether the base is assumed to be empty, so that what depends on it is decided later.
+    """
 
     settings: Mapping[str, Any]
-    folders: Folders
+    files: Files
     cmd_set: bool = False
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +92,14 @@ def chain(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
     if not isinstance(base, Digest):
         raise NeedsEngineError(f"FROM {line[0].base}: a base without a digest")
     reasons = {}
-    state = State({}, base_folders({}))
-    first = 0
+    nothing = State({}, ASSUMED, assumed=True)
+    state, first = nothing, 0
     for number, stage in enumerate(line):
         try:
             _, state = plan_stage(dockerfile, stage, state, material)
         except NeedsEngineError as error:
             reasons[stage.label] = error.message
-            first = number + 1
-            state = State({}, base_folders({}, texts_below(line[:first])))
+            state, first = nothing, number + 1
     if first == len(line):
         raise NeedsEngineError(f"stage {line[-1].label}: {reasons[line[-1].label]}")
     return Chain(
@@ -99,22 +108,6 @@ def chain(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
         stages=line[first:],
         reasons=reasons,
     )
-
-
-def can_execute(dockerfile: Dockerfile, label: str, material: Material) -> str | None:
-    """Why the stage `label` on its own is for an engine; None when it can be made directly."""
-    stage = dockerfile.stage(label)
-    below = _ancestry(dockerfile, stage)[:-1]
-    try:
-        plan_stage(dockerfile, stage, State({}, base_folders({}, texts_below(below))), material)
-    except NeedsEngineError as error:
-        return error.message
-    return None
-
-
-def texts_below(stages: tuple[Stage, ...]) -> str:
-    """The instructions of stages that an engine builds; folders that they name are not known here."""
-    return "".join(one.raw for stage in stages for one in stage.instructions)
 
 
 def plan_stage(
@@ -128,11 +121,16 @@ def plan_stage(
     """
     if state.settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions")
-    state = State(state.settings, state.folders)  # a CMD counts in its own stage only
+    state = replace(state, cmd_set=False)  # a CMD counts in its own stage only
     steps: list[Step] = []
     for step in evaluate(dockerfile, stage, image_config.environment(state.settings)):
-        done, state = _planned(dockerfile, stage, step, state, material)
-        steps.append(done)
+        try:
+            done, state = _planned(dockerfile, stage, step, state, material)
+        except DependsOnBaseError:
+            if not state.assumed:
+                raise
+        else:
+            steps.append(done)
     return tuple(steps), state
 
 
@@ -143,29 +141,31 @@ def _planned(
     text = f"{one.name} {_flags(one)}{one.text}"
     if one.name == "COPY" and "from" in step.flags:
         _check_packages(dockerfile, stage, step, state, material)
-        venv = {install_step.VENV: Attributes(0o755)}
-        return Step(text, wheels=True), State(state.settings, state.folders.with_made(venv), state.cmd_set)
+        venv = {install_step.VENV: folder()}
+        return Step(text, wheels=True), replace(state, files=state.files.with_made(venv))
     if one.name in {"COPY", "ADD"}:
         files = _copied(step, state, material)
-        return Step(text, files=files), State(state.settings, state.folders.with_made(files.folders), state.cmd_set)
+        return Step(text, files=files), replace(state, files=state.files.with_made(files.nodes))
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
-    folders, made = state.folders, None
-    if one.name == "WORKDIR" and folders.known(settings["WorkingDir"]) is None:
-        if settings.get("User") not in ROOT:
-            raise NeedsEngineError(f"line {one.line}: WORKDIR makes a folder as {settings['User']}")
-        made = new_folder(settings["WorkingDir"], folders)
-        folders = folders.with_made(made.folders)
-    return Step(text, files=made), State(settings, folders, state.cmd_set or one.name == "CMD")
+    state = replace(state, settings=settings, cmd_set=state.cmd_set or one.name == "CMD")
+    if one.name != "WORKDIR":
+        return Step(text), state
+    made = new_folder(f"line {one.line}: WORKDIR", settings["WorkingDir"], state.files)
+    if made is None:
+        return Step(text), state
+    if settings.get("User") not in ROOT:
+        raise DependsOnBaseError(f"line {one.line}: WORKDIR makes a folder as {settings['User']}")
+    return Step(text, files=made), replace(state, files=state.files.with_made(made.nodes))
 
 
 def _copied(step: Evaluated, state: State, material: Material) -> Copied:
     try:
-        files = copied(step, material.context, state.folders, str(state.settings.get("WorkingDir") or "/"))
+        files = copied(step, material.context, state.files, str(state.settings.get("WorkingDir") or "/"))
     except InputError as error:
         raise NeedsEngineError(f"line {step.instruction.line}: {error.message}", hint=error.hint) from error
     for volume in state.settings.get("Volumes") or ():
         if any(f"/{item.entry.path}/".startswith(f"{volume.rstrip('/')}/") for item in files.items):
-            raise NeedsEngineError(f"line {step.instruction.line}: {volume} is a volume of the base")
+            raise NeedsEngineError(f"line {step.instruction.line}: {volume} is a volume already")
     return files
 
 
@@ -186,10 +186,29 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Evaluated, state
         raise NeedsEngineError(f"{where}: it starts from another image than this stage")
     if [(found.name, found.text) for found in source.instructions] != _expected(material):
         raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
-    if state.folders.known(install_step.VENV):
-        raise NeedsEngineError(f"{where}: {install_step.VENV} is there already")
-    state.folders.check_new(install_step.VENV)
+    _check_places(where, state)
     _check_surroundings(where, state.settings)
+
+
+def _check_places(where: str, state: State) -> None:
+    """Raises NeedsEngineError unless the script finds room for /opt/venv and /wheels, and leaves both in the image."""
+    for volume in state.settings.get("Volumes") or ():
+        inside = f"{posixpath.normpath(volume)}/"
+        for path in (install_step.VENV, install_step.WHEELS):
+            if inside == "//" or inside.startswith(f"{path}/") or f"{path}/".startswith(inside):
+                raise NeedsEngineError(f"{where}: {volume} is a volume, so that {path} does not stay in every engine")
+    above = posixpath.dirname(install_step.VENV)
+    for path in (above, install_step.VENV, install_step.WHEELS):
+        if state.files.resolve(path) != path:
+            raise DependsOnBaseError(f"{where}: {path} leads through a link of the base")
+    top = state.files.node(above)
+    if top is None or top.attributes != PLAIN:
+        raise DependsOnBaseError(f"{where}: {above} is not a folder of root with mode 755 in the base")
+    if state.files.node(install_step.VENV) is not None:
+        raise DependsOnBaseError(f"{where}: {install_step.VENV} is there already")
+    wheels = state.files.node(install_step.WHEELS)
+    if wheels is not None and wheels.kind is not Kind.FOLDER:
+        raise DependsOnBaseError(f"{where}: {install_step.WHEELS} is a file in the base")
 
 
 def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:

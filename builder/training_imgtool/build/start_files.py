@@ -1,0 +1,79 @@
+"""What lies in the image that a role's directly made stages begin on: its base, or the stage that an engine built."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from training_imgtool.build.request import BuildRun
+from training_imgtool.build.role_build import RoleBuild
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.base_files import BaseReader
+from training_imgtool.direct.files import Files
+from training_imgtool.direct.image.image import read_config
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.shared_records import RegistryRecords
+from training_imgtool.direct.registry.memory import tag_of_stage
+from training_imgtool.direct.registry.stored_stages import Stored, StoredStages
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import Descriptor
+
+
+class StartFiles:
+    """The files of one run's bases, each read once; nothing is read before an instruction depends on it."""
+
+    def __init__(
+        self, work: BuildRun, registries: Registries, stored: StoredStages, records: RegistryRecords | None
+    ) -> None:
+        self._work = work
+        self._registries = registries
+        self._stored = stored
+        folder = work.settings.cache / "layers"
+        place = str(records.store) if records else ""
+        self._reader = BaseReader(LayerCache(folder, records), LayerCache(folder), place)
+        self._lock = threading.Lock()
+        self._files: dict[str, Files] = {}
+
+    def of(self, one: RoleBuild) -> Files:
+        """What is where in the image that the role's directly made stages begin on."""
+        stage = one.chain.engine_stage
+        key = one.image.keys[stage.label] if stage else str(one.chain.start or one.image.plan.base)
+        with self._lock:
+            if key not in self._files:
+                self._files[key] = self._on_top(one) if stage else self._base(one)
+            return self._files[key]
+
+    def lowest(self, one: RoleBuild) -> Stored:
+        """That image; raises NeedsEngineError when an engine built it and the repository has it no more."""
+        stage = one.chain.engine_stage
+        if stage is None:
+            return self._stored.base(one.chain.start or one.image.plan.base, one.image.plan.platform)
+        tag = tag_of_stage(self._work.inputs.repository, stage.label, one.image.keys[stage.label])
+        stored = self._stored.stage(tag)
+        if stored is None:
+            raise NeedsEngineError(f"{tag}: the image of the stage {stage.label} is gone, and what it has is not known")
+        return stored
+
+    def _base(self, one: RoleBuild) -> Files:
+        plan = one.image.plan
+        base = one.chain.start or plan.base
+
+        def layers() -> tuple[Descriptor, ...]:
+            return self._stored.base(base, plan.platform).manifest.layers
+
+        name = plan.base_name if base == plan.base else None
+        return self._reader.files(name, layers, partial(self._registries.at(base.repository).blob, base.repository))
+
+    def _on_top(self, one: RoleBuild) -> Files:
+        plan = one.image.plan
+
+        def layers() -> tuple[Descriptor, ...]:
+            stored, below = self.lowest(one), self._stored.base(plan.base, plan.platform)
+            ids, of_base = (read_config(image.config)["rootfs"]["diff_ids"] for image in (stored, below))
+            if ids[: len(of_base)] != of_base:
+                raise NeedsEngineError(f"the image of stage {one.chain.stages[0].base} does not begin with its base")
+            return stored.manifest.layers[len(of_base) :]
+
+        repository = self._work.inputs.repository
+        base = self._base(one)
+        return self._reader.files_on_top(base, layers, partial(self._registries.at(repository).blob, repository))

@@ -1,0 +1,35 @@
+"""Where the bases of the version matrix have what, as data: Debian's and Ubuntu's layout, and what is not in it.
+
+A build on one of these images needs no listing of it unless it writes into a folder that is closed here. The facts are
+those of base-files (Debian 10 to 13, Ubuntu 18.04 to 24.04), of Docker's `python` and of NVIDIA's `cuda` images;
+`tests/integration/test_base_files.py` compares them with every such image that is within reach.
+"""
+
+from __future__ import annotations
+
+import re
+
+from training_imgtool.core.reference import DOCKER_HUB
+from training_imgtool.direct.tree import UNKNOWN, Attributes, Node, folder
+
+_IMAGES = re.compile(
+    rf"{re.escape(DOCKER_HUB)}/"
+    r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+)\Z"
+)
+_LISTED_NOWHERE = "boot etc home media mnt usr var"  # folders of root with mode 755
+_FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"
+_NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-1_all.deb"
+
+
+def of_matrix(base: str) -> Node | None:
+    """What the base called `base` (REPOSITORY:TAG) has; None when it is not one of the matrix' own."""
+    if not _IMAGES.match(base):
+        return None
+    cuda = "/nvidia/" in base
+    children = {name: folder(closed=True) for name in _LISTED_NOWHERE.split()}
+    children |= dict.fromkeys(f"{_FOLDERS_OR_LINKS} {_NVIDIA if cuda else ''}".split(), UNKNOWN)
+    children["opt"] = folder(children={"nvidia": UNKNOWN} if cuda else None)
+    children["root"] = folder(Attributes(0o700), closed=True)
+    children["srv"] = folder()
+    children["tmp"] = folder(Attributes(0o1777), closed=True)
+    return folder(children=children)

@@ -1,0 +1,122 @@
+"""What a base image has where: from data for the matrix' own bases, else read once from its layers.
+
+The tree of a layer is kept on this machine under the layer's digest. The tree of all layers together is a record
+beside the layer records, so that another machine makes one request instead of reading the base.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct import base_facts, tree
+from training_imgtool.direct.files import Files, Source
+from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.direct.layers.layer_cache import LayerCache, Record, layer_key
+from training_imgtool.direct.layers.tar_listing import layer_tree
+from training_imgtool.direct.tree import Node
+from training_imgtool.registry.manifests import Descriptor
+
+_VERSION = 1  # of how trees are made
+_FIELD = "files"
+_MOST_TEXT = 16 << 20  # bytes of a tree as text
+
+Read = Callable[[Descriptor], Iterator[bytes]]
+"""Gives a layer's blocks, verified when the last one is taken."""
+Layers = Callable[[], tuple[Descriptor, ...]]
+"""Gives layers, lowest first; called only when they must be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseReader:
+    """Reads what bases have where.
+
+    Attributes:
+        shared: keeps the trees of whole bases, here and where other machines see them.
+        own: keeps the trees of single layers, here only.
+        place: where shared records come from; what they say is used for images of that place only.
+    """
+
+    shared: LayerCache
+    own: LayerCache
+    place: str
+
+    def files(self, name: str | None, layers: Layers, read: Read) -> Files:
+        """What a base has where.
+
+        Args:
+            name: its canonical REPOSITORY:TAG, where known.
+            layers: its layers.
+            read: opens one of them.
+        """
+        facts = base_facts.of_matrix(name) if name else None
+        listed = _once(lambda: self._tree(layers(), read))
+        return Files((lambda: facts, listed) if facts else (listed,))
+
+    def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
+        """What an image has where that an engine made by adding layers to a base."""
+        added = _once(lambda: self._tree(layers(), read))
+        return Files(tuple(_once(partial(_merged, source, added)) for source in base.sources))
+
+    def _tree(self, layers: tuple[Descriptor, ...], read: Read) -> Node:
+        """The tree of layers together; raises what reading them raises."""
+        fields = {"kind": "base", "version": _VERSION, "layers": [layer.digest for layer in layers]}
+        key, of_place = layer_key(fields), layer_key({**fields, "place": self.place})
+        present = _recorded(self.own, key) or _recorded(self.own, of_place)
+        if present is not None:
+            return present
+        present = _recorded(self.shared, key)
+        if present is not None:
+            _record(self.own, of_place, present)
+            return present
+        trees = (self._layer(layer, read) for layer in layers)
+        whole = tree.pruned(functools.reduce(tree.merge, trees, tree.folder()))
+        _record(self.shared, key, whole)
+        return whole
+
+    def _layer(self, layer: Descriptor, read: Read) -> Node:
+        key = layer_key({"kind": "files", "version": _VERSION, "layer": layer.digest})
+        present = _recorded(self.own, key)
+        if present is None:
+            try:
+                present = layer_tree(unpacked(read(layer), layer.media_type))
+            except UsageError as error:  # zstd without its library
+                raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
+            _record(self.own, key, present)
+        return present
+
+
+def _once(source: Source) -> Source:
+    """The same source, called once however many threads want it."""
+    flight: SingleFlight[Node] = SingleFlight()
+    return lambda: flight.do(None, source)
+
+
+def _merged(lower: Source, upper: Source) -> Node:
+    return tree.merge(lower(), upper())
+
+
+def _recorded(cache: LayerCache, key: str) -> Node | None:
+    record = cache.find(key)
+    claims: Mapping[str, str] = record.claims or {} if record else {}
+    if _FIELD not in claims:
+        return None
+    try:
+        engine = zlib.decompressobj()
+        text = engine.decompress(base64.b64decode(claims[_FIELD], validate=True), _MOST_TEXT)
+        return tree.parse(text.decode("ascii"))
+    except (ValueError, binascii.Error, zlib.error, VerificationError):
+        cache.forget(key)
+        return None
+
+
+def _record(cache: LayerCache, key: str, node: Node) -> None:
+    text = base64.b64encode(zlib.compress(tree.dump(node).encode("ascii"))).decode()
+    cache.keep(key, Record((), {_FIELD: text}))

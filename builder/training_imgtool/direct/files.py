@@ -1,0 +1,96 @@
+"""Where an image has what between two instructions: its base's files, and on top what was copied.
+
+The base is read only when an instruction depends on it. Paths are absolute; `resolve` follows links as engines do,
+so a path that it gave has none on its way.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, folder, lookup
+
+_MOST_LINKS = 40  # Linux' MAXSYMLINKS
+_OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
+_OF_THE_ENGINE_TOO = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf")
+
+Source = Callable[[], Node]
+"""Gives a tree of the base; called at most once per use, and only when it is needed."""
+
+
+class DependsOnBaseError(NeedsEngineError):
+    """Only what lies in the base makes this an engine's work: another base may do without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What is where.
+
+    Attributes:
+        sources: trees of the base, the cheapest first. A tree that does not tell leaves the answer to the next one.
+        made: what layers on top of the base hold, folders that they only pass through left out.
+    """
+
+    sources: tuple[Source, ...]
+    made: Mapping[str, Node] = field(default_factory=dict)
+
+    def with_made(self, nodes: Mapping[str, Node]) -> Files:
+        """With what a layer holds."""
+        return replace(self, made={**self.made, **nodes})
+
+    def node(self, path: str) -> Node | None:
+        """What is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
+        if path in self.made:
+            return self.made[path]
+        if path.startswith(tuple(f"{top}/" for top in _OF_THE_ENGINE)) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
+            raise DependsOnBaseError(f"{path}: engines put something of their own there")
+        above = posixpath.dirname(path)
+        if above in self.made and self.made[above].kind is not Kind.FOLDER:
+            return None
+        closed = "/"
+        for source in self.sources:
+            try:
+                return lookup(source(), path)
+            except ClosedFolderError as error:
+                closed = str(error)
+        raise DependsOnBaseError(f"{path}: what the base has in {closed} is too much to list")
+
+    def resolve(self, path: str) -> str:
+        """The path without links; what is not there stays as it is.
+
+        Raises DependsOnBaseError for a loop, and for a path below a file.
+        """
+        left = [name for name in reversed(path.split("/")) if name]
+        at, links = "/", 0
+        while left:
+            name = left.pop()
+            if name in {".", ".."}:
+                at = posixpath.dirname(at) if name == ".." else at
+                continue
+            inner = posixpath.join(at, name)
+            node = self.node(inner)
+            if node is not None and node.kind is Kind.LINK:
+                links += 1
+                if links > _MOST_LINKS:
+                    raise DependsOnBaseError(f"{path}: too many links")
+                left += [part for part in reversed(node.target.split("/")) if part]
+                at = "/" if node.target.startswith("/") else at
+                continue
+            if node is not None and node.kind is Kind.FILE and left:
+                raise DependsOnBaseError(f"{path}: {inner} is a file")
+            at = inner
+        return at
+
+
+ASSUMED = Files((folder,))
+"""Stands for a base that is not read yet: `stage_plan.chain` plans with it, and ignores DependsOnBaseError."""
+
+
+def parents(path: str) -> Iterator[str]:
+    """The folders above an absolute path, the nearest last, `/` left out."""
+    parts = path.strip("/").split("/")
+    for count in range(1, len(parts)):
+        yield "/" + "/".join(parts[:count])

@@ -1,0 +1,33 @@
+"""Layers' archives for tests, written entry by entry."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable
+
+SIZE = 1234  # bytes of every file
+
+
+def add_entries(tar: tarfile.TarFile, entries: Iterable[str]) -> None:
+    """Adds `PATH`, `PATH/ [MODE [UID [GID]]]` or `PATH -> TARGET`."""
+    for entry in entries:
+        path, _, target = entry.partition(" -> ")
+        name, *numbers = path.split(" ")
+        info = tarfile.TarInfo(name)
+        if target:
+            info.type, info.linkname = tarfile.SYMTYPE, target
+        elif name.endswith("/"):
+            info.type, info.mode = tarfile.DIRTYPE, int(numbers[0], 8) if numbers else 0o755
+            info.uid, info.gid = (*map(int, numbers[1:]), 0, 0)[:2]
+        else:
+            info.size = SIZE
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+
+
+def archive(*entries: str, form: int = tarfile.PAX_FORMAT) -> bytes:
+    """A whole archive of `add_entries`."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form) as tar:
+        add_entries(tar, entries)
+    return stream.getvalue()

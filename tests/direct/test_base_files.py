@@ -1,0 +1,231 @@
+"""What a base has where: layers' archives as trees, merged, recorded; and archives that nobody should believe."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import resource
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.direct.tars import archive
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.direct import base_facts, tree
+from training_imgtool.direct.base_files import BaseReader
+from training_imgtool.direct.files import DependsOnBaseError, Files
+from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.tar_listing import layer_tree
+from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, lookup
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
+
+DEBIAN = "docker.io/library/python:3.11-slim-bookworm"
+
+
+def listed(*layers: bytes) -> Node:
+    """The tree of layers, lowest first."""
+    whole = tree.folder()
+    for layer in layers:
+        whole = tree.merge(whole, layer_tree(layer[at : at + 700] for at in range(0, len(layer), 700)))
+    return whole
+
+
+def shown(root: Node, path: str) -> str | None:
+    """A node in one word."""
+    node = lookup(root, path)
+    if node is None:
+        return None
+    own = node.attributes
+    shape = f"{own.mode:o} {own.uid}:{own.gid}" if own else "?"
+    return {Kind.FOLDER: shape, Kind.LINK: f"-> {node.target}"}.get(node.kind, "file")
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_an_archive_of_either_form(form: int) -> None:
+    long = "/".join(["folder" * 8] * 8)
+    root = listed(archive("./", "./a/ 700 5 2097152", f"a/{long}", f"l -> {long}", "/abs", "ü", form=form))
+    assert shown(root, "/a") == "700 5:2097152"
+    assert shown(root, f"/a/{long}") == "file"
+    assert (shown(root, "/l"), shown(root, "/abs"), shown(root, "/ü")) == (f"-> {long}", "file", "file")
+    assert shown(root, "/b") is None
+    assert tree.dump(tree.parse(tree.dump(root))) == tree.dump(root)
+
+
+def test_layers_on_top_of_each_other() -> None:
+    lower = archive("d/ 700 1 1", "d/x", "e/", "e/x", "f", "l -> d", "o/", "o/x", "p/ 700")
+    upper = archive("d/ 750", "d/.wh.x", ".wh.e", "f/", "f/y", "l/", "o/.wh..wh..opq", "o/y", "p/z")
+    root = listed(lower, upper)
+    expected = {"/d": "750 0:0", "/d/x": None, "/e": None, "/e/x": None, "/f/y": "file", "/l": "755 0:0"}
+    expected |= {"/o/x": None, "/o/y": "file", "/p": "?", "/p/z": "file"}
+    assert {path: shown(root, path) for path in expected} == expected
+
+
+def test_where_engines_differ_a_folder_is_closed() -> None:
+    for layer in (archive("a -> b", "a/x"), archive("a", "a/x"), archive(".wh.a", "a/x"), archive("a/", ".wh.a")):
+        root = listed(layer)
+        with pytest.raises(ClosedFolderError):
+            lookup(root, "/a/y")
+        assert shown(root, "/a") == "?"
+
+
+def test_a_large_folder_is_closed() -> None:
+    root = layer_tree((archive(*(f"usr/lib/many/{number}" for number in range(1500)), "usr/lib/few/x"),))
+    assert shown(root, "/usr/lib/few/x") == "file"
+    assert shown(root, "/usr/lib/few/y") is None
+    with pytest.raises(ClosedFolderError, match="/usr/lib/many"):
+        lookup(root, "/usr/lib/many/1")
+    files = Files((lambda: root,))
+    with pytest.raises(DependsOnBaseError, match="too much to list"):
+        files.node("/usr/lib/many/1")
+
+
+GOOD = archive("a/", "a/file")
+HEADER = bytearray(GOOD[512:1024])
+
+
+def broken(at: int, data: bytes, *, right_sum: bool = True) -> bytes:
+    """The good archive with other bytes in its second header."""
+    header = bytearray(HEADER)
+    header[at : at + len(data)] = data
+    if right_sum:
+        header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    return GOOD[:512] + bytes(header) + GOOD[1024:]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not a tar" * 100,
+        GOOD[:700],
+        GOOD[:1500],
+        broken(0, b"b", right_sum=False),
+        broken(0, b"../../etc/x\0"),
+        broken(124, b"\x80" + b"\xff" * 11),
+        broken(124, b"99999999999\0"),
+        broken(108, b"zzzzzzz\0"),
+        broken(156, b"x") + b"",
+        broken(156, b"L")[:512] + broken(124, b"77777777777\0")[512:1024],
+        archive("x" * 5000),
+    ],
+)
+def test_hostile_archives_are_refused(data: bytes) -> None:
+    with pytest.raises(VerificationError):
+        listed(data)
+
+
+def test_a_bomb_takes_time_and_no_memory() -> None:
+    stream = io.BytesIO()
+    with gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=1) as packed:
+        header = tarfile.TarInfo("big")
+        header.size = 400 << 20
+        packed.write(header.tobuf())
+        for _ in range(400):
+            packed.write(bytes(1 << 20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert shown(layer_tree(unpacked((stream.getvalue(),), OCI_LAYER_GZIP)), "/big") == "file"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
+
+
+class Base:
+    """A base's layers, and how often each was read."""
+
+    def __init__(self, *layers: bytes) -> None:
+        packed = [gzip.compress(layer) for layer in layers]
+        self.blobs = {sha256_digest(data): data for data in packed}
+        self.reads = 0
+
+    def layers(self) -> tuple[Descriptor, ...]:
+        """Their descriptors."""
+        return tuple(Descriptor(OCI_LAYER_GZIP, digest, len(data)) for digest, data in self.blobs.items())
+
+    def read(self, layer: Descriptor) -> Iterator[bytes]:
+        """One of them."""
+        self.reads += 1
+        yield self.blobs[layer.digest]
+
+
+class Shelf:
+    """Records that other machines see."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        """One of them."""
+        return self.records.get(key)
+
+    def put(self, key: str, record: bytes) -> None:
+        """Takes one."""
+        self.records[key] = record
+
+
+def reader(folder: Path, shelf: Shelf | None = None) -> BaseReader:
+    """A machine of its own."""
+    return BaseReader(LayerCache(folder, shelf), LayerCache(folder), "here")
+
+
+def test_each_layer_is_read_once_and_by_one_machine(tmp_path: Path) -> None:
+    base, shelf = Base(archive("app/ 700 5 5"), archive("app/x")), Shelf()
+    files = reader(tmp_path / "one", shelf).files(None, base.layers, base.read)
+    assert base.reads == 0
+    assert files.node("/app") is not None
+    assert base.reads == 2
+    assert files.node("/other") is None
+    more = Base(archive("app/ 700 5 5"), archive("app/x"), archive("top"))
+    assert reader(tmp_path / "one", shelf).files(None, more.layers, more.read).node("/top")
+    assert more.reads == 1
+    other = reader(tmp_path / "two", shelf).files("example.com/base:1", base.layers, base.read)
+    assert other.node("/app/x") is not None
+    assert base.reads == 2
+
+
+def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
+    base, shelf = Base(archive("app/")), Shelf()
+    reader(tmp_path / "one", shelf).files(None, base.layers, base.read).node("/app")
+    shelf.records = {key: record.replace(b'"files": "', b'"files": "AAAA') for key, record in shelf.records.items()}
+    assert reader(tmp_path / "two", shelf).files(None, base.layers, base.read).node("/app")
+    assert base.reads == 2
+
+
+def test_the_bases_of_the_matrix_are_not_read_for_what_is_sure(tmp_path: Path) -> None:
+    base = Base(archive("etc/", "etc/x/ 700 5 5", "opt/", "app/"))
+    files = reader(tmp_path).files(DEBIAN, base.layers, base.read)
+    assert [files.node(path) for path in ("/app", "/opt/venv", "/srv/x", "/any")] == [None] * 4
+    assert files.resolve("/app/deep") == "/app/deep"
+    assert base.reads == 0
+    inner = files.node("/etc/x")
+    assert inner
+    assert inner.attributes == tree.Attributes(0o700, 5, 5)
+    assert base.reads == 1
+    for name in (
+        "127.0.0.1:5000/library/python:3.11-slim-bookworm",
+        "docker.io/library/python:3.11",
+        "docker.io/me/x:1",
+    ):
+        assert base_facts.of_matrix(name) is None
+
+
+def test_what_an_engine_added_to_a_base_is_read(tmp_path: Path) -> None:
+    base, added = Base(archive("app/ 700")), Base(archive("srv/", "srv/x", "opt/venv/", ".wh.srv2"))
+    machine = reader(tmp_path)
+    files = machine.files_on_top(machine.files(DEBIAN, base.layers, base.read), added.layers, added.read)
+    assert files.node("/srv/x") is not None
+    assert files.node("/opt/venv") is not None
+    assert files.node("/srv/y") is None
+    assert (base.reads, added.reads) == (0, 1)
+
+
+def test_zstd_without_its_library_is_for_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    base = Base(archive("app/"))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+
+    def layers() -> tuple[Descriptor, ...]:
+        return tuple(Descriptor(one.media_type.replace("gzip", "zstd"), one.digest, one.size) for one in base.layers())
+
+    with pytest.raises(NeedsEngineError, match="zstandard"):
+        reader(tmp_path).files(None, layers, base.read).node("/app")
