@@ -26,6 +26,10 @@ def ignored(patterns: str, path: str) -> bool:
         ("a", "a/b", True),
         ("/a", "a", True),
         ("a/", "a", True),
+        ("a /", "a", True),
+        ("/ a", "a", True),
+        ("a|b", "a|b", True),
+        ("a{1}", "a{1}", True),
         ("./a", "a", True),
         ("b/../a", "a", True),
         ("../a", "a", False),
@@ -77,7 +81,9 @@ def test_patterns(patterns: str, path: str, expected: bool | None) -> None:
         assert ignored(patterns, path) is expected
 
 
-@pytest.mark.parametrize("text", ["a\n!\n", "a\n[]\n", "a\n[a-]\n", "a\nb\\\n"])
+@pytest.mark.parametrize(
+    "text", ["a\n!\n", "a\n!/\n", "a\n! /\n", "a\n*|b\n", "a\n{a,b}*\n", "a\n[]\n", "a\n[a-]\n", "a\nb\\\n"]
+)
 def test_malformed_patterns_have_their_line(text: str) -> None:
     with pytest.raises(InputError, match=r"\.dockerignore:2: "):
         parse_dockerignore(text)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from training_imgtool.context import hash_cache, secret_files
 from training_imgtool.context import scan as scanning
 from training_imgtool.context.context import Context, scan
 from training_imgtool.context.hash_cache import remembered_hashes
+from training_imgtool.core.errors import InputError
 
 
 @pytest.fixture
@@ -68,3 +71,22 @@ def test_a_damaged_memo_is_none(tree: Path, tmp_path: Path, damage: bytes) -> No
     (kept,) = (tmp_path / "cache/hashes").iterdir()
     kept.write_bytes(damage)
     assert _scan(tmp_path / "cache", tree) == before
+
+
+@pytest.mark.parametrize("damage", ["x", "", "a b c d", None, 7, ["a", "b", "plain"]])
+def test_a_damaged_entry_is_unknown(tree: Path, tmp_path: Path, damage: object) -> None:
+    (tree / "model.bin").write_bytes(b"x" * (20 << 20))
+    before = _scan(tmp_path / "cache", tree)
+    (kept,) = (tmp_path / "cache/hashes").iterdir()
+    kept.write_text(json.dumps(dict.fromkeys(json.loads(kept.read_bytes()), damage)))
+    assert _scan(tmp_path / "cache", tree) == before
+
+
+def test_new_patterns_for_secrets_look_again(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older imgtool's "no secret" does not count for a newer one."""
+    (tree / "model.bin").write_bytes(b"mark" + b"x" * (20 << 20))
+    _scan(tmp_path / "cache", tree)
+    monkeypatch.setattr(secret_files, "_CONTENT", ((b"mark", b"mark"),))
+    monkeypatch.setattr(hash_cache, "PATTERNS", "newer")
+    with pytest.raises(InputError, match=r"looks like a secret .*: model\.bin"):
+        _scan(tmp_path / "cache", tree)

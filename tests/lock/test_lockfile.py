@@ -12,11 +12,17 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
-from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
+from training_imgtool.spec.model import Accelerator, Eci, Gpus, ImageSpec, JobSpec, Role, RoleSpec
 
 
 def wheel(name: str, version: str = "1.0", digit: str = "a") -> Wheel:
-    return Wheel(name=name, version=version, file=f"{name}-{version}-py3-none-any.whl", sha256=digit * 64, size=1234)
+    return Wheel(
+        name=name,
+        version=version,
+        file=f"{name.replace('-', '_')}-{version}-py3-none-any.whl",
+        sha256=digit * 64,
+        size=1234,
+    )
 
 
 CPU = LockedVariant(
@@ -122,9 +128,12 @@ BAD = [
     ('python = "3.10"', "python = 3.10", r"variant\[0\].python: expected .*, found 3.1"),
     ('"/usr/local/bin/python3.10"', '"/usr/local/bin/python3.10; reboot"', "python_executable: expected"),
     ('"/usr/local/bin/python3.10"', '"python"', "python_executable: expected"),
-    ("absl-py-1.0-py3-none-any.whl", "../absl-py-1.0.whl", r"wheels\[0\].file: expected"),
-    ("absl-py-1.0-py3-none-any.whl", "a b.whl", r"wheels\[0\].file: expected"),
-    ("absl-py-1.0-py3-none-any.whl", "a.tar.gz", r"wheels\[0\].file: expected"),
+    ("absl_py-1.0-py3-none-any.whl", "../absl-py-1.0.whl", r"wheels\[0\].file: expected"),
+    ("absl_py-1.0-py3-none-any.whl", "a b.whl", r"wheels\[0\].file: expected"),
+    ("absl_py-1.0-py3-none-any.whl", "a.tar.gz", r"wheels\[0\].file: expected"),
+    ("absl_py-1.0-py3", "other-1.0-py3", r"wheels\[0\]: other-1.0-py3-none-any.whl is not a wheel of absl-py 1.0"),
+    ("absl_py-1.0-py3", "absl_py-1.0.1-py3", r"wheels\[0\]: absl_py-1.0.1-.* is not a wheel of absl-py 1.0"),
+    ("absl_py-1.0-py3", "absl_py-x-py3", r"wheels\[0\]: absl_py-x-.* is not a wheel of absl-py 1.0"),
     ("size = 1234", 'size = "1234"', "size: expected a number"),
     ("size = 1234", "size = -1", "size: expected a number"),
     ("size = 1234", "size = true", "size: expected a number"),
@@ -199,6 +208,7 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(base="a"), Role.PS: RoleSpec()})),
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_L4")), Role.PS: RoleSpec()})),
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_B200")), Role.PS: RoleSpec()})),
+        hashed(replace(SPEC, job=JobSpec(eci=Eci(driver="470")))),
         hashed(texts=()),
         hashed(texts=(("requirements.txt", "scipy \n"),)),
         hashed(matrix="2"),

@@ -19,7 +19,7 @@ from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks.all_checks import check
 from training_imgtool.verify.checks.settings import expected_settings
 from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Started, Status, Told, Tree
-from training_imgtool.verify.packages import marker_environment
+from training_imgtool.versions.markers import marker_environment
 
 BASE: dict[str, Any] = {
     "os": "linux",

@@ -6,7 +6,8 @@ import pytest
 
 from tests import plans
 from training_imgtool.verify.facts import Told, Tree
-from training_imgtool.verify.packages import Installed, broken, differences, installed, marker_environment, same_version
+from training_imgtool.verify.packages import Installed, broken, differences, installed, same_version
+from training_imgtool.versions.markers import marker_environment
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 LINUX = marker_environment("3.11", "linux/amd64")

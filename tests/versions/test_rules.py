@@ -41,6 +41,14 @@ def cuda(tag: str) -> str:
 REFUSED = [
     pytest.param(spec("2.12.1", python="3.12"), "python", "no wheel for Python 3.12", "3.11", id="python"),
     pytest.param(spec("2.5.3", python="3.6"), "python", "2.5.3 has no wheel for Python 3.6", "3.7, 3.8", id="patch"),
+    pytest.param(
+        spec("2.11.1", python="3.10", platform="linux/arm64"),
+        "platform",
+        "needs tensorflow-cpu-aws 2.11.1, which has no wheel",
+        "TensorFlow 2.11.0",
+        id="empty-aarch64-wheel",
+    ),
+    pytest.param(spec("2.12.1", python="3.8"), "python", "needs jax, which has no wheel", "3.9, 3.10", id="jax"),
     pytest.param(spec("2.11.1", python="3.7"), "python", "2.11.1 has no wheel for Python 3.7", "3.8", id="patch-2.11"),
     pytest.param(spec("1.15.0", python="2.7"), "python", "older than imgtool supports", "3.6, 3.7", id="python-2"),
     pytest.param(spec("2.16.0"), "tensorflow", "2.16.0 does not exist", "2.16.2", id="no-2.16.0"),
@@ -83,7 +91,7 @@ REFUSED = [
     pytest.param(
         spec("2.12.1", accelerator=GPU, base=cuda("11.8.0-cudnn8-runtime-ubuntu18.04")),
         "base",
-        "has wheels for 3.8",
+        "has wheels for 3.9",
         "another base",
         id="base-python-too-old",
     ),
@@ -238,7 +246,7 @@ WARNED = [
         id="own-library-path",
     ),
     pytest.param(spec("2.12.1", accelerator=GPU), "XLA_FLAGS", id="xla-2.12"),
-    pytest.param(spec("2.11.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="TPU_V3"))}), "not known", id="tpu-tf-unknown"),
+    pytest.param(spec("2.10.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="TPU_V3"))}), "not known", id="tpu-tf-unknown"),
     pytest.param(
         spec("2.12.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="v3"))}, job=JobSpec(target=Target.VERTEX)),
         "TPU VM",
@@ -353,7 +361,8 @@ def test_requirements(
     (variant,) = resolve(spec(release, accelerator=accelerator), matrix).variants
     named = parse_requirements((("requirements.txt", f"# first\n{line}\n"),))
     minor, of_release = matrix.release(release)
-    findings = check_requirements(named, variant, minor, of_release, cuda_base=accelerator is GPU)
+    platform, gpu = "linux/amd64", accelerator is GPU
+    findings = check_requirements(named, variant, minor, of_release, platform=platform, cuda_base=gpu)
     if message is None:
         assert findings == []
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from training_imgtool.context.gomatch import PatternError, compiled
 from training_imgtool.core.errors import InputError
 
-_ESCAPED = frozenset(".+()|{}$")
+_ESCAPED = frozenset(".+()$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,14 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
             continue
         brings_back = pattern.startswith("!")
         pattern = pattern.removeprefix("!").strip()
-        if not pattern:
+        pattern = _cleaned(pattern) if pattern else ""
+        if brings_back and pattern in {"", "/"}:
             raise InputError(f"{file}:{number}: '!' without a pattern")
-        pattern = _cleaned(pattern)
+        if _special(pattern) and any(character in pattern for character in "|{}"):
+            raise InputError(
+                f"{file}:{number}: {pattern!r}: Docker reads |, {{ and }} beside a wildcard as a regular expression",
+                hint="write ? in their place",
+            )
         try:
             compiled(pattern)
             patterns.append(_Pattern(pattern, brings_back, _regex(pattern)))
@@ -83,10 +88,10 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
 
 
 def _cleaned(pattern: str) -> str:
-    """Go's `filepath.Clean`, then without a leading slash."""
+    """Go's `filepath.Clean`, then without a leading slash, and without blanks once more: `data /` names `data`."""
     cleaned = posixpath.normpath(pattern)
     cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned
-    return cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned
+    return (cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned).strip()
 
 
 def _regex(pattern: str) -> re.Pattern[str]:

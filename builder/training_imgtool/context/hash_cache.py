@@ -8,6 +8,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.core.errors import LocalFileError
 
@@ -20,9 +21,11 @@ _MOST = 200_000  # entries that are kept; then what is not in use goes
 def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
     """The memo for `context.scan` of a folder: by path, size, times and inode. Losing it costs time, nothing else.
 
-    Each folder has a file of its own, so that a small one does not pay for a large one.
+    Each folder has a file of its own, so that a small one does not pay for a large one. What a file looks like depends
+    on the patterns for secrets, so with other patterns the file is another one.
     """
-    path = cache / "hashes" / f"{hashlib.sha256(bytes(root.absolute())).hexdigest()}.json"
+    name = hashlib.sha256(b"\0".join((PATTERNS.encode(), bytes(root.absolute()))))
+    path = cache / "hashes" / f"{name.hexdigest()}.json"
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import re
 import stat
 import time
 import unicodedata
@@ -21,6 +22,7 @@ MOST_BYTES = 4 << 30
 DEEPEST = 100  # folders inside each other
 _SKIPPED = frozenset({"__pycache__", ".git"})
 _RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
+_HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -143,7 +145,9 @@ class Walk:
             if not stat.S_ISREG(status.st_mode):
                 raise changed(path)
             key = f"{self._root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-            known = self._memo.get(key) or self._hashed(opened, path, status)
+            known = str(self._memo.get(key))
+            if not _HASHES.fullmatch(known):
+                known = self._hashed(opened, path, status)
             if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
                 self._memo[key] = known
         sha256, blob, suspect = known.split(" ")

@@ -11,6 +11,7 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import InvalidReferenceError, check_digest, parse_reference
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Role
+from training_imgtool.spec.requirements import normalise_name
 
 LOCK_VERSION = 1
 _VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
@@ -158,4 +159,22 @@ class _Reader:
         if type(size) is not int or size <= 0:
             raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
         texts = {key: self.text(row, where, key, pattern) for key, pattern in _WHEEL.items() if pattern}
+        if not _names_file(texts["name"], texts["version"], texts["file"]):
+            raise self.error(where, f"{texts['file']} is not a wheel of {texts['name']} {texts['version']}")
         return Wheel(size=size, **texts)
+
+
+def _names_file(name: str, version: str, file: str) -> bool:
+    """Whether a wheel's file name begins with this name and version, as pip compares them."""
+    file_name, _, rest = file.partition("-")
+    file_version = rest.partition("-")[0]
+    if normalise_name(file_name) != normalise_name(name):
+        return False
+    if file_version == version:
+        return True
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(file_version.replace("_", "-")) == Version(version)
+    except InvalidVersion:
+        return False

@@ -113,7 +113,8 @@ class _Maker:
         """The rules about requirements, for one variant."""
         minor, release = self._matrix.release(variant.tensorflow)
         cuda_base = variant.cuda is not None and self._spec.cuda_from == "base"
-        findings = check_requirements(self._named, variant, minor, release, cuda_base=cuda_base)
+        platform = self._spec.platform
+        findings = check_requirements(self._named, variant, minor, release, platform=platform, cuda_base=cuda_base)
         if variant.package == "tensorflow-tpu":
             own = [line for _, text in self._texts for line in text.splitlines() if line.startswith(("-f", "--find-l"))]
             findings += check_libtpu(release, self._matrix, (*own, *self._store.index.places().find_links))

@@ -115,21 +115,3 @@ def _satisfies(requirement: Requirement, version: str) -> bool:
         return requirement.specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
-
-
-def marker_environment(python: str, platform: str) -> dict[str, str]:
-    """The environment for PEP 508 markers of a Linux image, where no interpreter was asked."""
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.partition("/")[2], platform.partition("/")[2])
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": f"{python}.0",
-        "os_name": "posix",
-        "platform_machine": machine,
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": f"{python}.0",
-        "python_version": python,
-        "sys_platform": "linux",
-    }

@@ -36,6 +36,7 @@ class Release:
 
     Attributes:
         pythons: the minors its Linux x86_64 wheels are for, oldest first; `pythons_arm` the same for aarch64.
+        lacks: a package that the release needs and that has no wheel, by Python; `lacks_arm` the same for aarch64.
         packages: which distributions have a wheel of it.
         cpu_wheel: whether its `tensorflow` wheel computes on the CPU only.
     """
@@ -44,6 +45,8 @@ class Release:
     date: str
     pythons: tuple[str, ...]
     pythons_arm: tuple[str, ...]
+    lacks: Mapping[str, str]
+    lacks_arm: Mapping[str, str]
     packages: frozenset[str]
     cpu_wheel: bool
 
@@ -176,9 +179,8 @@ class Matrix:
             return minor, minor.releases[version]
         if minor is None:
             names = tuple(self.minors)
-            hint = (
-                f"known minors: {names[0]} to {names[-1]}; the newest release is {self.minors[names[-1]].recommended}"
-            )
+            newest = self.minors[names[-1]].recommended
+            hint = f"known minors: {names[0]} to {names[-1]}; the newest release is {newest}"
         else:
             hint = f"{minor.name} has {', '.join(minor.releases)}; take {minor.recommended}"
         raise FieldError(f"TensorFlow {version} does not exist on the package index", field="tensorflow", hint=hint)
@@ -246,10 +248,7 @@ def _minor(name: str, row: Mapping[str, Any]) -> Minor:
         name=name,
         source=row["source"],
         recommended=row["recommended"],
-        releases={
-            version: _release(version, of_release, row.get("cpu_wheel", ()))
-            for version, of_release in row["releases"].items()
-        },
+        releases={key: _release(key, release, row.get("cpu_wheel", ())) for key, release in row["releases"].items()},
         cuda=built["cuda"],
         cudnn=built["cudnn"],
         glibc=built["glibc"],
@@ -268,12 +267,14 @@ def _minor(name: str, row: Mapping[str, Any]) -> Minor:
     )
 
 
-def _release(version: str, row: Mapping[str, str], cpu_wheels: tuple[str, ...]) -> Release:
+def _release(version: str, row: Mapping[str, Any], cpu_wheels: tuple[str, ...]) -> Release:
     return Release(
         version=version,
         date=row["date"],
         pythons=python_minors(row["python"]),
         pythons_arm=python_minors(row.get("arm", "")),
+        lacks=row.get("lacks", {}),
+        lacks_arm=row.get("arm_lacks", {}),
         packages=frozenset({"tensorflow", *(f"tensorflow-{kind}" for kind in row.get("also", "").split())}),
         cpu_wheel=version in cpu_wheels,
     )

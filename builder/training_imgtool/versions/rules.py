@@ -44,9 +44,10 @@ def raise_errors(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
-    """The Pythons that `release` has wheels for on `platform` and that imgtool can install with, oldest first."""
-    pythons = release.pythons_arm if platform.startswith("linux/arm64") else release.pythons
-    return tuple(python for python in pythons if version_key(python) >= _OLDEST_PYTHON)
+    """The Pythons that `release` and what it needs have wheels for on `platform`, oldest first."""
+    arm = platform.startswith("linux/arm64")
+    pythons, lacks = (release.pythons_arm, release.lacks_arm) if arm else (release.pythons, release.lacks)
+    return tuple(python for python in pythons if version_key(python) >= _OLDEST_PYTHON and python not in lacks)
 
 
 def check_platform(platform: str, minor: Minor, release: Release, accelerators: Iterable[Accelerator]) -> list[Finding]:
@@ -58,6 +59,11 @@ def check_platform(platform: str, minor: Minor, release: Release, accelerators: 
     if not release.pythons_arm:
         hint = "linux/amd64, or TensorFlow 2.10 and newer"
         return [Finding("platform", f"TensorFlow {release.version} has no aarch64 wheels", hint)]
+    if not usable_pythons(release, platform):
+        message = f"TensorFlow {release.version} for aarch64 needs {_list(sorted(set(release.lacks_arm.values())))}"
+        others = [version for version, row in minor.releases.items() if usable_pythons(row, platform)]
+        hint = f"TensorFlow {_list(others)} has what it needs" if others else "linux/amd64, or a newer TensorFlow"
+        return [Finding("platform", f"{message}, which has no wheel for a Python that imgtool supports", hint)]
     if any(accelerator is not Accelerator.CPU for accelerator in accelerators):
         hint = "linux/amd64 for roles with GPUs or TPUs"
         return [Finding("platform", f"TensorFlow {minor.name} for aarch64 computes on the CPU only", hint)]
@@ -69,6 +75,10 @@ def check_python(python: str, release: Release, platform: str) -> list[Finding]:
     usable = usable_pythons(release, platform)
     if python in usable:
         return []
+    lacks = release.lacks_arm if platform.startswith("linux/arm64") else release.lacks
+    if python in lacks:
+        message = f"TensorFlow {release.version} needs {lacks[python]}, which has no wheel for Python {python}"
+        return [Finding("python", message, f"one of {', '.join(usable)}")]
     if python in release.pythons and not platform.startswith("linux/arm64"):
         return [Finding("python", f"Python {python} is older than imgtool supports", f"one of {', '.join(usable)}")]
     return [

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from training_imgtool.plan import Variant
 from training_imgtool.spec.requirements import FIELD, Named, find_unlockable_lines
+from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.matrix import Minor, Release
 from training_imgtool.versions.rules import Finding
 
@@ -22,7 +23,7 @@ _LAST_GPU_PACKAGE = Version("2.11.0")
 
 
 def check_requirements(
-    named: tuple[Named, ...], variant: Variant, minor: Minor, release: Release, *, cuda_base: bool
+    named: tuple[Named, ...], variant: Variant, minor: Minor, release: Release, *, platform: str, cuda_base: bool
 ) -> list[Finding]:
     """Every finding about what the user's files name, for one variant.
 
@@ -31,10 +32,11 @@ def check_requirements(
         variant: what was resolved.
         minor: the variant's TensorFlow minor.
         release: its release.
+        platform: the images'.
         cuda_base: whether CUDA comes from the base.
     """
     findings: list[Finding] = []
-    environment = marker_environment(variant.python, "x86_64")
+    environment = marker_environment(variant.python, platform)
     constraints = _merged(variant.constraints)
     requires = _merged(tuple(f"{name}{spec}" for name, spec in minor.requires.items()), environment)
     for item in named:
@@ -75,24 +77,6 @@ def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
         Finding(FIELD, f"{where}: {why}", login if "password" in why else wheel)
         for where, why in find_unlockable_lines(texts)
     ]
-
-
-def marker_environment(python: str, machine: str) -> dict[str, str]:
-    """The PEP 508 environment of CPython `python` on Linux."""
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": f"{python}.0",
-        "os_name": "posix",
-        "platform_machine": machine,
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": f"{python}.0",
-        "python_version": python,
-        "sys_platform": "linux",
-        "extra": "",
-    }
 
 
 def _tensorflow(item: Named, name: str, variant: Variant, *, cuda_base: bool) -> list[Finding]:

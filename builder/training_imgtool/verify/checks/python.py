@@ -12,7 +12,8 @@ from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Finding, Status, Told
 from training_imgtool.verify.interesting_paths import SITE
-from training_imgtool.verify.packages import broken, differences, marker_environment, same_version
+from training_imgtool.verify.packages import broken, differences, same_version
+from training_imgtool.versions.markers import marker_environment
 
 _LINK = "opt/venv/bin/python"
 
