@@ -16,7 +16,12 @@ import typer.main
 import yaml
 
 from tests.package_graph import modules
+from tests.plans import role_plan
 from training_imgtool.cli.app import command_line
+from training_imgtool.context.secret_files import by_name
+from training_imgtool.dockerfile.jinja import exec_json, quoted, shell
+from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.spec.model import Role
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
@@ -129,3 +134,25 @@ def test_every_environment_variable_is_on_the_page() -> None:
     rows = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     sources = "".join(ast.unparse(tree) for tree in modules().values())
     assert not {name for name in rows if name not in sources and not COMPOSED.fullmatch(name)}
+
+
+def test_the_template_of_the_page_renders(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs/howto/own-template.md").read_text()
+    (template,) = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "image.Dockerfile.j2").write_text(template)
+    text = render(role_plan(Role.WORKER, template="image.Dockerfile.j2"), roots=TemplateRoots(tmp_path), key="ab" * 32)
+    assert text.index("WORKDIR /app\n") < text.index("COPY schema.json /app/schema.json\n") < text.index("ENTRYPOINT")
+    filters = {"env_value": quoted, "label": quoted, "shell": shell, "exec_json": exec_json}
+    assert set(re.findall(r"^\| `(\w+)` \| (?:a|one) ", page, re.MULTILINE)) == set(filters)
+
+
+def test_the_page_lists_names_that_are_refused_as_secrets() -> None:
+    page = (CHECKOUT / "docs/context.md").read_text()
+    (names,) = re.findall(r"- \*\*by name\*\*: (.*?);\n", page, re.DOTALL)
+    patterns = re.findall(r"`([^`]+)`", names)
+    assert len(patterns) > 20
+    judged = {
+        p: by_name(f"{p}/x" if p[1:] in {"aws", "azure", "gnupg", "kube", "ssh"} else p.replace("*", "x"))
+        for p in patterns
+    }
+    assert [pattern for pattern, secret in judged.items() if not secret] == [".env.example"]

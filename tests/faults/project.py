@@ -114,7 +114,7 @@ class Project:
     def lock(self, base: str = "") -> None:
         """Writes image.lock by hand, and its wheels into the cache: no index and no registry is asked."""
         spec_file = load(self.folder / "image.yaml")
-        installer, *wheels = (as_wheel(self._cached(path)) for path in _wheels())
+        installer, *wheels = (as_wheel(self._cached(path)) for path in small_wheels())
         variants = tuple(
             LockedVariant(
                 variant=variant, base_digest=base or base_image().digest, installer=installer, wheels=tuple(wheels)
@@ -287,7 +287,7 @@ class Project:
 
 
 @cache
-def _wheels() -> tuple[Path, ...]:
+def small_wheels() -> tuple[Path, ...]:
     """pip's wheel, as far as imgtool reads it, and two small packages."""
     folder = Path(tempfile.mkdtemp(prefix="imgtool-faults-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
