@@ -19,7 +19,7 @@ from training_imgtool.core.errors import LocalFileError, NeedsEngineError, Verif
 from training_imgtool.direct.build import Start, build_image, planned
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
@@ -248,6 +248,14 @@ def test_owners(make: Maker) -> None:
         ("USER 5\nWORKDIR /new", {}, "as 5"),
         ("ONBUILD ENV a=b", {}, "ONBUILD"),
         ("EXPOSE 99999", {}, "EXPOSE"),
+        ("WORKDIR $UNSET", {}, "WORKDIR is empty"),
+        ("USER $UNSET", {}, "USER is empty"),
+        ("VOLUME $UNSET", {}, "VOLUME is empty"),
+        ("STOPSIGNAL ${A}x", {}, "STOPSIGNAL 1x"),
+        ("CMD", {}, "empty CMD"),
+        ("ENTRYPOINT []", {}, "empty ENTRYPOINT"),
+        ("HEALTHCHECK CMD x", {"Healthcheck": {"Test": ["CMD", "y"], "Interval": 9}}, "what is left"),
+        ("HEALTHCHECK --retries=2 CMD x\nHEALTHCHECK NONE", {}, "what is left"),
         ("ENV a=b", {"OnBuild": ["RUN x"]}, "ONBUILD"),
     ],
 )
@@ -425,6 +433,50 @@ def test_a_base_that_contradicts_itself(context: Context) -> None:
         assemble(manifest, broken, {}, (), created=0)
     with pytest.raises(VerificationError, match="not JSON"):
         assemble(manifest, b"{", {}, (), created=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"Env": [1, 2]},
+        {"Env": "x"},
+        {"WorkingDir": ["/"]},
+        {"Labels": ["a"]},
+        {"Labels": {"a": 1}},
+        {"Entrypoint": "x"},
+        {"Cmd": {"a": "b"}},
+        {"Volumes": ["/v"]},
+        {"ExposedPorts": "80"},
+        {"Healthcheck": ["NONE"]},
+        {"Healthcheck": {"Test": "x"}},
+        {"Healthcheck": {"Test": ["NONE"], "Interval": "9s"}},
+        {"User": 5},
+        {"OnBuild": "RUN x"},
+        {"Shell": 1},
+        {"User": "\ud800"},
+    ],
+)
+def test_a_hostile_config_is_refused(make: Maker, settings: dict[str, Any]) -> None:
+    with pytest.raises(VerificationError, match="config"):
+        make("ENV a=b\nWORKDIR x\nLABEL c=d\nHEALTHCHECK CMD x\n", settings)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b"[" * 200_000,
+        b'{"rootfs": {"diff_ids": [5]}}',
+        b'{"rootfs": {"diff_ids": "x"}}',
+        b'{"rootfs": {"diff_ids": []}, "history": ["x"]}',
+        b'{"rootfs": {"diff_ids": []}, "history": "x"}',
+        b'{"rootfs": {"diff_ids": []}, "config": "x"}',
+        b'{"rootfs": []}',
+        b"5",
+    ],
+)
+def test_what_is_no_config_is_refused(config: bytes) -> None:
+    with pytest.raises(VerificationError, match="config"):
+        read_config(config)
 
 
 def test_load_archive(make: Maker) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.dockerfile.parse import DockerfileError, parse
+from training_imgtool.dockerfile.values import is_signal, nanoseconds
 
 WHOLE = """\
 # syntax=docker/dockerfile:1.7
@@ -137,6 +138,21 @@ def test_a_directive_after_anything_else_is_a_comment() -> None:
         ("FROM a\nSHELL bash\n", "Dockerfile:2: SHELL needs a JSON array"),
         ("FROM a\nRUN <<EOF\nx\n", "Dockerfile:2: the heredoc <<EOF has no line 'EOF'"),
         ("FROM a\nHEALTHCHECK foo\n", "Dockerfile:2: HEALTHCHECK: expected NONE or CMD"),
+        ("FROM a\nHEALTHCHECK NONE x\n", "Dockerfile:2: HEALTHCHECK NONE takes neither"),
+        ("FROM a\nHEALTHCHECK CMD\n", "Dockerfile:2: HEALTHCHECK CMD needs a command"),
+        ("FROM a\nHEALTHCHECK CMD []\n", "Dockerfile:2: HEALTHCHECK CMD needs a command"),
+        ("FROM a\nHEALTHCHECK --interval=0s CMD x\n", "Dockerfile:2: HEALTHCHECK --interval=0s: expected a duration"),
+        ("FROM a\nHEALTHCHECK --timeout=500us CMD x\n", "Dockerfile:2: HEALTHCHECK --timeout=500us"),
+        ("FROM a\nHEALTHCHECK --start-period=-3s CMD x\n", "Dockerfile:2: HEALTHCHECK --start-period=-3s"),
+        ("FROM a\nHEALTHCHECK --retries=0 CMD x\n", "Dockerfile:2: HEALTHCHECK --retries=0: expected a number"),
+        ("FROM a\nHEALTHCHECK --retries=-1 CMD x\n", "Dockerfile:2: HEALTHCHECK --retries=-1"),
+        ("FROM a\nHEALTHCHECK --retries=abc CMD x\n", "Dockerfile:2: HEALTHCHECK --retries=abc"),
+        ("FROM a\nHEALTHCHECK --retries=1 --retries=2 CMD x\n", "Dockerfile:2: HEALTHCHECK: --retries is given twice"),
+        ("FROM a\nCOPY --chown=1 --chown=2 a b\n", "Dockerfile:2: COPY: --chown is given twice"),
+        ("FROM a\nSTOPSIGNAL BOGUS\n", "Dockerfile:2: STOPSIGNAL BOGUS: no signal of Linux"),
+        ("FROM a\nSTOPSIGNAL 0\n", "Dockerfile:2: STOPSIGNAL 0: no signal"),
+        ('FROM a\nVOLUME [""]\n', "Dockerfile:2: VOLUME: an empty path"),
+        ("FROM a\nRUN\u00a0x\n", "Dockerfile:2: unknown instruction 'RUN\\xa0x'"),
         ("FROM a\nONBUILD FROM b\n", "Dockerfile:2: ONBUILD FROM is not allowed"),
         ("# escape=x\nFROM a\n", "Dockerfile:1: escape=x"),
         ("# escape=`\n# escape=`\nFROM a\n", "Dockerfile:2: the directive 'escape' is given twice"),
@@ -147,3 +163,23 @@ def test_refuses_with_file_and_line(text: str, message: str) -> None:
         parse(text)
     assert message in str(caught.value)
     assert caught.value.exit_code == 3
+
+
+def test_a_no_break_space_is_a_character_of_a_word() -> None:
+    copy = parse("FROM a\nCOPY a\u00a0b  c\tb\n").stages[0].instructions[0]
+    assert copy.words == ("a\u00a0b", "c", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1h2m3.5s", 3_723_500_000_000), (".5s", 5 * 10**8), ("+1.ms", 10**6), ("3µs", 3000), ("5", None), ("s", None)],
+)
+def test_durations_are_gos(text: str, expected: int | None) -> None:
+    assert nanoseconds(text) == expected
+
+
+def test_signals() -> None:
+    for text in ("SIGTERM", "term", "9", "SIGRTMIN+15", "RTMAX-1"):
+        assert is_signal(text), text
+    for text in ("", "SIG", "SIGRTMIN+16", "0", "-9", "SIGUNUSED"):
+        assert not is_signal(text), text

@@ -31,6 +31,7 @@ def test_what_is_pinned_passes(text: str) -> None:
         ("FROM scratch\nCOPY --from=alpine:3 /a /b\n", "Dockerfile:2: alpine:3 is neither"),
         ("FROM scratch\nCOPY --from=1 /a /b\n", "Dockerfile:2: 1 is neither"),
         ("FROM scratch\nRUN --mount=type=bind,from=alpine,target=/a true\n", "Dockerfile:2: alpine is neither"),
+        ("FROM scratch\nRUN --mount=type=bind,From=alpine,target=/a true\n", "Dockerfile:2: alpine is neither"),
         ("FROM scratch\nONBUILD COPY --from=alpine /a /b\n", "Dockerfile:2: alpine is neither"),
         ("FROM scratch\nADD https://x.example/a /a\n", "Dockerfile:2: ADD https://x.example/a"),
         ("FROM scratch\nADD git@x.example:a/b.git /a\n", "Dockerfile:2: ADD git@x.example:a/b.git"),

@@ -108,7 +108,7 @@ class _Reader:
         return [self.context.digest(sources)] if sources else []
 
     def _mounted(self, mount: str) -> str:
-        fields = {name.strip(): value for name, _, value in (part.partition("=") for part in mount.split(","))}
+        fields = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in mount.split(","))}
         if fields.get("type", "bind") in _OUTSIDE:
             return self.identity(fields["from"]) if "from" in fields else ""
         if "from" in fields:

@@ -126,8 +126,9 @@ def plan_stage(
     for step in evaluate(dockerfile, stage, image_config.environment(state.settings)):
         try:
             done, state = _planned(dockerfile, stage, step, state, material)
-        except DependsOnBaseError:
-            if not state.assumed:
+        except NeedsEngineError as error:
+            of_base = isinstance(error, DependsOnBaseError) or "$" in step.instruction.raw
+            if not (state.assumed and of_base):
                 raise
         else:
             steps.append(done)

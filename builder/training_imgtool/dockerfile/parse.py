@@ -22,7 +22,8 @@ from training_imgtool.dockerfile.lines import (
     physical_lines,
     split_flags,
 )
-from training_imgtool.dockerfile.substitution import expand, raw_pairs, split_words
+from training_imgtool.dockerfile.substitution import expand, fields, raw_pairs, split_words
+from training_imgtool.dockerfile.values import SHORTEST, is_signal, nanoseconds
 
 NAMES = frozenset(
     """ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL
@@ -30,6 +31,8 @@ NAMES = frozenset(
 )
 _JSON_FORM = frozenset({"ADD", "CMD", "COPY", "ENTRYPOINT", "RUN", "SHELL", "VOLUME"})
 _WITH_FLAGS = frozenset({"ADD", "COPY", "FROM", "HEALTHCHECK", "RUN"})
+HEALTH_TIMES = frozenset({"interval", "timeout", "start-period", "start-interval"})
+_REPEATED_FLAGS = frozenset({"exclude", "mount"})
 _MAY_BE_EMPTY = frozenset({"CMD", "ENTRYPOINT"})
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*\Z")
 
@@ -70,7 +73,7 @@ class Instruction:
     @property
     def words(self) -> tuple[str, ...]:
         """The JSON form's words, else the text split at spaces, quotes kept."""
-        return self.json if self.json is not None else tuple(self.text.split())
+        return self.json if self.json is not None else tuple(fields(self.text))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -162,7 +165,7 @@ def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
 
 @lru_cache(maxsize=512)  # roles share most lines, and a role's text is read with its key too
 def _instruction(joined: str, heredocs: tuple[Heredoc, ...], line: int, raw: str, escape: str) -> Instruction:
-    parts = joined.strip().split(maxsplit=1)
+    parts = fields(joined, 2)
     name = parts[0].upper() if parts else ""
     if name not in NAMES:
         raise DockerfileError(
@@ -193,10 +196,52 @@ def _check(instruction: Instruction) -> None:
         raise DockerfileError("ARG: an empty name")
     if name == "SHELL" and not instruction.json:
         raise DockerfileError('SHELL needs a JSON array, such as ["/bin/sh", "-c"]')
-    if name == "HEALTHCHECK" and instruction.text.split()[0].upper() not in {"NONE", "CMD"}:
-        raise DockerfileError("HEALTHCHECK: expected NONE or CMD")
+    _check_flags(instruction)
+    check = _CHECKS.get(name)
+    if check:
+        check(instruction)
     if name == "ONBUILD" and instruction.wrapped.name in {"ONBUILD", "FROM", "MAINTAINER"}:
         raise DockerfileError(f"ONBUILD {instruction.wrapped.name} is not allowed")
+
+
+def _check_healthcheck(instruction: Instruction) -> None:
+    kind, *rest = fields(instruction.text, 2)
+    if kind.upper() not in {"NONE", "CMD"}:
+        raise DockerfileError("HEALTHCHECK: expected NONE or CMD")
+    if kind.upper() == "NONE" and (rest or instruction.flags):
+        raise DockerfileError("HEALTHCHECK NONE takes neither flags nor arguments")
+    if kind.upper() == "CMD" and (not rest or _json_words(rest[0]) == ()):
+        raise DockerfileError("HEALTHCHECK CMD needs a command")
+    retries = instruction.flag("retries")
+    if retries is not None and not re.fullmatch(r"\+?0*[1-9]\d{0,8}", retries):
+        raise DockerfileError(f"HEALTHCHECK --retries={retries}: expected a number from 1 on")
+    for flag, value in instruction.flags:
+        duration = nanoseconds(value or "") if flag in HEALTH_TIMES else SHORTEST
+        if duration is None or duration < SHORTEST:
+            raise DockerfileError(f"HEALTHCHECK --{flag}={value or ''}: expected a duration from 1ms on, such as 30s")
+
+
+def _check_stop_signal(instruction: Instruction) -> None:
+    text = instruction.text
+    if not set(text) & set("$'\"\\") and not is_signal(text):
+        raise DockerfileError(
+            f"STOPSIGNAL {text}: no signal of Linux", hint="expected a name such as SIGTERM, or a number from 1 on"
+        )
+
+
+def _check_volume(instruction: Instruction) -> None:
+    if not all(word.strip() for word in instruction.words):
+        raise DockerfileError("VOLUME: an empty path")
+
+
+_CHECKS = {"HEALTHCHECK": _check_healthcheck, "STOPSIGNAL": _check_stop_signal, "VOLUME": _check_volume}
+
+
+def _check_flags(instruction: Instruction) -> None:
+    names = [flag for flag, _ in instruction.flags if flag not in _REPEATED_FLAGS]
+    for flag in names:
+        if names.count(flag) > 1:
+            raise DockerfileError(f"{instruction.name}: --{flag} is given twice")
 
 
 def _staged(instructions: tuple[Instruction, ...], found: Mapping[str, str], file: str) -> Dockerfile:
@@ -233,7 +278,7 @@ def global_args(args: tuple[Instruction, ...]) -> dict[str, str]:
 def _stage(
     index: int, start: Instruction, instructions: tuple[Instruction, ...], variables: Mapping[str, str]
 ) -> Stage:
-    words = start.text.split()
+    words = fields(start.text)
     if len(words) not in (1, 3) or (len(words) == 3 and words[1].upper() != "AS"):
         raise DockerfileError(f"FROM {start.text}: expected IMAGE or IMAGE AS NAME")
     name = words[2].lower() if len(words) == 3 else None

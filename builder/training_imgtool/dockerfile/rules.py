@@ -57,9 +57,10 @@ def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> No
                     hint="put the file in the context, or fetch it in a RUN that checks its hash",
                 )
     for flag, value in instruction.flags:
-        fields = dict(part.partition("=")[::2] for part in (value or "").split(",")) if flag == "mount" else {}
-        if "from" in fields:
-            _check_image(fields["from"], dockerfile, stage)
+        for part in (value or "").split(",") if flag == "mount" else ():
+            key, _, source = part.partition("=")
+            if key.strip().lower() == "from":  # BuildKit lowers keys
+                _check_image(source, dockerfile, stage)
     if instruction.name == "ONBUILD":
         _check(instruction.wrapped, dockerfile, stage)
 

@@ -9,6 +9,8 @@ from functools import lru_cache
 from training_imgtool.core.errors import InputError
 
 _NOT_SPACE = "\x1c\x1d\x1e\x1f"  # spaces to Python, not to Go
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_BETWEEN_FIELDS = re.compile(r"[\t\v\f\r ]+")  # the parser's `reWhitespace`, which knows ASCII only
 _PLAIN = re.compile(r"[^\s'\"\\`]+")  # outside quotes: what neither ends a word nor means anything, as one piece
 _QUOTED = re.compile(r"[^'\"\\`]+")
 _SPECIAL = "@*#?-$!0"  # the shell's special parameters, never set in a Dockerfile
@@ -21,6 +23,12 @@ class SubstitutionError(InputError):
 def is_space(character: str) -> bool:
     """Whether Go's `unicode.IsSpace` says so."""
     return character.isspace() and character not in _NOT_SPACE
+
+
+def fields(text: str, most: int = 0) -> list[str]:
+    """The parts of a line that quotes mean nothing in, at most `most` of them; U+00A0 is a character of a part."""
+    trimmed = text.strip(_SPACES)
+    return _BETWEEN_FIELDS.split(trimmed, maxsplit=max(0, most - 1)) if trimmed else []
 
 
 @lru_cache(maxsize=1024)
@@ -67,7 +75,7 @@ def raw_pairs(text: str, escape: str = "\\") -> tuple[tuple[str, str], ...]:
     if not words:
         raise SubstitutionError("names and values are missing: expected NAME=VALUE")
     if "=" not in words[0]:
-        parts = text.split(maxsplit=1)
+        parts = fields(text, 2)
         if len(parts) < 2:
             raise SubstitutionError(f"{words[0]!r} has no value: expected NAME=VALUE")
         return ((parts[0], parts[1]),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,14 +67,55 @@ class DirectImage:
 
 
 def read_config(data: bytes) -> dict[str, Any]:
-    """A base's config; raises VerificationError when it is not one."""
+    """A base's config (OCI image specification 1.1, "Image Configuration"); fields that are not known stay.
+
+    Raises VerificationError when it is not one, or has a field of another type than engines read.
+    """
     try:
         config = json.loads(data)
-    except ValueError as error:
-        raise VerificationError("the base's config is not JSON") from error
+        json.dumps(config, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise VerificationError("the base's config is not JSON that every engine reads") from error
     if not isinstance(config, dict) or not isinstance(config.get("rootfs"), dict):
         raise VerificationError("the base's config has no rootfs: it is not an image that containers run from")
+    if not all(isinstance(digest, str) for digest in _list(config["rootfs"].get("diff_ids"))):
+        raise VerificationError("the base's config: rootfs.diff_ids is not a list of digests")
+    if not all(isinstance(line, dict) for line in _list(config.get("history"))):
+        raise VerificationError("the base's config: history is not a list of objects")
+    settings = config.get("config")
+    if settings is not None and not isinstance(settings, dict):
+        raise VerificationError("the base's config: `config` is not an object")
+    _check_settings(settings or {})
     return config
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    health = settings.get("Healthcheck")
+    numbers = {key: value for key, value in health.items() if key != "Test"} if isinstance(health, dict) else {}
+    right: dict[str, Callable[[Any], bool]] = {
+        **dict.fromkeys(("User", "WorkingDir", "StopSignal"), lambda value: isinstance(value, str)),
+        **dict.fromkeys(("Env", "Entrypoint", "Cmd", "Shell", "OnBuild"), _is_texts),
+        **dict.fromkeys(("Volumes", "ExposedPorts"), lambda value: isinstance(value, dict)),
+        "Labels": lambda value: isinstance(value, dict) and _is_texts(list(value.values())),
+        "Healthcheck": lambda value: (
+            isinstance(value, dict)
+            and _is_texts(value.get("Test") or [])
+            and all(isinstance(number, int) for number in numbers.values())
+        ),
+    }
+    for key, check in right.items():
+        value = settings.get(key)
+        if value is not None and not check(value):
+            raise VerificationError(f"the base's config: {key} is {json.dumps(value)[:60]}, which no engine reads")
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _list(value: Any) -> list[Any]:
+    """The list, empty for null; one that fails every check for anything else."""
+    return value or [] if isinstance(value, list | None) else [None]
 
 
 def assemble(

@@ -14,13 +14,14 @@ from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.dockerfile.evaluate import Evaluated
+from training_imgtool.dockerfile.substitution import fields
+from training_imgtool.dockerfile.values import is_signal, nanoseconds
 
 Settings = Mapping[str, Any]
 _Change = Callable[[Settings, Evaluated], dict[str, Any]]
 _SHELL = ["/bin/sh", "-c"]
 _PORT = re.compile(r"(?P<first>\d{1,5})(?:-(?P<last>\d{1,5}))?(?:/(?P<protocol>tcp|udp|sctp))?\Z")
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h))+\Z")
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_LONGEST = 2**63 - 1
 _HEALTH_TIMES = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
 
 
@@ -63,6 +64,8 @@ def _label(settings: Settings, step: Evaluated) -> dict[str, Any]:
 
 
 def _command(settings: Settings, step: Evaluated) -> list[str]:
+    if not step.instruction.json and (step.instruction.json is not None or not step.instruction.text):
+        raise NeedsEngineError(f"line {step.instruction.line}: engines differ in what an empty {step.name} means")
     if step.instruction.json is not None:
         return list(step.instruction.json)
     return [*(settings.get("Shell") or _SHELL), step.instruction.text]
@@ -82,21 +85,25 @@ def _expose(settings: Settings, step: Evaluated) -> dict[str, Any]:
 
 
 def _volume(settings: Settings, step: Evaluated) -> dict[str, Any]:
+    for word in step.words:
+        _not_empty(step, word.strip())
     return {"Volumes": {**(settings.get("Volumes") or {}), **{word: {} for word in step.words}}}
 
 
 def _healthcheck(settings: Settings, step: Evaluated) -> dict[str, Any]:
-    del settings
-    kind, _, rest = step.instruction.text.partition(" ")
-    if kind.upper() == "NONE":
-        return {"Healthcheck": {"Test": ["NONE"]}}
+    kind, *rest = fields(step.instruction.text, 2)
     unknown = set(step.flags) - {*_HEALTH_TIMES, "retries"}
     if unknown:
         raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{min(unknown)} is for an engine")
-    check: dict[str, Any] = {"Test": _test(rest.strip())}
-    check |= {field: _nanoseconds(step.flags[flag]) for flag, field in _HEALTH_TIMES.items() if flag in step.flags}
+    check: dict[str, Any] = {"Test": ["NONE"] if kind.upper() == "NONE" else _test(rest[0])}
+    check |= {field: _nanoseconds(step, flag) for flag, field in _HEALTH_TIMES.items() if flag in step.flags}
     if "retries" in step.flags:
         check["Retries"] = int(step.flags["retries"])
+    before = settings.get("Healthcheck") or {}
+    if any(before.get(field) and field not in check for field in (*_HEALTH_TIMES.values(), "StartInterval", "Retries")):
+        raise NeedsEngineError(
+            f"line {step.instruction.line}: engines differ in what is left of the HEALTHCHECK before this one"
+        )
     return {"Healthcheck": check}
 
 
@@ -108,15 +115,24 @@ def _test(text: str) -> list[str]:
     return ["CMD", *words] if words else ["CMD-SHELL", text]
 
 
-def _nanoseconds(text: str) -> int:
-    """Go's duration, such as `1m30s`."""
-    if not _DURATION.match(text):
-        raise NeedsEngineError(f"HEALTHCHECK: {text!r} is no duration such as 30s")
-    return round(sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([a-zµ]+)", text)))
+def _nanoseconds(step: Evaluated, flag: str) -> int:
+    duration = nanoseconds(step.flags[flag])
+    if duration is None or duration > _LONGEST or duration != int(duration):
+        raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{flag}: a duration that is for an engine")
+    return int(duration)
 
 
-def _word(field: str) -> _Change:
-    return lambda _, step: {field: step.words[0]}
+def _not_empty(step: Evaluated, word: str) -> str:
+    if not word:
+        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is empty once its variables are put in")
+    return word
+
+
+def _stop_signal(_: Settings, step: Evaluated) -> dict[str, Any]:
+    word = _not_empty(step, step.words[0])
+    if not is_signal(word):
+        raise NeedsEngineError(f"line {step.instruction.line}: STOPSIGNAL {word}: no signal that is known here")
+    return {"StopSignal": word}
 
 
 def _line(field: str) -> _Change:
@@ -132,8 +148,8 @@ _CHANGES: dict[str, _Change] = {
     "HEALTHCHECK": _healthcheck,
     "LABEL": _label,
     "SHELL": lambda _, step: {"Shell": list(step.instruction.json or _SHELL)},
-    "STOPSIGNAL": _word("StopSignal"),
-    "USER": _word("User"),
+    "STOPSIGNAL": _stop_signal,
+    "USER": lambda _, step: {"User": _not_empty(step, step.words[0])},
     "VOLUME": _volume,
-    "WORKDIR": lambda settings, step: {"WorkingDir": working_folder(settings, step.words[0])},
+    "WORKDIR": lambda settings, step: {"WorkingDir": working_folder(settings, _not_empty(step, step.words[0]))},
 }
