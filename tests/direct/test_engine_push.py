@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.direct.registry import Bench
-from training_imgtool.build.engine_build import push_tag
+from training_imgtool.build.engine_stages import push_tag
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Tag
@@ -51,5 +51,5 @@ def test_the_tag_names_another_image(pushing: Bench) -> None:
 
 
 def test_a_digest_that_the_registry_does_not_have(pushing: Bench) -> None:
-    with pytest.raises(VerificationError, match="does not have it"):
+    with pytest.raises(VerificationError, match="does not have the image"):
         _pushed(pushing, pushing.image(b"layer").config_descriptor.digest, named=OTHER)

@@ -180,4 +180,4 @@ def test_a_base_that_has_our_places_is_for_an_engine(
     base.put(proxy.host, "team/taken")
     project.use_base(f"{proxy.host}/team/taken:{BASE_TAG}", base)
     _, said = machine.run("build", "--push", "--locked", cwd=project.folder, code=5)
-    assert "for an engine" in said
+    assert "needs an engine" in said

@@ -1,9 +1,10 @@
-"""One run of `build` or `push`: what was asked, and what came of it."""
+"""One run of `build` or `push`: its options, its inputs, and its results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.core.errors import UsageError
@@ -17,11 +18,11 @@ ENGINES = ("auto", "docker", "direct")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """What `build` and `push` were asked for; raises UsageError for what no run could do, before one begins."""
+    """The options of `build` and `push`; raises UsageError for a combination that no run can carry out."""
 
-    roles: tuple[Role, ...] = ()
+    roles: tuple[Role, ...] = ()  # empty: all
     push: bool = False
-    layout: Path | None = None  # an OCI layout to write instead
+    layout: Path | None = None  # the OCI layout to write instead
     engine: str = "auto"  # one of ENGINES
     tags: tuple[str, ...] = ()
     no_cache: bool = False
@@ -33,16 +34,21 @@ class BuildOptions:
         if self.tags and not self.push:
             raise UsageError("--tag names images in the registry", hint="add --push")
         for name in self.tags:
-            try:  # in the longest form that it may get
+            try:  # the longest form that the tag can have
                 Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
                 Repository("", "").tag(name)
             except InvalidReferenceError as error:
                 raise UsageError(f"--tag: {error}") from error
 
+    @property
+    def only_engine(self) -> bool:
+        """Whether an engine makes whole images: by name, or because its own store receives them."""
+        return self.layout is None and (self.engine == "docker" or (self.engine == "auto" and not self.push))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRun:
-    """The inputs of a run with how to do it."""
+    """The inputs of a run, its options, and the machine that it runs on."""
 
     inputs: Inputs
     options: BuildOptions
@@ -50,11 +56,11 @@ class BuildRun:
     progress: Progress
 
     def __post_init__(self) -> None:
-        self.inputs.selected(self.options.roles)  # raises UsageError for a role that the spec has not
+        self.inputs.selected(self.options.roles)  # raises UsageError for a role that the spec does not have
 
     @property
     def wanted(self) -> tuple[RoleImage, ...]:
-        """The images of the roles that were named, all when none was."""
+        """The images of the roles that the options name; all when they name none."""
         return self.inputs.selected(self.options.roles)
 
 
@@ -66,19 +72,24 @@ class BuildResult:
     outcome: Outcome
     key: str
     tag: Tag | None
-    digest: Digest | None = None  # None when the image is only in an engine's store
-    image_id: str | None = None
+    digest: Digest | None = None  # None when no registry has the image
+    image_id: str | None = None  # in an engine's store
     place: str | None = None  # where else it is, such as an OCI layout
     seconds: float = 0.0
 
+    @classmethod
+    def of(cls, image: RoleImage, outcome: Outcome, digest: Digest | None = None, image_id: str | None = None) -> Self:
+        """The result for a role's image."""
+        return cls(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, image_id=image_id)
+
     @property
     def reference(self) -> str:
-        """What names the image: its digest in the registry, else where else it is, else its ID in the engine."""
+        """The image's name: its digest in the registry, else its other place, else its ID in the engine."""
         return str(self.digest or self.place or self.image_id)
 
 
 def tag_of(image: RoleImage) -> Tag:
-    """The tag that names the image by its key; raises UsageError when nobody said which registry."""
+    """The tag that names the image by its key; raises UsageError when no registry is configured."""
     if image.tag is None:
         raise UsageError("no registry", hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY")
     return image.tag

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.build import engine_build
-from training_imgtool.build.build import find_images
+from training_imgtool.build.build import build_in_engine
+from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
@@ -49,7 +49,7 @@ def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
     rest = tuple(image.role for image in work.wanted if image.role not in images)
     if rest:
         local = replace(work, options=replace(work.options, roles=rest, push=False, tags=()))
-        for built in engine_build.build_locally(local, engine):
+        for built in build_in_engine(local, engine):
             source = "engine" if built.outcome is Outcome.FOUND else "built"
             image_id = built.image_id or ""
             images[built.role] = RunImage(reference=image_id, digest=_OWN.digest(image_id), source=source)

@@ -81,7 +81,7 @@ def made(
 def _of_images(
     spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, settings: Settings, progress: Progress
 ) -> Written:
-    from training_imgtool.build.build import require_images
+    from training_imgtool.build.find import require_images
     from training_imgtool.registry.connect import connect
 
     options = _options(request, inputs)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from training_imgtool.build.builders import plan_role
 from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.build.role_build import way
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.dockerfile.parse import Stage
 
@@ -63,7 +63,7 @@ def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
     """The stages that `--engine auto` leaves to an engine, with the reason."""
     stages = image.dockerfile.stages
     try:
-        split = way(inputs, image).chain
+        split = plan_role(inputs, image).chain
     except NeedsEngineError as error:
         return dict.fromkeys((stage.label for stage in stages), error.message)
     if split.engine_stage is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -62,8 +62,11 @@ class Engine(Protocol):
         Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
         """
 
-    def load(self, stream: IO[bytes]) -> str:
-        """Loads an image from a tar as `docker load` takes it, and returns its ID; raises EngineUnavailableError."""
+    def load(self, blocks: Iterable[bytes], key: str) -> str:
+        """Loads an image from the blocks of a tar as `docker load` takes it, so that `image_id(key)` finds it.
+
+        Returns the image's ID; raises EngineUnavailableError.
+        """
 
     def close(self) -> None:
         """Stops what is still running."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.build.build import find_images
+from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.core.errors import (
     EngineUnavailableError,

@@ -10,7 +10,7 @@ import random
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from training_imgtool.core.errors import (
@@ -36,7 +36,6 @@ DOCKERFILE = ".imgtool.Dockerfile"
 _TRIES = 5
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _RETRY_SECONDS = 120.0
-_BLOCK = 1 << 20
 _KEY = re.compile(r"[0-9a-f]{16,128}\Z")
 
 T = TypeVar("T")
@@ -155,11 +154,14 @@ class DockerEngine:
 
         return self._retried(push, subject, progress)
 
-    def load(self, stream: IO[bytes]) -> str:
-        """Loads an image from a tar as `docker load` takes it; returns its ID. Raises EngineUnavailableError."""
+    def load(self, blocks: Iterable[bytes], key: str) -> str:
+        """Loads an image from a tar as `docker load` takes it, and names it `imgtool/stage:<key>`; returns its ID.
+
+        Raises EngineUnavailableError.
+        """
 
         def send(client: Any) -> Any:
-            return client.load_image(iter(lambda: stream.read(_BLOCK), b""), quiet=True)
+            return client.load_image(filter(None, blocks), quiet=True)  # an empty chunk would end the request
 
         loaded = ""
 
@@ -176,7 +178,10 @@ class DockerEngine:
         image = self.api.inspect(loaded) if loaded else None
         if image is None:
             raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without naming it")
-        return str(image["Id"])
+        image_id = str(image["Id"])
+        with self.api.ask(f"naming {image_id[:19]} {STAGES}:{key}") as client:
+            client.tag(image_id, STAGES, key)
+        return image_id
 
     def close(self) -> None:
         """Stops what is still running: builds, pulls and pushes end in their threads with EngineUnavailableError."""

@@ -1,0 +1,136 @@
+"""Stages that an engine runs. The seam for further engines is `EngineStages.push`: run a stage, return a digest."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from training_imgtool.build.inputs import RoleImage, WheelContext
+from training_imgtool.build.request import BuildRun
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.progress import Done, Outcome, Progress, Step
+from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.engines.stages import Recipe, StageRunner
+
+if TYPE_CHECKING:
+    from training_imgtool.engines import Engine
+    from training_imgtool.registry.connect import Registries
+
+
+class EngineStages:
+    """Runs stages for one run on an engine, which it opens when a stage first needs one. Thread-safe.
+
+    Args:
+        run: the run.
+        registries: the clients.
+        engine: an open engine; without it, `EngineStages` opens the one that the settings name, and closes it.
+    """
+
+    def __init__(self, run: BuildRun, registries: Registries, engine: Engine | None = None) -> None:
+        self._run = run
+        self._registries = registries
+        self._given = engine
+        self._opened: Engine | None = None
+        self._runners: SingleFlight[tuple[Engine, StageRunner]] = SingleFlight()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; raises EngineUnavailableError when none answers."""
+        return self._runners.do("engine", self._open)[0]
+
+    def build(self, image: RoleImage, label: str) -> str:
+        """Builds a stage in the engine's own store and returns its image ID; raises what `StageRunner.run` raises."""
+        recipe = _recipe(image, label)
+        return self._runner.run((recipe,))[recipe.subject]
+
+    def build_all(self, images: tuple[RoleImage, ...]) -> None:
+        """Builds whole images side by side in the engine's own store; raises the gravest failure."""
+        self._runner.run(tuple(_recipe(image, image.dockerfile.stages[-1].label) for image in images))
+
+    @property
+    def _runner(self) -> StageRunner:
+        return self._runners.do("engine", self._open)[1]
+
+    def push(self, image: RoleImage, label: str, tag: Tag) -> Digest:
+        """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
+
+        Raises what building raises, and what `push_tag` raises.
+        """
+        image_id = self.build(image, label)
+        subject, started = _recipe(image, label).subject, time.monotonic()
+        self.engine.tag(image_id, tag)
+        self._run.progress(Step(subject, f"pushing {tag}"))
+        pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
+        self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+        return pushed
+
+    def _open(self) -> tuple[Engine, StageRunner]:
+        run = self._run
+        engine = self._given
+        if engine is None:
+            from training_imgtool.engines.docker.client import connect
+
+            engine = self._opened = connect(run.settings)
+        from training_imgtool.wheels.store import WheelStore
+
+        runner = StageRunner(
+            engine,
+            WheelContext(run.inputs, WheelStore(run.settings), run.progress),
+            platform=run.inputs.plan.platform,
+            login_for=lambda host: self._registries.login(host).login,
+            progress=run.progress,
+            no_cache=run.options.no_cache,
+        )
+        return engine, runner
+
+
+def _recipe(image: RoleImage, label: str) -> Recipe:
+    """What an engine needs to make a stage; progress names the stages below the role's own by variant."""
+    target = image.dockerfile.stages[-1].label
+    variant = image.plan.locked.variant.name
+    shared = {name: f"{name} {variant}" for name in image.keys if name != target}
+    recipe = Recipe(subject=image.role, dockerfile=image.dockerfile, target=target, keys=image.keys, shared=shared)
+    return recipe if label == target else replace(recipe, subject=shared[label], target=label)
+
+
+def push_tag(
+    engine: Engine, image_id: str, tag: Tag, registries: Registries, progress: Progress, *, subject: str
+) -> Digest:
+    """Pushes an image that has the tag already; returns its digest once the registry has answered for it.
+
+    Where the engine does not name the digest that it pushed, the image under the tag must be the engine's.
+    Raises what pushing and asking raise, and VerificationError when the tag names another image.
+    """
+    login = registries.login(tag.repository.registry).login
+    named = engine.push(tag, login, progress, subject=subject)
+    registry = registries.at(tag.repository)
+    if named is not None:
+        pushed = tag.repository.digest(named)
+        if registry.head(pushed) != pushed.digest:
+            raise missing_push(pushed)
+        return pushed
+    manifest = registry.manifest(tag)
+    if manifest.is_index or manifest.config.digest != image_id:
+        raise VerificationError(
+            f"{tag}: the engine ended the push without naming a digest, and what is there is not the image "
+            f"{image_id[:19]} that was pushed",
+            hint="run the same command again",
+        )
+    return tag.repository.digest(manifest.digest)
+
+
+def missing_push(pushed: Digest | Tag) -> VerificationError:
+    """The error for an image that an engine pushed and the registry does not have."""
+    return VerificationError(
+        f"{pushed}: the engine reported the push as done, but the registry does not have the image",
+        hint="run the same command again; if that does not help, the registry loses what it accepts",
+    )

@@ -1,0 +1,239 @@
+"""Sinks: each receives the images of a run. A registry, an OCI layout on disk, an engine's own store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from training_imgtool.build.builders import Sink, StartImage, StartImages
+from training_imgtool.build.engine_stages import EngineStages
+from training_imgtool.build.find import find_images, presume_missing
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.build.request import BuildResult, BuildRun, tag_of
+from training_imgtool.build.start_images import BaseImages, RegistryImages
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.progress import Done, Note, Outcome, Step
+from training_imgtool.core.threads import run_all
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.codecs import Compression
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.registry.evidence import Evidence
+from training_imgtool.direct.registry.pending_heads import Asked
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.http.failures import TagImmutableError
+from training_imgtool.registry.manifests import Descriptor, parse_platform
+from training_imgtool.spec.model import Role
+
+
+@contextmanager
+def open_sink(run: BuildRun, registries: Registries, engine: EngineStages) -> Iterator[Sink]:
+    """The sink that the options name."""
+    sink: Sink
+    if run.options.push:
+        sink = RegistrySink(run, registries, engine)
+    elif run.options.layout is not None:
+        sink = LayoutSink(run, run.options.layout, registries)
+    else:
+        sink = EngineSink(run, registries, engine)
+    try:
+        yield sink
+    except BaseException:
+        sink.close(failed=True)
+        raise
+    sink.close(failed=False)
+
+
+class RegistrySink:
+    """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
+
+    compression: Compression | None = None
+    at_once = 8
+
+    def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages) -> None:
+        self._run = run
+        self._registries = registries
+        self._repository = run.inputs.repository
+        self._registry = registries.at(self._repository)
+        believe = not run.options.no_cache
+        self._evidence = Evidence(registries, self._repository, run.settings.cache, believe=believe)
+        self._publisher = Publisher(registries, self._evidence, run.progress)
+        self.starts: StartImages = RegistryImages(run, registries, self._publisher, engine)
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Asks for each image by its key; presumes images missing where that saves a round trip."""
+        return presume_missing(self._find, self._run, self._evidence.memory, self._ask)(images)
+
+    def answer(self, image: RoleImage) -> BuildResult | None:
+        """Waits for the image's pending HEAD, if there is one."""
+        pending = self._publisher.asked
+        digest = pending.digest(tag_of(image)) if pending else None
+        if digest is None:
+            return None
+        self._run.progress(Done(image.role, Outcome.FOUND, str(image.tag)))
+        return BuildResult.of(image, Outcome.FOUND, digest)
+
+    def send(self, layer: LayerSource, subject: str) -> None:
+        """Begins to upload the layer."""
+        self._publisher.send(layer, subject)
+
+    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+        """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
+        tag = tag_of(image)
+        try:
+            digest = self._publisher.publish(made, tag, image.role, start.repository)
+        except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
+            found = None if self._run.options.no_cache else self._evidence.find(tag)
+            if found is None:
+                raise
+            return BuildResult.of(image, Outcome.FOUND, found)
+        return BuildResult.of(image, Outcome.APPENDED, digest)
+
+    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+        """Has the engine push the image."""
+        digest = stages.push(image, image.dockerfile.stages[-1].label, tag_of(image))
+        return BuildResult.of(image, Outcome.BUILT, digest)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Remembers the tags, and moves the tags that the user named."""
+        for result in results:
+            if result.tag:
+                self._evidence.memory.add_tag(result.tag.name)
+        for name in self._run.options.tags:
+            run_all({result.role: partial(self._name, result, name) for result in results})
+
+    def close(self, *, failed: bool) -> None:
+        """Waits for uploads and layer records; gives them up when the run failed."""
+        self.starts.close(failed=failed)
+        self._publisher.close(wait=not failed)  # the registry is told of uploads that turned out to be needless
+        if self._publisher.asked:
+            self._publisher.asked.close()
+
+    def _find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        run = self._run
+        digests = find_images(run.inputs, images, self._registries, run.progress, self._evidence.find)
+        return {
+            image.role: BuildResult.of(image, Outcome.FOUND, digest)
+            for image in images
+            if (digest := digests[image.role]) is not None
+        }
+
+    def _ask(self, images: tuple[RoleImage, ...]) -> None:
+        """Sends a HEAD for each image, and lets uploads wait for the answers."""
+        tags = [tag_of(image) for image in images]
+        self._publisher.asked = Asked({tag: partial(self._evidence.find, tag) for tag in tags})
+
+    def _name(self, result: BuildResult, name: str) -> None:
+        """Gives an image a further tag: NAME, or ROLE-NAME when the run has several roles."""
+        if result.digest is None:
+            raise AssertionError(f"{result.role}: in the registry without a digest")
+        tag = self._repository.tag(name if len(self._run.wanted) == 1 else f"{result.role}-{name}")
+        manifest = self._registry.manifest(result.digest)
+        self._registry.put_manifest(tag, manifest.media_type, manifest.body)
+        self._run.progress(Note(f"{result.role}: tagged {tag}"))
+
+
+class _LocalSink:
+    """What the sinks on this machine share: they start at the base, and need no layer before the image is whole."""
+
+    compression: Compression | None = None
+    at_once = 4
+
+    def __init__(self, run: BuildRun, registries: Registries) -> None:
+        self._run = run
+        self._registries = registries
+        self.starts: StartImages = BaseImages(run, registries)
+
+    def answer(self, image: RoleImage) -> BuildResult | None:
+        """Has nothing under way."""
+        del image
+        return None
+
+    def send(self, layer: LayerSource, subject: str) -> None:
+        """Waits for the whole image."""
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Needs no further names."""
+
+    def close(self, *, failed: bool) -> None:
+        """Has no work in the background."""
+
+    def _reader(self, start: StartImage) -> Callable[[Descriptor], Iterator[bytes]]:
+        """Reads a layer of the image that a role was appended to, verified."""
+        return lambda layer: self._registries.at(start.repository).blob(start.repository, layer)
+
+
+class LayoutSink(_LocalSink):
+    """Adds images to an OCI layout in a folder, named by role."""
+
+    at_once = 1  # so that the index lists the roles in the spec's order
+
+    def __init__(self, run: BuildRun, folder: Path, registries: Registries) -> None:
+        super().__init__(run, registries)
+        self._folder = folder
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Finds nothing: a layout names images by role, not by key."""
+        del images
+        return {}
+
+    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+        """Writes the image; raises LocalFileError, and what reading the base raises."""
+        platform = parse_platform(self._run.inputs.plan.platform)
+        names = {"os": platform.os, "architecture": platform.architecture}
+        if platform.variant:
+            names["variant"] = platform.variant
+        self._run.progress(Step(image.role, f"into {self._folder}"))
+        role = str(image.role)
+        digests = write_layout(self._folder, {role: made}, self._reader(start), names)
+        place = f"oci:{self._folder}:{role}@{digests[role]}"
+        return replace(BuildResult.of(image, Outcome.APPENDED), place=place)
+
+    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+        """Refuses: imgtool does not read images back from an engine."""
+        del stages
+        raise NeedsEngineError(f"{image.role}: an OCI layout takes no image from an engine", hint="push to a registry")
+
+
+class EngineSink(_LocalSink):
+    """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
+
+    compression: Compression | None = (
+        Compression.SPLICE
+    )  # Docker Engine reads zstd since 23.0; the image ID does not depend on it
+
+    def __init__(self, run: BuildRun, registries: Registries, stages: EngineStages) -> None:
+        super().__init__(run, registries)
+        self._engine = stages.engine
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Looks each image up by its key."""
+        ids = {image.role: self._engine.image_id(image.key) for image in images}
+        found = [image for image in images if ids[image.role]]
+        for image in found:
+            self._run.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
+        return {image.role: BuildResult.of(image, Outcome.FOUND, image_id=ids[image.role]) for image in found}
+
+    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+        """Loads the image, base layers included, under its key; raises EngineUnavailableError."""
+        name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
+        archive = load_archive({name: made}, self._reader(start))
+        self._run.progress(Step(image.role, "loading"))
+        image_id = self._engine.load(archive, image.key)
+        return BuildResult.of(image, Outcome.APPENDED, image_id=image_id)
+
+    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+        """Has the engine build the image under its key."""
+        image_id = stages.build(image, image.dockerfile.stages[-1].label)
+        return BuildResult.of(image, Outcome.BUILT, image_id=image_id)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Gives each image its tag, where the spec names a registry."""
+        for result in results:
+            if result.tag and result.image_id:
+                self._engine.tag(result.image_id, result.tag)
