@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from training_imgtool.dockerfile.checks import is_signal, nanoseconds
 from training_imgtool.dockerfile.parse import DockerfileError, parse
-from training_imgtool.dockerfile.values import is_signal, nanoseconds
 
 WHOLE = """\
 # syntax=docker/dockerfile:1.7

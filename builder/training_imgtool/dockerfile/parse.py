@@ -6,13 +6,13 @@ The rules of lines, comments, continuations, directives, flags and heredocs are 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from training_imgtool.core.errors import InputError
+from training_imgtool.dockerfile.checks import check_values, json_words
 from training_imgtool.dockerfile.lines import (
     HEREDOC,
     Heredoc,
@@ -23,7 +23,6 @@ from training_imgtool.dockerfile.lines import (
     split_flags,
 )
 from training_imgtool.dockerfile.substitution import expand, fields, raw_pairs, split_words
-from training_imgtool.dockerfile.values import SHORTEST, is_signal, nanoseconds
 
 NAMES = frozenset(
     """ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL
@@ -31,8 +30,6 @@ NAMES = frozenset(
 )
 _JSON_FORM = frozenset({"ADD", "CMD", "COPY", "ENTRYPOINT", "RUN", "SHELL", "VOLUME"})
 _WITH_FLAGS = frozenset({"ADD", "COPY", "FROM", "HEALTHCHECK", "RUN"})
-HEALTH_TIMES = frozenset({"interval", "timeout", "start-period", "start-interval"})
-_REPEATED_FLAGS = frozenset({"exclude", "mount"})
 _MAY_BE_EMPTY = frozenset({"CMD", "ENTRYPOINT"})
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9._-]*\Z")
 
@@ -177,7 +174,7 @@ def _instruction(joined: str, heredocs: tuple[Heredoc, ...], line: int, raw: str
         flags, rest = split_flags(rest)
     if not rest and name not in _MAY_BE_EMPTY:
         raise DockerfileError(f"{name} needs an argument")
-    words = _json_words(rest) if name in _JSON_FORM else None
+    words = json_words(rest) if name in _JSON_FORM else None
     instruction = Instruction(
         name=name, flags=flags, text=rest, json=words, heredocs=heredocs, line=line, raw=raw, escape=escape
     )
@@ -196,52 +193,9 @@ def _check(instruction: Instruction) -> None:
         raise DockerfileError("ARG: an empty name")
     if name == "SHELL" and not instruction.json:
         raise DockerfileError('SHELL needs a JSON array, such as ["/bin/sh", "-c"]')
-    _check_flags(instruction)
-    check = _CHECKS.get(name)
-    if check:
-        check(instruction)
+    check_values(instruction)
     if name == "ONBUILD" and instruction.wrapped.name in {"ONBUILD", "FROM", "MAINTAINER"}:
         raise DockerfileError(f"ONBUILD {instruction.wrapped.name} is not allowed")
-
-
-def _check_healthcheck(instruction: Instruction) -> None:
-    kind, *rest = fields(instruction.text, 2)
-    if kind.upper() not in {"NONE", "CMD"}:
-        raise DockerfileError("HEALTHCHECK: expected NONE or CMD")
-    if kind.upper() == "NONE" and (rest or instruction.flags):
-        raise DockerfileError("HEALTHCHECK NONE takes neither flags nor arguments")
-    if kind.upper() == "CMD" and (not rest or _json_words(rest[0]) == ()):
-        raise DockerfileError("HEALTHCHECK CMD needs a command")
-    retries = instruction.flag("retries")
-    if retries is not None and not re.fullmatch(r"\+?0*[1-9]\d{0,8}", retries):
-        raise DockerfileError(f"HEALTHCHECK --retries={retries}: expected a number from 1 on")
-    for flag, value in instruction.flags:
-        duration = nanoseconds(value or "") if flag in HEALTH_TIMES else SHORTEST
-        if duration is None or duration < SHORTEST:
-            raise DockerfileError(f"HEALTHCHECK --{flag}={value or ''}: expected a duration from 1ms on, such as 30s")
-
-
-def _check_stop_signal(instruction: Instruction) -> None:
-    text = instruction.text
-    if not set(text) & set("$'\"\\") and not is_signal(text):
-        raise DockerfileError(
-            f"STOPSIGNAL {text}: no signal of Linux", hint="expected a name such as SIGTERM, or a number from 1 on"
-        )
-
-
-def _check_volume(instruction: Instruction) -> None:
-    if not all(word.strip() for word in instruction.words):
-        raise DockerfileError("VOLUME: an empty path")
-
-
-_CHECKS = {"HEALTHCHECK": _check_healthcheck, "STOPSIGNAL": _check_stop_signal, "VOLUME": _check_volume}
-
-
-def _check_flags(instruction: Instruction) -> None:
-    names = [flag for flag, _ in instruction.flags if flag not in _REPEATED_FLAGS]
-    for flag in names:
-        if names.count(flag) > 1:
-            raise DockerfileError(f"{instruction.name}: --{flag} is given twice")
 
 
 def _staged(instructions: tuple[Instruction, ...], found: Mapping[str, str], file: str) -> Dockerfile:
@@ -297,21 +251,3 @@ def _stage(
         line=start.line,
         raw=start.raw,
     )
-
-
-def _json_words(rest: str) -> tuple[str, ...] | None:
-    """The JSON form's words; None when it is a shell form. An array of other things than text is an error."""
-    if not rest.startswith("["):
-        return None
-    try:
-        words, end = json.JSONDecoder().raw_decode(rest)
-    except ValueError:
-        return None
-    if rest[end:].strip():
-        raise DockerfileError(
-            f"{rest[:60]}: a JSON form with text after it: Docker 20.10 drops the text, BuildKit takes it for shell",
-            hint="begin a shell test with `test` instead of `[`",
-        )
-    if not all(isinstance(word, str) for word in words):
-        raise DockerfileError(f"{rest[:60]}: a JSON form holds only strings")
-    return tuple(words)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.dockerfile.checks import is_signal, nanoseconds
 from training_imgtool.dockerfile.evaluate import Evaluated
 from training_imgtool.dockerfile.substitution import fields
-from training_imgtool.dockerfile.values import is_signal, nanoseconds
 
 Settings = Mapping[str, Any]
 _Change = Callable[[Settings, Evaluated], dict[str, Any]]
