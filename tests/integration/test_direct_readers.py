@@ -1,4 +1,4 @@
-"""What the direct road pushes, read by others: Docker runs it; crane, skopeo, buildah and umoci find nothing wrong.
+"""Direct images, read by others: Docker runs it; crane, skopeo, buildah and umoci find nothing wrong.
 
 Bases of both families and every compression. A reader that is not on this machine is a skip that says so.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import BASE
-from tests.integration.direct_world import Base, Machine, Project, Wheels, document
+from tests.integration.push_world import Base, Machine, Project, Wheels, document
 from tests.registry.support import machine as settings_of
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.connect import Registries

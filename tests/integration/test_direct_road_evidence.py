@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.direct_world import Machine, Project, Wheels, digests, document, make_base
+from tests.integration.push_world import Machine, Project, Wheels, digests, document, make_base
 from tests.registry.support import machine as settings_of
 from tests.servers.memory_registry import MemoryRegistry, like_distribution, like_ecr
 from tests.servers.registry_process import CRANE, run_crane

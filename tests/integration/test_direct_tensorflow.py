@@ -1,4 +1,4 @@
-"""The direct road with the real TensorFlow: what a change costs, here and on machines that have nothing."""
+"""Direct pushes with the real TensorFlow: what a change costs, here and on machines that have nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import CHECKOUT
-from tests.integration.direct_world import Machine, blobs_sent, document, lines
+from tests.integration.push_world import Machine, blobs_sent, document, lines
 from tests.servers.fault_proxy import FaultProxy
 
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.direct_world import Machine, Project, Wheels, blobs_sent, digests, lines, make_base, outcomes
+from tests.integration.push_world import Machine, Project, Wheels, blobs_sent, digests, lines, make_base, outcomes
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.direct.wheels import as_wheel
-from tests.integration.direct_world import (
+from tests.integration.push_world import (
     ROLES,
     Machine,
     Project,

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration import direct_fork
-from tests.integration.direct_world import Machine, Project, Wheels, check_whole, digests, lines, make_base
+from tests.integration import forked_imgtool
+from tests.integration.push_world import Machine, Project, Wheels, check_whole, digests, lines, make_base
 from tests.servers.fault_proxy import Action, Exchange, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
 
@@ -97,10 +97,10 @@ class Bench:
         """Pushes; None when the process was killed. `killed` is told the process's ID."""
         output = machine.root / "push"
         command = ["build", "--push", "--locked"]
-        process = direct_fork.start(command, machine.env, self.project.folder, output)
+        process = forked_imgtool.start(command, machine.env, self.project.folder, output)
         if killed:
             killed(process.pid or 0)
-        code = direct_fork.ended(process, 60)
+        code = forked_imgtool.ended(process, 60)
         error = output.with_suffix(".err").read_text() if output.with_suffix(".err").exists() else ""
         assert code in ({0} if killed is None else {0, -signal.SIGKILL}), f"{code} {error}"
         if code:

@@ -1,4 +1,4 @@
-"""The direct road from the command line, counted: what each kind of change costs in requests and bytes."""
+"""Direct pushes from the command line, counted: what each kind of change costs in requests and bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.direct_world import (
+from tests.integration.push_world import (
     BASE_TAG,
     Machine,
     Project,

@@ -1,4 +1,4 @@
-"""A small world for the direct road: bases, projects with tiny wheels, and machines that share nothing but a registry.
+"""A small world for pushes: bases, projects with tiny wheels, and machines that share nothing but a registry.
 
 Everything runs through the real `imgtool`, as a process; the index is a dead address unless a test gives another, so a
 wheel that is not in a machine's cache cannot be had.

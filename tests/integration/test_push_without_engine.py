@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.direct_world import Machine, Project, Wheels, check_whole, make_base
+from tests.integration.push_world import Machine, Project, Wheels, check_whole, make_base
 from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry

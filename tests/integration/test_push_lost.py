@@ -1,4 +1,4 @@
-"""What the direct road remembers turns out wrong: a registry that lost blobs, stages or records, a half-sent blob."""
+"""Memory of pushes that is wrong: a registry that lost blobs, stages or records, a half-sent blob."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.direct_world import (
+from tests.integration.push_world import (
     Machine,
     Project,
     Wheels,

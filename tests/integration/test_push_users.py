@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.direct_world import Base, Machine, Project, Wheels, check_whole, digests, document, make_base
+from tests.integration.push_world import Base, Machine, Project, Wheels, check_whole, digests, document, make_base
 from tests.other_user import NOBODY, open_folder
 from tests.servers.registry_process import run_registry
 
