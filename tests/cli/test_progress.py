@@ -43,7 +43,7 @@ PLAIN = r"""[base library/python] pulling python
 [base library/python] built  pulled  7.0s
 [worker] 1/2 FROM python
 [worker] 2/2 RUN make [bold]
-[worker] | compiling
+[worker] | compiling \x1b]0;title\x07
 [worker] | 100%
 note: the base is old\u202e
 [worker] failed  exit code 7  1m13s
@@ -243,7 +243,7 @@ def test_a_terminal_shows_live_lines() -> None:
     plain = without_escapes(written)
     live = re.search(r"worker .*2/2 RUN make \[bold\]  compiling .*5\.0 MB of 20\.0 MB.* 0\.\ds", plain)
     assert live, plain
-    assert "compiling  [red]x" in plain
+    assert r"\x1b]0;title\x07 [red]x" in plain
     assert "\x1b]0" not in written
     assert "\x1b[2K" in written  # lines are drawn over
     lines = [line.rstrip() for line in plain.replace("\r", "\n").split("\n")]

@@ -1,4 +1,4 @@
-"""The whole command line as the command-line library has it: all verbs, help, completion, and what is wrong."""
+"""The command line as typer sees it: the verbs, their help and their completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from training_imgtool import __version__
-from training_imgtool.cli.output import emit
+from training_imgtool.cli.output import emit, emit_error
+from training_imgtool.core.errors import UsageError
 
 VERBS = (
     "build",
@@ -31,17 +32,17 @@ VERBS = (
 
 
 def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
-    """The command line with these verbs."""
+    """Returns the command line with these verbs."""
     app = typer.Typer(
         name="imgtool",
-        no_args_is_help=True,
+        invoke_without_command=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-        help="From one spec: TensorFlow training images, one per role, pushed by digest, and the job file that runs"
-        " them.",
-        epilog="Without SPEC: ./image.yaml, else the only images/*/image.yaml. Results go to stdout, progress to"
-        " stderr.",
+        help="Build TensorFlow training images from one spec, one image per role, push them by digest, and write the"
+        " job file that runs them.",
+        epilog="Without SPEC, imgtool reads ./image.yaml, else the only images/*/image.yaml. Results go to stdout,"
+        " progress goes to stderr.",
     )
     for verb in verbs:
         importlib.import_module(f"training_imgtool.cli.{verb}").register(app)
@@ -56,19 +57,24 @@ def _version(value: bool) -> None:
 
 
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Declares the options of the command itself; without a verb, prints the help as an error."""
+    del version  # its callback did the work
+    if context.invoked_subcommand is None:
+        emit_error(f"{context.get_help()}\n")
+        raise typer.Exit(UsageError.exit_code)
 
 
 def run(arguments: list[str]) -> Any:
-    """Runs the verb that `arguments` begin with and returns the exit code, or nothing; raises what the library does."""
-    command = typer.main.get_command(command_line(_asked(arguments)))
+    """Runs the verb that `arguments` begin with; returns its exit code or None, and raises typer's own errors."""
+    command = typer.main.get_command(command_line(_verbs(arguments)))
     return command.main(args=arguments, prog_name="imgtool", standalone_mode=False)
 
 
-def _asked(arguments: list[str]) -> tuple[str, ...]:
-    """The verb that is asked for: loading all and working out their options takes 15 ms."""
+def _verbs(arguments: list[str]) -> tuple[str, ...]:
+    """Returns the one verb to load, or all of them for help, completion and misspelt verbs."""
     return (arguments[0],) if arguments and arguments[0] in VERBS else VERBS

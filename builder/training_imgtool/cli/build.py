@@ -1,4 +1,4 @@
-"""`imgtool build`: makes the images of the current inputs."""
+"""`imgtool build`: makes the images of a spec."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ def register(app: typer.Typer) -> None:
 def build(
     spec: opt.Spec = None,
     roles: opt.Roles = None,
-    push: Annotated[bool, typer.Option("--push", help="Into the registry, verified there.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Push the images and verify them in the registry.")] = False,
     load: Annotated[
-        bool, typer.Option("--load", help="Into the Docker Engine; what happens without --push too.")
+        bool, typer.Option("--load", help="Load the images into the Docker Engine (the default without --push).")
     ] = False,
-    output: Annotated[str | None, typer.Option("--output", metavar="oci:DIR", help="Into an OCI layout.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="oci:DIR", help="Write the images into an OCI layout.")
+    ] = None,
     registry: opt.Registry = None,
     tag: opt.Tags = None,
     engine: opt.EngineName = "auto",
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again; use no stored result.")] = False,
     locked: opt.Locked = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the build would do; change nothing.")] = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Build the images of the spec's roles: into the engine, or with --push into the registry."""
+    """Build the images of a spec, one per role."""
     if sum((push, load, output is not None)) > 1:
-        raise UsageError("--push, --load and --output are three places: give one")
+        raise UsageError("--push, --load and --output name three destinations", hint="give one of them")
     options = BuildOptions(
         roles=tuple(roles or ()),
         push=push,
@@ -64,7 +66,7 @@ def _layout(output: str | None) -> Path | None:
 def build_and_print(
     spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
 ) -> None:
-    """Builds the images and prints one line per role; `imgtool push` calls it too, with `options.push`."""
+    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`."""
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.build.request import BuildRun
 

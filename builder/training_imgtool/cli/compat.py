@@ -30,7 +30,7 @@ def compat(
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Print which Python, CUDA, cuDNN and base image go with which TensorFlow, with sources."""
+    """Print the version matrix. It lists Python, CUDA, cuDNN and base images per TensorFlow release, with sources."""
     from training_imgtool.commands.compat import as_data, as_text
     from training_imgtool.versions.matrix import load_matrix
 

@@ -9,7 +9,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, note
+from training_imgtool.cli.output import emit, emit_note
 from training_imgtool.core.errors import UsageError
 from training_imgtool.spec.model import Target
 
@@ -44,7 +44,7 @@ def config(
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
-    """Write the job file for the images of the current inputs, which must be in the registry."""
+    """Write the job file for the current images. You must push them first."""
     from training_imgtool.commands import config
 
     request = config.Request(
@@ -61,7 +61,7 @@ def config(
         else:
             written = config.made(spec, request, machine.settings(), view, registry=registry, locked=locked)
     for line in written.notes:
-        note(line)
+        emit_note(line)
     if command:
         emit(written.command + "\n")
     elif output is None:

@@ -1,4 +1,4 @@
-"""`imgtool doctor`: what is missing on this machine."""
+"""`imgtool doctor`: checks what a build needs on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Json = False) -> None:
-    """Check the engine, the registry, credentials and the cache, and say what to do about what is missing."""
+    """Check what a build needs on this machine. Ends with the code that a build would end with."""
     from training_imgtool.commands import doctor
 
     findings = doctor.examine(spec, machine.settings(), registry=registry)

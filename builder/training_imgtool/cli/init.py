@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli.output import emit, note
+from training_imgtool.cli.output import emit, emit_note
 from training_imgtool.spec.model import Accelerator
 
 
@@ -23,10 +23,10 @@ def init(
     accelerator: Annotated[Accelerator, typer.Option(help="cpu, gpu or tpu.")] = Accelerator.CPU,
     name: Annotated[str | None, typer.Option(help="The images' name; by default the folder's.")] = None,
 ) -> None:
-    """Write image.yaml, a small trainer and its requirements; files that are there are never replaced."""
+    """Write a first spec and trainer. Existing files stay as they are."""
     from training_imgtool.commands.init import write_starter
 
     written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     emit("".join(f"{path}\n" for path in written))
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
-    note(f"next: imgtool build{where}    # then imgtool run{where} trains here; build --push is for a registry")
+    emit_note(f"next: imgtool build{where}    # then imgtool run{where} trains here; build --push is for a registry")

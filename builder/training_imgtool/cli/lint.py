@@ -24,7 +24,7 @@ def lint(
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Say what the service would refuse: AI Platform, Vertex, TFJob, JobSet, Pods, ECI, Compose, TF_CONFIG."""
+    """Check a job file against the rules of its service."""
     from training_imgtool.jobs.lint import lint_file
     from training_imgtool.jobs.model import Severity
 

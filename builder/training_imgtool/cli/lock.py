@@ -21,17 +21,17 @@ def lock(
     spec: opt.Spec = None,
     upgrade: Annotated[
         bool,
-        typer.Option("--upgrade", "-U", help="Take the newest versions and bases that fit."),
+        typer.Option("--upgrade", "-U", help="Resolve again: newest packages and base images that fit."),
     ] = False,
     upgrade_package: Annotated[
         list[str] | None,
-        typer.Option("--upgrade-package", "-P", metavar="NAME", help="Only this package; may be given again."),
+        typer.Option("--upgrade-package", "-P", metavar="NAME", help="Upgrade only this package; repeatable."),
     ] = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Bring the spec's lock up to date with the spec and its requirements; what still fits keeps its version."""
+    """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
     from training_imgtool.build.inputs import ensure_lock, open_spec
     from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.lock.carry_over import Renewal

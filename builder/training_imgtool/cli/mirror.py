@@ -9,7 +9,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json, note
+from training_imgtool.cli.output import emit, emit_json, emit_note
 from training_imgtool.core.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def mirror(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Copy what the lock names, by digest, to your own registry and folder, since vendors delete old images."""
+    """Copy the lock's base images and wheels to a place of your own."""
     from training_imgtool.build.inputs import ensure_lock, open_spec
     from training_imgtool.commands import mirror as mirroring
 
@@ -52,6 +52,6 @@ def mirror(
         return
     emit("".join(f"{base.base} {base.copy}\n" for base in bases))
     if place is not None:
-        note(f"IMGTOOL_MIRRORS={mirroring.mirror_setting(bases, place)} reads the bases there")
+        emit_note(f"IMGTOOL_MIRRORS={mirroring.mirror_setting(bases, place)} reads the bases there")
     if wheels is not None:
-        note(f"UV_FIND_LINKS={wheels} finds the {len(files)} wheels there")
+        emit_note(f"UV_FIND_LINKS={wheels} finds the {len(files)} wheels there")

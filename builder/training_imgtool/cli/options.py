@@ -1,4 +1,4 @@
-"""The options that verbs share."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import typer
 
 from training_imgtool.spec.model import Role
 
-Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="An image.yaml, or the folder it lies in.")]
-Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; may be given again.")]
+Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
+Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; repeatable.")]
 Registry = Annotated[
     str | None,
-    typer.Option(metavar="HOST/PATH", help="Where images go, instead of the spec's registry and IMGTOOL_REGISTRY."),
+    typer.Option(metavar="HOST/PATH", help="Push here instead of to the spec's registry or IMGTOOL_REGISTRY."),
 ]
-Locked = Annotated[bool, typer.Option("--locked", help="Fail unless the spec's lock exists and is current.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of lines.")]
+Locked = Annotated[bool, typer.Option("--locked", help="Require a lock that exists and is current; never write it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 ProgressMode = Annotated[
     str, typer.Option("--progress", metavar="MODE", help="auto, tty, plain, json or quiet; on stderr.")
 ]
 EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="auto, docker or direct.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", "-t", help="A further tag; with several roles, ROLE-TAG.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", "-t", help="Add this tag; with several roles, ROLE-TAG. Repeatable.")
+]

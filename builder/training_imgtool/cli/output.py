@@ -1,52 +1,56 @@
-"""What reaches the user: results on stdout, exactly once and completely; errors on stderr, one shape for all."""
+"""What reaches the user: results on stdout, complete or not at all; notes and errors on stderr."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
 
 from training_imgtool.core.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
+from training_imgtool.core.sanitize import sanitize_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_OF_THE_MACHINE = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
-
-
-class Broken(Exception):  # noqa: N818 - a state, not an error: the reader of our output went away
-    """Whoever read stdout has gone; what was done stays done."""
+_MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
+_KINDS = re.compile(r"(?:note|warning|no counterpart): ")
 
 
-def open_missing() -> None:
-    """Puts something behind each standard descriptor that is closed, or files opened later would get its number.
+class ReaderGone(Exception):  # noqa: N818 - a state, not an error
+    """Nobody reads stdout any more. What the command did stays done."""
 
-    stdin reads nothing and stderr swallows all; stdout is opened for reading, so that writing to it still fails.
+
+def open_missing_streams() -> None:
+    """Opens /dev/null for each standard descriptor that is closed, so that no file opened later takes its number.
+
+    stdin then reads nothing and stderr discards everything. stdout is open for reading only, so writing still fails.
     """
     for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, mode), True)  # open(2) takes the lowest free number
     if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - a descriptor; for good
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the process exits
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def emit(text: str) -> None:
-    """Writes a result to stdout and makes sure that it left; raises LocalFileError (exit 9) when it cannot."""
+    """Writes a result to stdout and flushes it; raises LocalFileError, or ReaderGone for a broken pipe."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _to_null(sys.stdout.fileno())
-        raise Broken from None
+        _redirect_to_null(sys.stdout.fileno())
+        raise ReaderGone from None
     except (OSError, ValueError) as error:
-        _to_null(1)
-        raise LocalFileError(f"the result could not be written to stdout: {_cause(error)}") from error
+        _redirect_to_null(1)
+        raise LocalFileError(f"cannot write the result to stdout: {_cause(error)}") from error
 
 
 def _cause(error: Exception) -> str:
@@ -60,13 +64,13 @@ def emit_json(document: Any) -> None:
     emit(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def note(text: str) -> None:
-    """Says something to the user on stderr that is not the result."""
-    complain(f"imgtool: {text}\n")
+def emit_note(text: str) -> None:
+    """Writes a note to stderr; `text` may begin with its kind, such as `warning: `."""
+    emit_error(f"{text if _KINDS.match(text) else f'note: {text}'}\n")
 
 
-def complain(text: str) -> None:
-    """Writes to stderr; a closed or full stderr is no reason to fail."""
+def emit_error(text: str) -> None:
+    """Writes to stderr. A closed or full stderr does not fail the command."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -74,47 +78,41 @@ def complain(text: str) -> None:
         return
 
 
-def report(error: Exception, arguments: Sequence[str]) -> int:
-    """Prints `error` and returns its exit code. With --json the result is a document too, on stdout."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        complain(f"{error}\n")
-        return UsageError.exit_code
+def report_error(error: Exception, arguments: Sequence[str]) -> int:
+    """Prints `error` to stderr, with --json as a document on stdout too, and returns its exit code."""
     if os.environ.get("IMGTOOL_DEBUG"):
-        import traceback
-
-        complain("".join(traceback.format_exception(error)))
-    failure = error if isinstance(error, ImgtoolError) else _translated(error)
+        emit_error("".join(traceback.format_exception(error)))
+    failure = error if isinstance(error, ImgtoolError) else _translate(error)
     _print(failure)
-    _tell(_as_data(failure), arguments)
+    _emit_failure(_as_data(failure), arguments)
     return failure.exit_code
 
 
 def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
-    """Says that a signal ended the run; returns its exit code."""
-    complain("\nimgtool: stopped\n")
-    _tell({"code": code, "message": reason, "retryable": False, "hint": None, "details": [], "fields": []}, arguments)
+    """Reports that a signal ended the run, and returns its exit code."""
+    emit_error("\nimgtool: stopped\n")
+    error = {"code": code, "message": reason, "retryable": False, "hint": None, "details": [], "fields": []}
+    _emit_failure(error, arguments)
     return code
 
 
-def _tell(error: dict[str, Any], arguments: Sequence[str]) -> None:
-    """With --json: the failure as the result. When that cannot be written the exit code says enough."""
+def _emit_failure(error: dict[str, Any], arguments: Sequence[str]) -> None:
+    """With --json, writes the failure as the result; the exit code stays the same when stdout takes nothing."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
         return
     try:
         emit_json({"ok": False, "error": error})
-    except (Broken, LocalFileError):
+    except (ReaderGone, LocalFileError):
         return
 
 
 def _print(failure: ImgtoolError) -> None:
-    from training_imgtool.core.sanitize import sanitize_lines
-
     lines = [f"Error: {sanitize_lines(str(failure))}"]
     lines += [f"  {sanitize_lines(line)}" for line in failure.details]
     if failure.hint:
         lines.append(f"Try: {sanitize_lines(failure.hint)}")
-    complain("\n".join(lines) + "\n")
+    emit_error("\n".join(lines) + "\n")
 
 
 def _as_data(failure: ImgtoolError) -> dict[str, Any]:
@@ -133,21 +131,21 @@ def _as_data(failure: ImgtoolError) -> dict[str, Any]:
     }
 
 
-def _translated(error: Exception) -> ImgtoolError:
-    """The command-line library's own errors and the operating system's in our shape; anything else is a bug."""
-    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+def _translate(error: Exception) -> ImgtoolError:
+    """Returns typer's and the operating system's errors as ours; every other exception is a bug."""
+    if isinstance(error, typer.TyperException):
         return UsageError(error.format_message(), hint="imgtool --help, or imgtool VERB --help")
-    if type(error).__name__ == "Abort":
+    if isinstance(error, typer.Abort):
         return UsageError("nothing was confirmed")
-    if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _OF_THE_MACHINE):
+    if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _MACHINE_ERRORS):
         return LocalFileError(f"{error.filename or 'a file, or the output, cannot be written'}: {_cause(error)}")
     return ImgtoolError(
         f"this is a bug in imgtool: {type(error).__name__}: {error}",
-        hint="the same command with IMGTOOL_DEBUG=1 prints where; please report it with that",
+        hint="run the same command with IMGTOOL_DEBUG=1 and report what it prints",
     )
 
 
-def _to_null(descriptor: int) -> None:
+def _redirect_to_null(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, descriptor)

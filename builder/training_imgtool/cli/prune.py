@@ -1,4 +1,4 @@
-"""`imgtool prune`: frees what nobody used for a while."""
+"""`imgtool prune`: deletes what no run used lately."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.progress_lines import format_size
 from training_imgtool.core.errors import EngineUnavailableError, UsageError
 from training_imgtool.core.settings import Settings
 
@@ -23,14 +24,13 @@ def register(app: typer.Typer) -> None:
 
 def prune(
     unused_for: Annotated[
-        float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what was used since then.")
+        float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what a run used within DAYS.")
     ] = 30,
-    everything: Annotated[bool, typer.Option("--all", help="Keep nothing.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete everything.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Free the disk: wheels and layers of the cache that were not used for 30 days, and such stages in the engine."""
-    from training_imgtool.cli.progress_lines import format_size
+    """Delete what no run used for 30 days. That is cached wheels and layers, and stages in the engine."""
     from training_imgtool.commands.prune import prune_cache
 
     if not unused_for >= 0:
@@ -61,7 +61,7 @@ def prune(
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
-    """How many stages there were and went; None without an engine, whose images nobody can remove then."""
+    """Removes old stages from the engine; returns their numbers and names, or None when no engine answers."""
     from training_imgtool.engines.docker.client import connect
     from training_imgtool.engines.docker.stages import remove_stage, stages
 

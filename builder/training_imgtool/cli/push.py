@@ -1,4 +1,4 @@
-"""`imgtool push`: makes sure that the images of the current inputs are in the registry."""
+"""`imgtool push`: pushes the images that the registry lacks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def push(
     tag: opt.Tags = None,
     engine: opt.EngineName = "auto",
     create_repository: Annotated[
-        bool, typer.Option("--create-repository", help="Make a missing Artifact Registry repository first.")
+        bool, typer.Option("--create-repository", help="Create a missing Artifact Registry repository first.")
     ] = False,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Put what is not there yet into the registry; what is there is only asked for."""
+    """Push the images that the registry lacks. Only check the others."""
     options = BuildOptions(
         roles=tuple(roles or ()), push=True, engine=engine, tags=tuple(tag or ()), create_repository=create_repository
     )

@@ -9,7 +9,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, note
+from training_imgtool.cli.output import emit, emit_note
 
 
 def register(app: typer.Typer) -> None:
@@ -22,13 +22,13 @@ def render(
     roles: opt.Roles = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write Dockerfiles, context and docker-bake.json there."),
+        typer.Option("--output", "-o", metavar="DIR", help="Write Dockerfiles, context and docker-bake.json to DIR."),
     ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
-    """Print the Dockerfile of each role; any Docker builder makes the same images from them."""
+    """Print the Dockerfile of each role. Any Docker builder makes the same images from them."""
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.commands.render import write_build_folder
 
@@ -41,4 +41,4 @@ def render(
     if output is None:
         emit("\n".join(image.text for image in images))
         return
-    note(f"wrote {output}; there: docker buildx bake, or docker build -f {images[0].role}.Dockerfile context")
+    emit_note(f"wrote {output}; there: docker buildx bake, or docker build -f {images[0].role}.Dockerfile context")

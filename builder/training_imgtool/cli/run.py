@@ -15,7 +15,7 @@ import typer.core
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json, note, report
+from training_imgtool.cli.output import emit, emit_json, emit_note, report_error
 
 if TYPE_CHECKING:
     from training_imgtool.cluster.replicas import Replica
@@ -73,7 +73,7 @@ def run(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Run the images as the cluster that they will form. ARGS replace the spec's; the master's end is the run's."""
+    """Run the images as a cluster on this machine. ARGS replace the spec's; the run ends when the master ends."""
     from training_imgtool.cluster import run as cluster_run
     from training_imgtool.cluster.rehearsal import parse_follow, parse_kill
     from training_imgtool.cluster.replicas import parse_service
@@ -90,13 +90,13 @@ def run(
     )
     summary = _run(spec, request, followed, registry=registry, locked=locked, progress=progress)
     error = error_of(summary)
-    code = report(error, ()) if error else 0
+    code = report_error(error, ()) if error else 0
     if as_json:
         emit_json(_with_error(summary, code))
     else:
         emit(as_lines(summary))
     if not code and progress != "quiet":
-        note(f"next: {_next(spec, summary, request)}")
+        emit_note(f"next: {_next(spec, summary, request)}")
     if code:
         raise typer.Exit(code)
 

@@ -1,4 +1,4 @@
-"""`imgtool schema`: the JSON schema of image.yaml, for editors."""
+"""`imgtool schema`: prints the JSON schema of image.yaml, for editors."""
 
 from __future__ import annotations
 

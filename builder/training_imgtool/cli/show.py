@@ -1,4 +1,4 @@
-"""`imgtool show`: prints the resolved plan."""
+"""`imgtool show`: prints the plan of a build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def show(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Print what each role's image will be made of, and the tag that names it."""
+    """Print what each image consists of, and its tag."""
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.commands import show
 

@@ -9,7 +9,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import complain, emit, emit_json, note
+from training_imgtool.cli.output import emit, emit_error, emit_json, emit_note
 from training_imgtool.core.errors import VerificationError
 
 
@@ -33,7 +33,7 @@ def verify(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Check that the images hold what was pinned: versions, libraries, trainer, settings, no secret."""
+    """Check that the images contain what the lock pins, and no secret."""
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.verify import report
     from training_imgtool.verify.sbom import write_sbom
@@ -55,11 +55,11 @@ def verify(
     else:
         emit(report.as_text(reports))
     for line in wrong:
-        complain(f"Error: {line}\n")
+        emit_error(f"Error: {line}\n")
     if wrong:
         if sbom is not None:
-            note(f"{sbom} was not written: the images are not what the lock says")
+            emit_note(f"{sbom} was not written: the images are not what the lock says")
         raise typer.Exit(VerificationError.exit_code)
     if sbom is not None:
         for line in write_sbom(sbom, inputs.plan.name, reports):
-            note(line)
+            emit_note(line)

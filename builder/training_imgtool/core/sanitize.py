@@ -1,8 +1,8 @@
 r"""Makes foreign text safe for a terminal and for a message.
 
 Build logs, servers' answers and image names are written by others, and a terminal obeys what they contain: it moves
-the cursor, sets its title, reorders text (CVE-2021-42574). The functions here drop escape sequences (ECMA-48: CSI, OSC
-and two-character ones) and write every other character that is not visible as `\x07` or `\u202e`.
+the cursor, sets its title, reorders text (CVE-2021-42574). The functions here drop colours and cursor movements, and
+write every other character that is not visible as `\x07` or `\u202e`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import unicodedata
 LONGEST_LINE = 1000  # characters
 LONGEST_EXCERPT = 300  # characters of foreign text in one message
 _PLAIN = re.compile(r"[ -~]*\Z")
-_ESCAPE = re.compile(r"(?s)\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[^\[\]])?")
+_COLOUR_OR_CURSOR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # ECMA-48 section 5.4: CSI
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # Unicode categories
 _LONG_WORD = r"[A-Za-z0-9+_=.~-]{40,}"
 _DIGEST = r"[0-9a-f]{64}"
@@ -54,7 +54,7 @@ def mask_secrets(text: str, limit: int = LONGEST_EXCERPT) -> str:
 def _make_visible(text: str) -> str:
     if _PLAIN.match(text):
         return text
-    return "".join(map(_escape, _ESCAPE.sub("", text)))
+    return "".join(map(_escape, _COLOUR_OR_CURSOR.sub("", text)))
 
 
 def _escape(char: str) -> str:
