@@ -126,9 +126,8 @@ BAD: tuple[Bad, ...] = (
         "roles: {master: {count: 3}}\n",
         "3:25",
         "roles.master.count",
-        "a master is always one, found 3",
-        "more replicas are workers",
-        in_schema=False,
+        "expected 1, found 3",
+        "further replicas are workers",
     ),
     _roles("roles: {master: yes}\n", "3:17", "roles.master", "expected a mapping with count, machine, accelerator"),
     _roles("roles: {master: {replicas: 3}}\n", "3:18", "roles.master.replicas", "unknown key", "did you mean count?"),
@@ -162,7 +161,7 @@ BAD: tuple[Bad, ...] = (
         "3:35",
         "roles.worker.count",
         "found '0755'",
-        "decimal digits only, without a leading zero",
+        "write a whole number",
         in_schema=False,
     ),
     _roles(
@@ -170,7 +169,7 @@ BAD: tuple[Bad, ...] = (
         "3:35",
         "roles.worker.count",
         "found '1_0'",
-        "decimal digits",
+        "write a whole number",
         in_schema=False,
     ),
     _roles("roles: {master: , worker: {count: 2.0}}\n", "3:35", "roles.worker.count", "found '2.0'", in_schema=False),
@@ -199,8 +198,18 @@ BAD: tuple[Bad, ...] = (
     _case(
         "job: {target: vertexx}\n", "4:15", "job.target", "expected ai-platform, vertex, tfjob", "did you mean vertex?"
     ),
+    _case("job: {scheduling: {strategy: FAST}}\n", "4:30", "job.scheduling.strategy", "expected STANDARD, SPOT"),
+    _case("job: {scheduling: {priority: 2000}}\n", "4:30", "job.scheduling.priority", "a whole number from 0 to 1000"),
+    _case("job: {scheduling: {max_running: 2h}}\n", "4:33", "job.scheduling.max_running", "seconds with an s"),
+    _case("job: {eci: {image_cache: yes}}\n", "4:26", "job.eci.image_cache", "expected create, auto, none or a"),
+    _roles(
+        "roles: {master: {tolerations: [{operator: In}]}}\n",
+        "3:43",
+        "roles.master.tolerations[0].operator",
+        "expected Exists or Equal, found 'In'",
+    ),
     # Text
-    Bad(HEAD.replace("2.15.1", "2.15"), "2:13", "tensorflow", "such as \"2.15.1\", found '2.15'", in_schema=False),
+    Bad(HEAD.replace("2.15.1", "2.15"), "2:13", "tensorflow", "such as \"2.15.1\", found '2.15'"),
     Bad(HEAD.replace(": m", ": Mnist"), "1:7", "name", "expected lower-case letters and digits", ""),
     Bad(HEAD.replace(": m", ": a//b"), "1:7", "name", "found 'a//b'", ""),
     Bad(
@@ -217,7 +226,7 @@ BAD: tuple[Bad, ...] = (
     _case("exclude: [a, tensorflow/../..]\n", "4:14", "exclude[1]", "expected a path below site-packages"),
     _case("user: a b\n", "4:7", "user", "expected a user's name or number"),
     _case('env: {A: "x\\nRUN curl evil"}\n', "4:10", "env.A", _NEWLINE, "one line", in_schema=False),
-    _case("env:\n  A: |\n    x\n", "5:6", "env.A", _NEWLINE, "`|` and `>` keep line ends", in_schema=False),
+    _case("env:\n  A: |\n    x\n", "5:6", "env.A", _NEWLINE, "`|` and `>` keep line breaks", in_schema=False),
     _case('args: ["x\\0"]\n', "4:8", "args[0]", "the character U+0000 is not allowed", in_schema=False),
     _case('args: ["x\\u2028y"]\n', "4:8", "args[0]", "the character U+2028 is not allowed", in_schema=False),
     _case('job: {id: "x\\u202ey"}\n', "4:11", "job.id", "the character U+202E is not allowed", in_schema=False),
@@ -232,7 +241,9 @@ BAD: tuple[Bad, ...] = (
     _case("env: {1A: x}\n", "4:7", "env.1A", _NOT_ENV),
     _case("env: {A-B: x}\n", "4:7", "env.A-B", _NOT_ENV),
     _case('env: {"A\\nRUN x": y}\n', "4:7", "env.A?RUN x", _NEWLINE),
-    _case("env: {TF_CONFIG: x}\n", "4:7", "env.TF_CONFIG", "cannot be set: the service sets it", "leave it away"),
+    _case(
+        "env: {TF_CONFIG: x}\n", "4:7", "env.TF_CONFIG", "a spec cannot set TF_CONFIG: the service sets it", "remove it"
+    ),
     _roles(
         "roles: {master: {env: {PATH: x}}}\n", "3:24", "roles.master.env.PATH", "the image puts /opt/venv/bin first"
     ),
@@ -240,10 +251,8 @@ BAD: tuple[Bad, ...] = (
     _case("env:\n" + "".join(f"  A{n}: x\n" for n in range(1001)), "4:1", "env", "at most 1000 variables, found 1001"),
     _case("trainer: trainer.task\n", "4:10", "trainer", "expected a mapping with source or module"),
     # Names in registries
-    _case(
-        "registry: https://x.org/y\n", "4:11", "registry", "expected HOST/PATH", "leave https:// away", in_schema=False
-    ),
-    _case("registry: a/b/\n", "4:11", "registry", "without a '/' at either end, found 'a/b/'", in_schema=False),
+    _case("registry: https://x.org/y\n", "4:11", "registry", "expected HOST/PATH", "remove https://"),
+    _case("registry: a/b/\n", "4:11", "registry", "without a '/' at either end, found 'a/b/'"),
     _case(
         "registry: us-docker.pkg.dev/p\n",
         "4:11",
@@ -253,29 +262,27 @@ BAD: tuple[Bad, ...] = (
         in_schema=False,
     ),
     _case("registry: docker.pkg.dev/p/r\n", "4:11", "registry", "expected LOCATION-docker.pkg.dev", in_schema=False),
-    _case(
-        "registry: us-docker.pkg.dev/P/r\n", "4:11", "registry", "not a repository path", "lower case", in_schema=False
-    ),
+    _case("registry: us-docker.pkg.dev/P/r\n", "4:11", "registry", "not a repository path", "lower case"),
     _case("registry: host:99999999/a\n", "4:11", "registry", "is not a registry host: expected HOST", in_schema=False),
     _case("registry: gcr.io\n", "4:11", "registry", "expected gcr.io/PROJECT, found 'gcr.io'", in_schema=False),
     _case("registry: docker.io\n", "4:11", "registry", "expected docker.io/USER", in_schema=False),
     _case("base: nvidia/cuda:-x\n", "4:7", "base", "'-x' is not a tag", in_schema=False),
     _case(f"base: a:{LONG_TAG}\n", "4:7", "base", "is not a tag: expected 1 to 128", in_schema=False),
-    _case("base: a@sha256:12\n", "4:7", "base", "'sha256:12' is not a digest", in_schema=False),
+    _case("base: a@sha256:12\n", "4:7", "base", "'sha256:12' is not a digest"),
     _roles("roles: {master: {base: UP/x}}\n", "3:24", "roles.master.base", "not a repository path", in_schema=False),
     # Paths
-    _case("requirements: /etc/passwd\n", "4:15", "requirements", "inside the spec's folder", "copy", in_schema=False),
-    _case("requirements: trainer/../../x\n", "4:15", "requirements", "expected a path inside", in_schema=False),
+    _case("requirements: /etc/passwd\n", "4:15", "requirements", "inside the spec's folder", "copy"),
+    _case("requirements: trainer/../../x\n", "4:15", "requirements", "expected a path inside"),
     _case(
         "requirements: requirement.txt\n",
         "4:15",
         "requirements",
-        "there is no 'requirement.txt' beside the spec",
+        "there is no 'requirement.txt' next to the spec",
         "did you mean requirements.txt?",
         in_schema=False,
     ),
     _case("requirements: trainer\n", "4:15", "requirements", "expected a file, found a folder", in_schema=False),
-    _case("requirements: ''\n", "4:15", "requirements", "found nothing", in_schema=False),
+    _case("requirements: ''\n", "4:15", "requirements", "found nothing"),
     _case(
         "trainer: {source: trianer}\n", "4:19", "trainer.source", "there is no 'trianer'", "trainer?", in_schema=False
     ),
@@ -290,7 +297,9 @@ BAD: tuple[Bad, ...] = (
         in_schema=False,
     ),
     _case("trainer: {module: a..b}\n", "4:19", "trainer.module", "expected a module's dotted name"),
-    _case("template: templates/x.j2\n", "4:11", "template", "there is no 'templates' beside the spec", in_schema=False),
+    _case(
+        "template: templates/x.j2\n", "4:11", "template", "there is no 'templates' next to the spec", in_schema=False
+    ),
     # Secrets
     _case(
         "env: {DB_PASSWORD: hunter2}\n",
@@ -304,7 +313,7 @@ BAD: tuple[Bad, ...] = (
         "env: {A: https://u:hunter2@h/x}\n",
         "4:10",
         "env.A",
-        "a URL with a password; it is not shown",
+        "a URL with a password, so it is not shown",
         "",
         in_schema=False,
     ),

@@ -103,7 +103,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert "not a directory" in str(refused(tmp_path / "file/below"))
     error = refused(tmp_path / "no/f")
     assert str(error).endswith(f"there is no folder {tmp_path}/no")
-    assert error.hint == "make the folder first"
+    assert error.hint == "create the folder first"
     assert "file name too long" in str(refused(tmp_path / ("x" * 300)))
     assert only(tmp_path) == before
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
@@ -241,7 +241,7 @@ def test_a_lock_keeps_the_second_out_and_tells_it_once(tmp_path: Path, second_na
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
-    assert notes == [f"waiting for process {os.getpid()}, which writes {tmp_path / second_name}"]
+    assert notes == [f"waiting for process {os.getpid()}, which is writing {tmp_path / second_name}"]
     assert only(tmp_path) == ["link"]
 
 
@@ -258,7 +258,7 @@ def test_a_file_system_without_locks_is_said_and_used(tmp_path: Path, monkeypatc
     notes: list[str] = []
     with hold_lock(tmp_path / "f", notes.append):
         write_atomic(tmp_path / "f", b"data")
-    assert notes == [f"{tmp_path}/f: the file system has no locks; do not run imgtool twice on it at once"]
+    assert notes == [f"{tmp_path}/f: the file system has no locks; run only one imgtool at a time on it"]
     assert only(tmp_path) == ["f"]
 
 

@@ -145,7 +145,7 @@ def test_c12_requirements(project: Project, text: str, says: str, hint: str | No
 
 def test_c12_no_requirements(project: Project) -> None:
     project.spec(SPEC + "requirements: nothere.txt\n", lock=False)
-    project.refused("lock", code=3, says=["image.yaml:10:15: requirements: there is no 'nothere.txt' beside the spec"])
+    project.refused("lock", code=3, says=["image.yaml:10:15: requirements: there is no 'nothere.txt' next to the spec"])
 
 
 @pytest.mark.parametrize(

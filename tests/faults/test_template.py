@@ -45,7 +45,7 @@ def test_t02_syntax_and_includes(project: Project) -> None:
     refused(project, '{% extends "nothere.j2" %}', "worker.j2:1: no template 'nothere.j2'", hint="worker.Dockerfile.j2")
     refused(project, '{% include "worker.j2" %}', "worker.j2:1: the template includes or extends itself")
     project.spec(SPEC.replace("worker: {machine", "worker: {template: nothere.j2, machine"), lock=False)
-    says = ["image.yaml:7:22: roles.worker.template: there is no 'nothere.j2' beside the spec"]
+    says = ["image.yaml:7:22: roles.worker.template: there is no 'nothere.j2' next to the spec"]
     project.refused("show", "--json", code=3, says=says)
 
 

@@ -79,6 +79,11 @@ def test_every_key_is_described_and_no_other_is_allowed() -> None:
     assert names == set(list_key_paths(ImageSpec))
 
 
+def test_a_typo_in_the_job_is_named() -> None:
+    spec = {"name": "m", "tensorflow": "2.15.1", "roles": {"master": None}, "job": {"regoin": "x"}}
+    assert ["'regoin' was unexpected" in error.message for error in VALIDATOR.iter_errors(spec)] == [True]
+
+
 def test_the_roles_are_those_of_the_spec() -> None:
     roles = SCHEMA["properties"]["roles"]
     assert list(roles["properties"]) == list(Role)

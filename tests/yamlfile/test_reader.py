@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -123,7 +121,7 @@ REFUSED = (
     (b"!!map {a: b}\n", "f.yaml:1:1: tags are not allowed, found '!!map'"),
     (b"a: " + b"[" * 60 + b"]" * 60, "f.yaml:1:53: nested deeper than 50 levels"),
     (b"a: " + b"[" * 100_000, "f.yaml:1:53: nested deeper than 50 levels"),
-    (b"a: [" + b"b," * 10_000 + b"]\n", "more than 10000 values, aliases expanded"),
+    (b"a: [" + b"b," * 10_000 + b"]\n", "more than 10000 values (each alias counts as a copy)"),
 )  # fmt: skip
 
 
@@ -141,7 +139,7 @@ def test_a_billion_laughs_are_refused_at_once() -> None:
     start = time.monotonic()
     error = refused("\n".join(lines).encode())
     assert time.monotonic() - start < 1
-    assert "more than 10000 values, aliases expanded" in str(error)
+    assert "more than 10000 values (each alias counts as a copy)" in str(error)
 
 
 def test_aliases_count_towards_the_depth() -> None:
@@ -209,9 +207,3 @@ def test_an_unreadable_file_is_named() -> None:
             return "read"
 
         assert as_nobody(read) == f"{path}: permission denied"
-
-
-def test_yaml_is_loaded_only_when_a_file_is_read() -> None:
-    code = "import sys, training_imgtool.spec.load, training_imgtool.spec.json_schema; print('yaml' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

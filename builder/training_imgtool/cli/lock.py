@@ -8,7 +8,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json, note
+from training_imgtool.cli.output import emit, emit_json, emit_note
 from training_imgtool.core.errors import UsageError
 
 
@@ -59,7 +59,8 @@ def lock(
         for locked_variant in made.variants
     ]
     for drift in drifts:
-        note(f"{drift.subject}: the lock has {drift.expected}, the registry answers {drift.actual}; see imgtool mirror")
+        answer = f"the lock has {drift.expected}, the registry answers {drift.actual}"
+        emit_note(f"{drift.subject}: {answer}; see imgtool mirror")
     if as_json:
         emit_json({"ok": True, "lock": str(lock_path(spec_file.path)), "variants": rows})
         return

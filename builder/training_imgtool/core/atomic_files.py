@@ -1,4 +1,4 @@
-"""Writes results to disk so that a reader sees the old file or the new one, whole, whatever happens in between."""
+"""Writes files so that a reader sees either the whole old file or the whole new one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from training_imgtool.core.errors import LocalFileError
 
 _HINTS = {
     errno.ENOSPC: "free some space and run it again; the old file is as it was",
-    errno.EDQUOT: "the disk quota is used up; the old file is as it was",
+    errno.EDQUOT: "free some space: the disk quota is used up; the old file is as it was",
     errno.EROFS: "choose another place for the result",
-    errno.EACCES: "choose another place, or ask for the right to write there",
-    errno.EPERM: "choose another place, or ask for the right to write there",
-    errno.ENOENT: "make the folder first",
-    errno.EBUSY: "it is a mount of its own: mount its folder instead",  # rename(2)
+    errno.EACCES: "choose another place, or get write permission there",
+    errno.EPERM: "choose another place, or get write permission there",
+    errno.ENOENT: "create the folder first",
+    errno.EBUSY: "the file is a mount of its own: mount its folder instead",  # rename(2)
 }
 _DAY_NS = 86_400 * 10**9
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # network file systems
@@ -60,23 +60,23 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
 
 
 def mark_used(path: Path, state: os.stat_result) -> None:
-    """Notes that a file of the cache is in use, for `prune`, once a day: many systems do not note it by themselves.
+    """Records, once a day, that a run used a file of the cache; `prune` reads it. Many systems mount with noatime.
 
     Args:
         path: the file.
-        state: what `stat` says of it.
+        state: its `stat` result.
     """
     now = time.time_ns()
     if now - state.st_atime_ns > _DAY_NS:
-        with contextlib.suppress(OSError):  # a cache that is only read
+        with contextlib.suppress(OSError):  # a read-only cache
             os.utime(path, ns=(now, state.st_mtime_ns))
 
 
 def check_writable(path: Path) -> None:
-    """Finds out, before long work, whether `write_atomic(path)` could succeed; leaves nothing behind.
+    """Checks, before long work, that `write_atomic(path)` can succeed; leaves nothing behind.
 
     Raises:
-        LocalFileError: `path` is a folder, its folder is missing, or no file can be made there.
+        LocalFileError: `path` is a folder, its folder is missing, or the process cannot create a file there.
     """
     try:
         target, _ = _target(path)
@@ -89,14 +89,14 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Holds the right to write `path` against other runs, in this process or others, for as long as the block runs.
+    """Keeps other threads and processes from writing `path` while the block runs.
 
-    The lock is the kernel's (flock on a hidden file beside `path`), so it ends with its process however that
-    ends; a file that a killed run left behind locks nothing.
+    The lock is the kernel's (flock on a hidden file next to `path`), so it ends with its process; a lock file that a
+    killed run left behind locks nothing.
 
     Args:
         path: the output that two runs must not write at once; it need not exist.
-        note: is told once when another run holds it and this one waits.
+        note: takes one message when this run has to wait for another.
 
     Raises:
         LocalFileError: the folder is missing or read-only.
@@ -111,12 +111,12 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
         yield
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink()  # while it is still held: who waits notices that its file is gone, and makes a new one
+            beside.unlink()  # still locked: a waiting run notices that its file is gone, and creates a new one
         os.close(handle)
 
 
 def _acquire(beside: Path, path: Path, note: Callable[[str], None] | None) -> int:
-    """A descriptor that holds the lock of the file `beside`."""
+    """Returns a descriptor that holds the lock on the file `beside`."""
     while True:
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -139,26 +139,26 @@ def _wait(handle: int, path: Path, note: Callable[[str], None] | None) -> None:
         if note is not None:
             holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
-            note(f"waiting for {who}, which writes {path}")
+            note(f"waiting for {who}, which is writing {path}")
         fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
         if note is not None:
-            note(f"{path}: the file system has no locks; do not run imgtool twice on it at once")
+            note(f"{path}: the file system has no locks; run only one imgtool at a time on it")
 
 
 def _same_file(handle: int, path: Path) -> bool:
-    """Whether `path` still is the open file: the one before us deletes it when it is done."""
+    """Returns whether `path` is still the open file: the previous holder deletes it."""
     try:
-        there = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - compared with fstat
+        state = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - compared with fstat
     except FileNotFoundError:
         return False
-    return os.path.samestat(os.fstat(handle), there)
+    return os.path.samestat(os.fstat(handle), state)
 
 
 def _target(path: Path) -> tuple[Path, os.stat_result | None]:
-    """Where the bytes go, links followed, and what is there now; raises LocalFileError for what is no file."""
+    """Returns the file behind links and its state, None for a new one; raises LocalFileError for other kinds."""
     target = Path(os.path.realpath(path))
     try:
         old = target.lstat()
@@ -169,20 +169,18 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
     if stat.S_ISLNK(old.st_mode):  # realpath gives up on a loop
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(old.st_mode):
-        raise LocalFileError(
-            f"cannot write {path}: it is not a regular file", hint="without it the result is on stdout"
-        )
+        raise LocalFileError(f"cannot write {path}: it is not a regular file", hint="name a regular file")
     return target, old
 
 
 def create_temporary_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
-    """A new file in `folder`, its mode less the umask, and its descriptor, open for writing; raises OSError."""
+    """Creates a file in `folder` with `mode` minus the umask; returns it and its descriptor. Raises OSError."""
     path = folder / f".imgtool-{os.urandom(8).hex()}.tmp"
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:
-    """Gives the new file the old one's owner and mode; the owner only where the process may."""
+    """Gives the new file the old one's mode, and its owner if the process is allowed to."""
     if old is not None:
         now = os.fstat(handle)
         if (old.st_uid, old.st_gid) != (now.st_uid, now.st_gid):
@@ -199,7 +197,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EBADF}:  # file systems without it; the rename itself returned
+        if error.errno not in {errno.EINVAL, errno.EBADF}:  # the file system cannot sync folders
             raise
     finally:
         os.close(handle)

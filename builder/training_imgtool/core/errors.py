@@ -1,4 +1,4 @@
-"""Every failure a user can see: one class per exit code, with what, where and what to do."""
+"""The errors that users see: one class per exit code, each with a message and a hint."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import ClassVar
 
 
 class ImgtoolError(Exception):
-    """A failure with an exit code of its own.
+    """An error with an exit code of its own.
 
     Args:
-        message: what happened, with what was found and what was expected; one line where possible.
-        hint: what to do about it, or None.
+        message: what happened: what imgtool found and what it expected; one line if possible.
+        hint: what the user can do, or None.
         details: further lines, such as the last lines of a build step.
     """
 
@@ -25,13 +25,13 @@ class ImgtoolError(Exception):
 
 
 class UsageError(ImgtoolError):
-    """The command line or the environment asks for something that does not exist."""
+    """The command line or an environment variable is wrong."""
 
     exit_code = 2
 
 
 class InputError(ImgtoolError):
-    """A spec, template or context is wrong; nothing was touched."""
+    """A spec, lock, template, context or job file is wrong, or the images for a job file are missing."""
 
     exit_code = 3
 
@@ -41,7 +41,7 @@ class FieldError(InputError):
 
     Args:
         field: the key's path, such as `roles.worker.gpus.count`.
-        location: `file:line:column` (1-based) where known; a loaded spec adds it to errors raised further in.
+        location: `file:line:column` (1-based), or None; `SpecFile.located` adds it.
     """
 
     def __init__(self, message: str, *, field: str, location: str | None = None, hint: str | None = None) -> None:
@@ -66,36 +66,36 @@ class FieldListError(InputError):
 
 
 class BuildFailedError(ImgtoolError):
-    """A step of the user's Dockerfile failed."""
+    """A step of the Dockerfile failed."""
 
     exit_code = 4
 
 
 class EngineUnavailableError(ImgtoolError):
-    """No engine answers, or it broke while working."""
+    """No engine answers, or it failed during a build."""
 
     exit_code = 5
     retryable = True
 
 
 class NeedsEngineError(EngineUnavailableError):
-    """Only an engine can build this stage; the message says why. Without an engine it is the user's error message."""
+    """Only an engine can build this stage. The message gives the reason; users see it when no engine answers."""
 
 
 class RegistryRefusedError(ImgtoolError):
-    """The registry said no for good."""
+    """The registry refused the request permanently."""
 
     exit_code = 6
 
 
 class CredentialsError(ImgtoolError):
-    """Credentials are missing, wrong or expired; the message names the sources tried, never a secret."""
+    """Credentials are missing, wrong or expired. The message names the sources that imgtool tried, never a secret."""
 
     exit_code = 7
 
 
 class TemporaryError(ImgtoolError):
-    """A passing fault outlasted every retry."""
+    """A temporary failure lasted longer than all retries."""
 
     exit_code = 8
     retryable = True
@@ -108,6 +108,6 @@ class LocalFileError(ImgtoolError):
 
 
 class VerificationError(ImgtoolError):
-    """What is there is not what was asked for: a wrong digest or version, a secret in a layer, a run that failed."""
+    """A check failed: a wrong digest or version, a secret in a layer, a run that failed."""
 
     exit_code = 10

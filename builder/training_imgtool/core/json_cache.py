@@ -1,6 +1,6 @@
-"""Small values in files of the cache, for one run to spare the next one work. Losing them costs time, nothing else.
+"""Small values in files of the cache. A run that finds none works longer, with the same result.
 
-A file is the SHA-256 of what follows, a line end, and the value as JSON.
+A file holds the SHA-256 of the rest, a line feed, and the value as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_BYTES = 1 << 20
 
 
 def read_cached(path: Path) -> Any:
-    """The value; None when there is no file, or one that is damaged or larger than 1 MiB."""
+    """Returns the value; None for a file that is missing, damaged, larger than 1 MiB, or no regular file."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -30,9 +30,9 @@ def read_cached(path: Path) -> Any:
 
 
 def write_cached(path: Path, value: Any, *, mode: int | None = None) -> None:
-    """Writes what `read_cached` reads, with the permission bits `mode`.
+    """Writes a value for `read_cached`, with the permission bits `mode`.
 
-    Nothing happens when it would be too large, is no text that UTF-8 can hold, or the cache cannot be written.
+    Writes nothing if the value is too large or not UTF-8 text, or if the cache is read-only.
     """
     try:
         body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

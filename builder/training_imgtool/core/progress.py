@@ -1,7 +1,7 @@
-"""What long work tells of itself: typed events and the one-method interface that takes them.
+"""Progress of long work: typed events, and the interface that takes them.
 
-The command line shows them (`cli.progress`); tests collect them in a list. `subject` is what a
-line is about: a role, a shared stage (`packages cpu`), or a thing such as `base python:3.11-slim`.
+The command line shows the events (`cli.progress`); tests collect them in a list. The `subject` of an event is a role,
+a shared stage (`packages cpu`), or a thing such as `base python:3.11-slim`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Outcome(StrEnum):
-    """How an image came to be, or something on the way to it."""
+    """How an image, or a part of one, came to be."""
 
     FOUND = "found"
     FETCHED = "fetched"
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`subject` begins something, such as `Step 3/7 : RUN …` or `pushing`."""
+    """`subject` begins a step, such as `Step 3/7 : RUN …` or `pushing`."""
 
     subject: str
     text: str
@@ -32,7 +32,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Bytes of one transfer of `subject`; `what` names it (a layer's short digest, a wheel), total None if unknown."""
+    """Bytes of one transfer of `subject`.
+
+    Attributes:
+        subject: see the module.
+        what: the transfer's name, such as a layer's short digest or a wheel.
+        done: bytes so far.
+        total: bytes in all; None if unknown.
+    """
 
     subject: str
     what: str
@@ -42,7 +49,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that a build step or a server printed; untrusted text."""
+    """A line that a build step or a server printed: foreign text."""
 
     subject: str
     text: str
@@ -60,7 +67,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something the user should know; not tied to a step."""
+    """A message for the user that belongs to no step."""
 
     text: str
 
@@ -69,7 +76,7 @@ Event = Step | Transfer | LogLine | Done | Note
 
 
 class Progress(Protocol):
-    """Takes events from any thread. It must be cheap: events come per block of bytes."""
+    """Takes events from any thread. Calls must be cheap: there is one per block of bytes."""
 
     def __call__(self, event: Event) -> None:
         """Takes one event."""

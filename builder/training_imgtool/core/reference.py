@@ -1,9 +1,8 @@
-"""Names of images as types: a repository, a tag in it, a digest in it.
+"""Image names as types: a repository, a tag in it, a digest in it.
 
-The grammar is that of the OCI distribution specification 1.1 ("Pulling manifests") and of
-distribution/reference: a registry host with an optional port, a path of lower-case components,
-then `:TAG` (128 characters at most) or `@sha256:` and 64 hexadecimal digits. A name without a host
-means Docker Hub, as everywhere else.
+The grammar is that of the OCI distribution specification 1.1 ("Pulling manifests") and of distribution/reference: a
+registry host with an optional port, a path of lower-case components, then `:TAG` (at most 128 characters) or `@sha256:`
+and 64 hexadecimal digits. A name without a host is one of Docker Hub.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Repository:
         return f"{self.registry}/{self.path}"
 
     def tag(self, name: str) -> Tag:
-        """The tag `name` here; raises InvalidReferenceError when it is not one."""
+        """Returns the tag `name` of this repository; raises InvalidReferenceError."""
         if not _TAG.match(name):
             raise InvalidReferenceError(
                 f"{name!r} is not a tag: expected 1 to 128 letters, digits, '.', '_' or '-', the first not '.' or '-'"
@@ -48,17 +47,17 @@ class Repository:
         return Tag(self, name)
 
     def digest(self, digest: str) -> Digest:
-        """The manifest `digest` here; raises InvalidReferenceError when it is not one."""
+        """Returns the manifest `digest` of this repository; raises InvalidReferenceError."""
         return Digest(self, check_digest(digest))
 
     def child(self, name: str) -> Repository:
-        """The repository `name` below this one."""
+        """Returns the repository `name` below this one."""
         return parse_repository(f"{self}/{name}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """A name that its owner can move. A job file never takes one."""
+    """A name that its owner can move to another image, so a job file never contains one."""
 
     repository: Repository
     name: str
@@ -69,7 +68,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Digest:
-    """A manifest by the hash of its bytes: the only way an image is named for good."""
+    """A manifest by the hash of its bytes: a name that always means the same image."""
 
     repository: Repository
     digest: str
@@ -84,14 +83,19 @@ class Digest:
 
 
 def check_digest(text: str) -> str:
-    """`text` when it is `sha256:` and 64 lower-case hexadecimal digits; raises InvalidReferenceError otherwise."""
+    """Returns `text` if it is `sha256:` and 64 lower-case hexadecimal digits; else raises InvalidReferenceError."""
     if not _DIGEST.match(text):
         raise InvalidReferenceError(f"{text!r} is not a digest: expected sha256: and 64 hexadecimal digits")
     return text
 
 
 def parse_repository(text: str) -> Repository:
-    """Parses `[HOST[:PORT]/]PATH`; raises InvalidReferenceError that says which part is wrong."""
+    """Parses `[HOST[:PORT]/]PATH`; raises InvalidReferenceError that names the wrong part."""
+    if "@" in text:
+        raise InvalidReferenceError(
+            "expected HOST/PATH without a user name or password; the value is not shown",
+            hint="log in with `docker login HOST`, and write only HOST/PATH",
+        )
     head, slash, rest = text.partition("/")
     if slash and ("." in head or ":" in head or head == "localhost" or head.startswith("[")):
         registry, path = head, rest
@@ -118,15 +122,15 @@ def parse_repository(text: str) -> Repository:
 
 
 def _is_port(registry: str) -> bool:
-    """Whether the host's port, where it has one, can be connected to."""
+    """Returns whether the port, if the host has one, is between 1 and 65535."""
     _, colon, port = registry.rpartition(":")
     return not colon or not port.isdecimal() or 0 < int(port) <= 65535
 
 
 def parse_reference(text: str) -> Tag | Digest:
-    """Parses `REPOSITORY:TAG`, `REPOSITORY@DIGEST` or `REPOSITORY:TAG@DIGEST` (the digest wins).
+    """Parses `REPOSITORY:TAG`, `REPOSITORY@DIGEST` or `REPOSITORY:TAG@DIGEST`, which returns the digest.
 
-    Without either the tag is `latest`, as in every client.
+    A name with neither gets the tag `latest`.
     """
     name, at, digest = text.partition("@")
     last = name.rfind(":")
@@ -142,14 +146,14 @@ def parse_reference(text: str) -> Tag | Digest:
 
 
 def apply_mirror(repository: Repository, mirrors: Mapping[str, str]) -> Repository:
-    """Where `repository` is read from: its host's mirror (`HOST[:PORT][/PREFIX]`), or itself."""
+    """Returns the repository at its host's mirror (`HOST[:PORT][/PREFIX]`), or `repository` if there is none."""
     mirror = mirrors.get(repository.registry)
     return parse_repository(f"{mirror}/{repository.path}") if mirror else repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A user name and password for one registry, or a token in place of both."""
+    """A user name and password for one registry; some registries take a token as the password."""
 
     username: str
     password: str

@@ -1,4 +1,4 @@
-"""The one module that knows where data lies: the package's own tables, and the folders `templates` and `images`."""
+"""The package's data files, and the folders `templates` and `images`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_file(name: str) -> Path:
-    """The file `name` of the package's own `data` folder."""
+    """Returns the file `name` of the package's `data` folder."""
     return PACKAGE / "data" / name
 
 
 def directory(name: str) -> Path:
-    """The folder `name`: inside the installed package (`training_imgtool/_data`), else at the top of a checkout.
+    """Returns the folder `name`: of the installed package (`training_imgtool/_data`), else of the checkout.
 
-    Raises FileNotFoundError when neither is there, which only a broken installation does.
+    Raises FileNotFoundError when the installation is broken and has neither.
     """
     for folder in (PACKAGE / "_data" / name, PACKAGE.parents[1] / name):
         if folder.is_dir():

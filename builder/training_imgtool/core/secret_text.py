@@ -1,15 +1,14 @@
-"""Recognises secrets that were typed where they do not belong: in a spec, whose values end up in images and job files.
+"""Detects credentials in text, such as a spec whose values end up in images and job files.
 
-Two ways: a value that has the shape of a known credential, and a name such as `DB_PASSWORD` with a value.
-A value is never part of the answer.
+A value counts when it has the shape of a known credential, or when its name, such as `DB_PASSWORD`, says so. No result
+contains the value itself.
 """
 
 from __future__ import annotations
 
 import re
 
-# Shapes: what each is called, a text that every match holds, the pattern. A pattern is compiled when its text is seen:
-# most runs need none. Sources: the issuers' own documentation of their token prefixes.
+# Kind, a text that every match contains, pattern. Sources: the issuers' documentation of their token prefixes.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("a URL with a password", "@", r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@"),
     ("a private key", "-----BEGIN ", r"-----BEGIN [A-Z ]*PRIVATE KEY"),
@@ -27,26 +26,26 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("a PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
     ("a JSON Web Token", "eyJ", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."),
 )
-# The last words of a name; what follows them (PASSWORD_FILE, TOKEN_LENGTH) names something else.
+# A name ends with one of these words; PASSWORD_FILE and TOKEN_LENGTH name something else.
 _SECRETS_NAME = (
     r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|credentials?|"
     r"(?:api|access|account|auth|private|secret|signing|encryption)[_-]?key|token)$"
 )
 _TOKENS_NAME = r"(?i)token$"
 _TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" or "</s>" is a token too
-# Not the secret itself but where it is: a path, a variable, a resource name, a URL without a password; or a switch.
+# Values that only say where a secret is (a path, a variable, a resource name, a URL), and switches.
 _POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
 _ASSIGNMENT = r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?(?=([^\s"',}\]]+))"""
 _OPTION = r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z"
 
 
 def detect_secret(text: str) -> str | None:
-    """What kind of credential `text` holds, such as "a GitHub token"; None when it holds none."""
+    """Returns the kind of credential in `text`, such as "a GitHub token", or None."""
     return next((kind for kind, mark, shape in _SHAPES if mark in text and re.search(shape, text)), None)
 
 
 def detect_named_secret(name: str, value: str) -> str | None:
-    """What kind of credential `value` is when it is given under `name` (PASSWORD, --api-key); None for none."""
+    """Returns the kind of credential that `value` is under `name` (PASSWORD, --api-key), or None."""
     if kind := detect_secret(value):
         return kind
     if not value or not re.search(_SECRETS_NAME, name) or re.match(_POINTER, value):
@@ -57,16 +56,16 @@ def detect_named_secret(name: str, value: str) -> str | None:
 
 
 def detect_line_secret(line: str) -> str | None:
-    """What kind of credential a line of a file holds, such as `password: …` or `--token=…`; None for none."""
+    """Returns the kind of credential in a line of a file, such as `password: …` or `--token=…`, or None."""
     if kind := detect_secret(line):
         return kind
-    found = (detect_named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
-    return next((kind for kind in found if kind), None)
+    kinds = (detect_named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
+    return next((kind for kind in kinds if kind), None)
 
 
 def detect_argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
-    """Which arguments hold a credential: index and kind. Knows `--name=value` and `--name` followed by the value."""
-    found: dict[int, str] = {}
+    """Returns the credentials among `arguments` by index; understands `--name=value` and `--name value`."""
+    secrets: dict[int, str] = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
         before = re.match(_OPTION, arguments[index - 1]) if index else None
@@ -76,5 +75,5 @@ def detect_argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
         if not kind and before and not argument.startswith("-"):
             kind = detect_named_secret(before[1], argument)
         if kind:
-            found[index] = kind
-    return found
+            secrets[index] = kind
+    return secrets

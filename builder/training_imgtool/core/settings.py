@@ -1,4 +1,4 @@
-"""What the machine says: environment variables, read once at the command line and passed down."""
+"""The machine's settings: environment variables, which the command line reads once and passes down."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from training_imgtool.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The machine's own settings. None of them changes an image's content, so none is part of a key."""
+    """The machine's settings. None of them changes an image, so none is part of a content key."""
 
     cache: Path
     registry: str | None = None  # IMGTOOL_REGISTRY
-    mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: where bases are read instead
-    insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: HOST[:PORT] spoken to without TLS; loopback always is
-    ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: a company's CA, a PEM file
+    mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: hosts to read bases from instead
+    insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: plain-HTTP hosts HOST[:PORT]; localhost always is one
+    ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: certificates in a PEM file
     docker_config: Path  # DOCKER_CONFIG, else ~/.docker
     docker_host: str | None = None  # DOCKER_HOST
     docker_context: str | None = None  # DOCKER_CONTEXT
     proxies: Mapping[str, str]  # http, https, no from *_PROXY
     source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
-    environ: Mapping[str, str]  # for programs that are run: credential helpers, uv
+    environ: Mapping[str, str]  # of the programs that imgtool runs: credential helpers, uv
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
-    """Reads the environment; raises UsageError that names the variable."""
+    """Reads the environment; raises UsageError that names the wrong variable."""
     home = Path(environ.get("HOME") or "/nonexistent")
     cache = environ.get("IMGTOOL_CACHE")
     if not cache:
@@ -68,8 +68,8 @@ def _mirrors(text: str) -> dict[str, str]:
 
 def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
     names = ("http", "https", "no")
-    found = {name: environ.get(f"{name}_proxy") or environ.get(f"{name.upper()}_PROXY") for name in names}
-    return {name: value for name, value in found.items() if value}
+    values = {name: environ.get(f"{name}_proxy") or environ.get(f"{name.upper()}_PROXY") for name in names}
+    return {name: value for name, value in values.items() if value}
 
 
 def _epoch(text: str | None) -> int:

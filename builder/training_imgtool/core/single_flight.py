@@ -1,4 +1,4 @@
-"""Doing each thing once, however many threads ask: the first does it, the others wait for its result."""
+"""Runs a call once for all threads that want its result: the first runs it, the others wait."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Results by key. A failure is forgotten, so that a later caller tries again; those who waited share it."""
+    """Results by key. Waiting threads share a failure; a later caller tries again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._results: dict[Hashable, Future[T]] = {}
 
     def do(self, key: Hashable, work: Callable[[], T]) -> T:
-        """The result of `work` for `key`, made now by this thread, or before or meanwhile by another."""
+        """Returns the result of `work` for `key`; runs `work` unless another thread did or does."""
         with self._lock:
-            doing = self._results.get(key)
-            mine = doing is None
-            if doing is None:
-                doing = self._results[key] = Future()
-        if not mine:
-            return doing.result()
+            future = self._results.get(key)
+            is_first = future is None
+            if future is None:
+                future = self._results[key] = Future()
+        if not is_first:
+            return future.result()
         try:
             result = work()
         except BaseException as error:
             with self._lock:
                 del self._results[key]
-            doing.set_exception(error)
+            future.set_exception(error)
             raise
-        doing.set_result(result)
+        future.set_result(result)
         return result
 
     def forget(self, key: Hashable) -> None:
-        """Lets the next caller do it again."""
+        """Makes the next caller run its work again."""
         with self._lock:
             self._results.pop(key, None)

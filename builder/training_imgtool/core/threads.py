@@ -1,4 +1,4 @@
-"""Runs a few things side by side: every one ends, then the worst failure is raised with the others named."""
+"""Runs tasks in threads, waits for all of them, and raises the most severe failure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from training_imgtool.core.errors import ImgtoolError
 K = TypeVar("K")
 T = TypeVar("T")
 
-SEVERITY_ORDER = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # which code a run with several failures ends with
+SEVERITY_ORDER = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # exit codes, the most severe first
 
 
 def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
-    """Calls every task in a thread of its own, `most` at a time; returns results by key, in the tasks' order.
+    """Calls every task in a thread, `most` at a time; returns results by key, in the tasks' order.
 
-    A failure does not stop the others. Raises the gravest failure; the others become lines of its details.
-    When the calling thread is interrupted, what has not begun never does, and nobody waits for the rest.
+    A failure does not stop the other tasks. Raises the most severe failure, whose details name the others. When an
+    exception such as Cancelled interrupts the calling thread, no further task begins, and the call returns at once.
     """
     pool = ThreadPoolExecutor(min(most, max(1, len(tasks))), thread_name_prefix="imgtool")
     try:
@@ -34,7 +34,7 @@ def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
 
 
 def worst_failure(failures: Mapping[K, BaseException]) -> BaseException:
-    """The failure that decides the exit code; the others are named in its details."""
+    """Returns the failure that decides the exit code; its details name the others."""
     distinct: dict[int, tuple[K, BaseException]] = {}
     for key, error in failures.items():
         distinct.setdefault(id(error), (key, error))

@@ -1,8 +1,7 @@
-"""From nodes to frozen dataclasses, led by their annotations; every error is collected with its place.
+"""Decodes nodes into frozen dataclasses by their annotations, and collects every error with its place.
 
-It knows `str`, `int`, `bool`, StrEnum, `tuple[X, ...]`, `Mapping[K, V]`, dataclasses and `X | None`. Quotes
-never change a value's meaning: text is read as typed, numbers and booleans are recognised where one is
-asked for. A key without a value means the key's default.
+It supports `str`, `int`, `bool`, StrEnum, `tuple[X, ...]`, `Mapping[K, V]`, dataclasses and `X | None`. Quotes never
+change a value: the annotation decides whether `3` is text or a number. A key without a value gets its default.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
 
 _LONGEST_KEY = 60
 _HIDDEN_KEY = "(a secret)"
-_WRONG: Any = object()  # in place of a value that could not be read; its error is recorded
+_WRONG: Any = object()  # stands for a value with a recorded error
 _NO_LIMITS: Mapping[str, Any] = MappingProxyType({})
 _HINT = (
-    "whoever gets the image or job file can read it; let the trainer fetch it at run time (a secret manager, "
+    "everyone who gets the image or job file can read it; let the trainer fetch it at run time (a secret manager, "
     "a mounted file), or list {path} in allow_secrets if it is no secret"
 )
-# What services and people call the roles and keys that have another name here.
+# Other names that services and people use for roles and keys.
 _OTHER_NAMES = {
     "chief": "master",
     "parameter_server": "ps",
@@ -60,10 +59,10 @@ class Reader:
     """Reads one file's tree.
 
     Args:
-        file: its name, for locations.
-        folder: where relative paths begin.
+        file: the file's name, for locations.
+        folder: the folder that relative paths start from.
         root: the dataclass of the whole file, for hints.
-        allowed: key paths whose values are no secrets although they look like one.
+        allowed: key paths whose values look like secrets and are none.
     """
 
     def __init__(self, file: str, folder: Path, *, root: type, allowed: frozenset[str] = frozenset()) -> None:
@@ -76,22 +75,22 @@ class Reader:
 
     @property
     def errors(self) -> tuple[FieldError, ...]:
-        """The errors so far, in the order of the file."""
+        """Returns the errors so far, in the order of the file."""
         return tuple(error for _, error in sorted(self._errors, key=lambda pair: pair[0]))
 
     def failed(self, path: str) -> bool:
-        """Whether a key at or below `path` is wrong."""
+        """Returns whether a key at or below `path` is wrong."""
         return any(error.field == path or error.field.startswith(f"{path}.") for _, error in self._errors)
 
     def fail(self, path: str, message: str, *, hint: str | None = None, at: Position | None = None) -> Any:
-        """Records an error at the key `path`; returns the mark of a value that could not be read."""
+        """Records an error at the key `path`; returns the mark of a wrong value."""
         place = at or find_position(self.positions, path)
         location = f"{self._file}:{place.line}:{place.column}"
         self._errors.append((place, FieldError(message, field=path, location=location, hint=hint)))
         return _WRONG
 
     def read(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any] = _NO_LIMITS) -> Any:
-        """The value of `node` as `annotation`, or a mark when it is wrong."""
+        """Returns the value of `node` as `annotation`, or the mark of a wrong value."""
         kind, _ = strip_none(annotation)
         origin = get_origin(kind)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -101,7 +100,7 @@ class Reader:
         if origin is Mapping:
             return self._mapping(kind, node, path, limits)
         if not isinstance(node, Scalar):
-            return self.fail(path, f"expected {describe(kind, limits)}, found {_found(node)}")
+            return self.fail(path, f"expected {describe(kind, limits)}, found {_describe_node(node)}")
         return self._scalar(kind, node.text, path, limits)
 
     def _dataclass(self, kind: type, node: Node, path: str) -> Any:
@@ -109,7 +108,7 @@ class Reader:
             node = Table(node.at, ())
         fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
-            return self.fail(path, f"expected a mapping with {join_names(fields)}, found {_found(node)}")
+            return self.fail(path, f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}")
         given: dict[str, Node] = {}
         for key, value in node.entries:
             if key.text in fields:
@@ -125,7 +124,7 @@ class Reader:
         return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
 
     def _field(self, field: dataclasses.Field[Any], annotation: Any, node: Node | None, path: str) -> Any:
-        """A field's value; MISSING where its default counts."""
+        """Returns a field's value, or MISSING for its default."""
         kind, optional = strip_none(annotation)
         required = is_required(field)
         if node is not None and not (isinstance(node, Scalar) and node.null):
@@ -135,14 +134,14 @@ class Reader:
             wanted = describe(kind, field.metadata)
             message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
             return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
-        if dataclasses.is_dataclass(kind) and not optional:  # its own defaults have rules too
+        if dataclasses.is_dataclass(kind) and not optional:  # rules apply to its defaults too
             self.read(kind, Table(find_position(self.positions, path), ()), path)
         elif isinstance(field.default, str) and field.metadata.get("rule"):
             self._scalar(str, field.default, path, field.metadata)
         return dataclasses.MISSING
 
     def _place(self, path: str, key: Scalar, value: Node) -> None:
-        """A value's place is its own; that of a list, a mapping or nothing is its key's."""
+        """Records the place of a scalar, or of the key for a list, a mapping or an empty value."""
         self.positions[path] = value.at if isinstance(value, Scalar) and not value.null else key.at
 
     def _unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
@@ -162,7 +161,7 @@ class Reader:
             hint = None
             if isinstance(node, Scalar) and not detect_line_secret(node.text):
                 hint = f"write [{quote(node.text)}]"
-            return self.fail(path, f"expected a list, found {_found(node)}", hint=hint)
+            return self.fail(path, f"expected a list, found {_describe_node(node)}", hint=hint)
         texts = tuple(item.text if isinstance(item, Scalar) else "" for item in node.items)
         secrets = detect_argument_secrets(texts) if limits.get("rule") == "arguments" else {}
         values = []
@@ -177,7 +176,7 @@ class Reader:
     def _mapping(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         key_kind, kind = get_args(annotation)
         if not isinstance(node, Table):
-            return self.fail(path, f"expected {describe(annotation, limits)}, found {_found(node)}")
+            return self.fail(path, f"expected {describe(annotation, limits)}, found {_describe_node(node)}")
         is_env = limits.get("rule") == "env"
         if is_env and len(node.entries) > MAX_ENV:
             return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
@@ -212,7 +211,7 @@ class Reader:
         return key.text
 
     def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
-        """A value in a list or free mapping: there nothing is no value, and no default stands in."""
+        """Returns a value of a list or a free mapping, where an empty value has no default."""
         if isinstance(node, Scalar) and node.null and not dataclasses.is_dataclass(kind):
             word = f"the word {node.text}" if node.text else "an empty text"
             return self.fail(path, "expected a value, found nothing", hint=f'write "{node.text}" for {word}')
@@ -229,27 +228,27 @@ class Reader:
             return self.fail(path, error.message, hint=error.hint)
 
     def _secret(self, path: str, kind: str) -> bool:
-        """Records that the value at `path` looks like `kind`, unless the spec allows it."""
+        """Records that the value at `path` looks like `kind`, unless the spec allows it; returns whether it did."""
         if path in self._allowed:
             return False
-        self.fail(path, f"the value looks like {kind}; it is not shown", hint=_HINT.format(path=path))
+        self.fail(path, f"the value looks like {kind}, so it is not shown", hint=_HINT.format(path=path))
         return True
 
 
 def find_position(positions: Mapping[str, Position], path: str) -> Position:
-    """Where the key `path` is, or the nearest key above it; the file's beginning when there is none."""
+    """Returns the place of the key `path`, else of the nearest key above it, else the start of the file."""
     while path and path not in positions:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return positions.get(path, Position(1, 1))
 
 
-def _found(node: Node) -> str:
+def _describe_node(node: Node) -> str:
     if isinstance(node, Scalar):
         return "nothing" if node.null else "a secret" if detect_line_secret(node.text) else quote(node.text)
     return "a list" if isinstance(node, Items) else "a mapping"
 
 
 def _join(path: str, name: str) -> str:
-    """The path of the key `name`, fit for a message: one line, not too long, no secret."""
+    """Returns the path of the key `name` for a message: one line, of limited length, without a secret."""
     name = _HIDDEN_KEY if detect_secret(name) else "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_KEY])
     return f"{path}.{name}" if path else name

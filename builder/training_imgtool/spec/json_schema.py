@@ -1,12 +1,13 @@
-"""The JSON schema of `image.yaml` for editors (draft-07, which the YAML language servers know best).
+"""The JSON schema of `image.yaml` for editors: draft-07, the version that YAML language servers support best.
 
-It comes from the dataclasses of `spec.model`, as the reader does. An editor reads YAML before it checks
-it, so text that is a number or a word such as `true` there is allowed where text is asked for.
+It follows from the dataclasses of `spec.model`. An editor parses YAML before it validates, so the schema allows numbers
+and booleans for text, except for keys whose text cannot look like a number.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, get_args, get_origin
@@ -16,10 +17,17 @@ from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.value_rules import ENV_NAME, MAX_ENV, OWNED_ENV
 
 _TEXT = ["string", "number", "boolean"]
+_NUMBERS = ("1", "15", "2.1", "-1")  # an editor takes text of these forms for numbers
+# Rules of `spec.value_rules`, as far as a pattern can state them.
+_PATTERNS = {
+    "file": r"(?!/)(?!(?:.*/)?\.\.(?:/|$)).+",
+    "reference": r"[A-Za-z0-9\[][A-Za-z0-9\[\]._:/-]*(?:@sha256:[0-9a-f]{64})?",
+    "registry": r"[A-Za-z0-9\[][A-Za-z0-9\[\]._:-]*(?:/[a-z0-9._-]+)*",
+}
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema as plain data; the same every time."""
+    """Returns the schema as plain data."""
     definitions: dict[str, Any] = {}
     root = _dataclass(ImageSpec, definitions)
     return {
@@ -45,11 +53,11 @@ def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _described(schema: dict[str, Any], field: dataclasses.Field[Any], *, nullable: bool) -> dict[str, Any]:
-    """A property: `schema` with what an editor shows; null where a missing value has a meaning."""
+    """Returns a property: `schema` with its description and default; null is allowed for keys with a default."""
     if nullable:
         schema = _nullable(schema)
     described = {"description": field.metadata["doc"], **schema}
-    if isinstance(field.default, str | int):  # None says nothing, and a StrEnum is its text
+    if isinstance(field.default, str | int):
         described["default"] = str(field.default) if isinstance(field.default, str) else field.default
     return described
 
@@ -60,7 +68,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     if "type" in schema:
         types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         return {**schema, "type": [*types, "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
+    return schema  # a definition, which allows null itself
 
 
 def _kind(kind: Any, limits: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +77,8 @@ def _kind(kind: Any, limits: Mapping[str, Any], definitions: dict[str, Any]) -> 
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}  # its place, should it name itself
             description = (kind.__doc__ or "").partition("\n")[0]
-            definitions[kind.__name__] = {"description": description, **_dataclass(kind, definitions)}
+            schema = {**_dataclass(kind, definitions), "type": ["object", "null"]}
+            definitions[kind.__name__] = {"description": description, **schema}
         return {"$ref": f"#/definitions/{kind.__name__}"}
     if origin is tuple:
         return {"type": "array", "items": _kind(get_args(kind)[0], limits, definitions)}
@@ -82,12 +91,13 @@ def _mapping(kinds: tuple[Any, Any], limits: Mapping[str, Any], definitions: dic
     key, kind = kinds
     value = _kind(kind, limits, definitions)
     if issubclass(key, StrEnum):
-        schema = {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {str(name): _nullable(value) for name in key},
-        }
-        return {**schema, "required": [str(Role.MASTER)]} if key is Role else schema
+        values = {str(name): _nullable(value) for name in key}
+        schema = {"type": "object", "additionalProperties": False, "properties": values}
+        if key is not Role:
+            return schema
+        master = str(Role.MASTER)
+        values[master] = {"allOf": [value, {"properties": {"count": {"enum": [1, None]}}}]}
+        return {**schema, "required": [master]}
     if limits.get("rule") == "env":
         names = {"pattern": f"^(?:{ENV_NAME})$", "not": {"enum": sorted(OWNED_ENV)}}
         return {"type": "object", "maxProperties": MAX_ENV, "propertyNames": names, "additionalProperties": value}
@@ -98,13 +108,14 @@ def _scalar(kind: Any, limits: Mapping[str, Any]) -> dict[str, Any]:
     if kind is bool:
         return {"type": "boolean"}
     if kind is int:
-        minimum = limits.get("minimum")
-        return {"type": "integer"} if minimum is None else {"type": "integer", "minimum": minimum}
+        ends = {name: limits[name] for name in ("minimum", "maximum") if limits.get(name) is not None}
+        return {"type": "integer", **ends}
     if issubclass(kind, StrEnum):
         return {"enum": [str(choice) for choice in kind]}
     if limits.get("choices"):
         return {"enum": list(limits["choices"])}
-    if limits.get("pattern"):
-        # A pattern is for strings only, so a number passes it: editors turn 3.11 into one.
-        return {"type": ["string", "number"], "pattern": f"^(?:{limits['pattern']})$"}
+    pattern = limits.get("pattern") or _PATTERNS.get(limits.get("rule") or "")
+    if pattern:
+        is_number = any(re.fullmatch(pattern, number) for number in _NUMBERS)
+        return {"type": ["string", "number"] if is_number else "string", "pattern": f"^(?:{pattern})$"}
     return {"type": _TEXT}

@@ -1,4 +1,4 @@
-"""The kinds of value that a spec's dataclasses use: what each wants, in words, and how text becomes one."""
+"""The kinds of values in a spec: their description in words, and their conversion from text."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (
 
 @cache
 def list_field_kinds(kind: type) -> dict[str, Any]:
-    """A dataclass's fields by name, their annotations as types."""
+    """Returns a dataclass's fields by name, with their annotations as types."""
     return get_type_hints(kind)
 
 
 def is_required(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field has no default."""
+    """Returns whether a field has no default."""
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 @cache
 def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Where each key's name occurs below a dataclass: `region` at `job.region`."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Returns the paths of each key name below a dataclass: `region` at `job.region`."""
+    occurrences: dict[str, tuple[str, ...]] = {}
     for name, annotation in list_field_kinds(kind).items():
         path = f"{prefix}{name}"
-        found[name] = (*found.get(name, ()), path)
+        occurrences[name] = (*occurrences.get(name, ()), path)
         inner, _ = strip_none(annotation)
         if get_origin(inner) is Mapping:
             inner, path = get_args(inner)[1], f"{path}.<name>"
@@ -43,12 +43,12 @@ def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
             inner, path = get_args(inner)[0], f"{path}[]"
         if isinstance(inner, type) and dataclasses.is_dataclass(inner):
             for key, paths in list_key_paths(inner, f"{path}.").items():
-                found[key] = (*found.get(key, ()), *paths)
-    return found
+                occurrences[key] = (*occurrences.get(key, ()), *paths)
+    return occurrences
 
 
 def strip_none(annotation: Any) -> tuple[Any, bool]:
-    """`X` and True for `X | None`, else the annotation and False."""
+    """Returns `X` and True for `X | None`, else the annotation and False."""
     if isinstance(annotation, UnionType):
         kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
         return kinds[0], True
@@ -56,7 +56,7 @@ def strip_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def convert(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> Any:
-    """`text` as `kind` within its limits; raises InputError."""
+    """Converts `text` to `kind` within its limits; raises InputError."""
     if len(text) > _LONGEST_TEXT:
         raise InputError(f"expected at most {_LONGEST_TEXT} characters, found {len(text)}")
     wrong = f"expected {describe(kind, limits)}, found {quote(text)}"
@@ -67,10 +67,7 @@ def convert(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> An
             raise InputError(wrong, hint=f"write {word}" if word in {"true", "false"} else None)
         return text == "true"
     if kind is int:
-        if not _INTEGER.match(text) or (limits.get("minimum") is not None and int(text) < limits["minimum"]):
-            odd = re.fullmatch(r"[-+]?[0-9][0-9_.eExX]{0,17}", text) and not _INTEGER.match(text)
-            raise InputError(wrong, hint="decimal digits only, without a leading zero" if odd else None)
-        return int(text)
+        return _convert_integer(text, limits, wrong)
     if issubclass(kind, StrEnum) or limits.get("choices"):
         choices = list(kind) if issubclass(kind, StrEnum) else limits["choices"]
         if text not in choices:
@@ -83,8 +80,18 @@ def convert(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> An
     return rule(text, folder) if rule else text
 
 
+def _convert_integer(text: str, limits: Mapping[str, Any], wrong: str) -> int:
+    if not _INTEGER.match(text):
+        is_odd_number = re.fullmatch(r"[-+]?[0-9][0-9_.eExX]{0,17}", text)
+        raise InputError(wrong, hint="write a whole number, such as 2" if is_odd_number else None)
+    minimum, maximum = limits.get("minimum"), limits.get("maximum")
+    if (minimum is not None and int(text) < minimum) or (maximum is not None and int(text) > maximum):
+        raise InputError(wrong)
+    return int(text)
+
+
 def describe(kind: Any, limits: Mapping[str, Any]) -> str:
-    """What a key wants, in words."""
+    """Returns in words what a key expects."""
     kind, _ = strip_none(kind)
     if dataclasses.is_dataclass(kind):
         return f"a mapping with {join_names(field.name for field in dataclasses.fields(kind))}"
@@ -100,7 +107,9 @@ def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
     if kind is bool:
         return "true or false"
     if kind is int:
-        minimum = limits.get("minimum")
+        minimum, maximum = limits.get("minimum"), limits.get("maximum")
+        if maximum is not None:
+            return f"a whole number from {minimum} to {maximum}"
         return "a whole number" if minimum is None else f"a whole number, at least {minimum}"
     if issubclass(kind, StrEnum) or limits.get("choices"):
         return join_names(kind if issubclass(kind, StrEnum) else limits["choices"])

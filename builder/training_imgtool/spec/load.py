@@ -1,4 +1,4 @@
-"""Finds and reads `image.yaml`: one frozen value, and for every key the place where it was written."""
+"""Finds and reads `image.yaml`, and records the place of every key."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class SpecFile:
 
     Attributes:
         path: the file.
-        folder: where its relative paths begin.
-        spec: what it says.
-        text_sha256: the hash of the bytes that were read, 64 hexadecimal digits; the file is read once.
-        positions: key paths such as `roles.worker.gpus.count` or `args[2]`, and where their values are.
+        folder: the folder that its relative paths start from.
+        spec: its content.
+        text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
+        positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
     """
 
     path: Path
@@ -38,14 +38,14 @@ class SpecFile:
     positions: Mapping[str, Position]
 
     def locate(self, field: str) -> str | None:
-        """`file:line:column` of a key, of the nearest key above it when it is not in the file; None for no key."""
+        """Returns `file:line:column` of a key, or of the nearest key above it; None for an empty path."""
         if not field:
             return None
         at = find_position(self.positions, field)
         return f"{self.path}:{at.line}:{at.column}"
 
     def located(self, error: FieldError) -> FieldError:
-        """The error with the place of its key; one that has a place is returned as it is."""
+        """Returns the error with the place of its key, unless it has a place."""
         if error.location or not error.field:
             return error
         return FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
@@ -58,8 +58,8 @@ def load(path: Path) -> SpecFile:
         path: the file.
 
     Raises:
-        FieldListError: values are wrong; all of them, in the order of the file.
-        InputError: the file cannot be read or is not YAML.
+        FieldListError: values are wrong; it holds all errors in the order of the file.
+        InputError: imgtool cannot read the file, or it is not YAML.
     """
     data = read_bytes(path)
     root = parse(data, str(path), what="spec")
@@ -80,15 +80,15 @@ def load(path: Path) -> SpecFile:
 
 
 def find(where: Path | None, cwd: Path) -> Path:
-    """The spec that a command line names.
+    """Returns the spec that a command line names.
 
     Args:
-        where: a file, or a folder that stands in place of `cwd`; None for neither.
-        cwd: the current folder. There it is `image.yaml`, else the only `images/*/image.yaml`.
+        where: a file, or a folder to search instead of `cwd`; None without an argument.
+        cwd: the folder to search: for `image.yaml`, else for the only `images/*/image.yaml`.
 
     Raises:
-        InputError: `where` is not there, or is a folder without a spec.
-        UsageError: nothing was named, and there is no spec here or more than one.
+        InputError: `where` does not exist, or is a folder without a spec.
+        UsageError: `where` is None, and `cwd` has no spec or more than one.
     """
     try:
         if where is None:
@@ -102,6 +102,7 @@ def find(where: Path | None, cwd: Path) -> Path:
         hint = f"did you mean {_shown(image.parent, cwd)}?" if image.exists() else _near(path)
     except OSError as error:
         raise InputError(f"{where or cwd}: {(error.strerror or str(error)).lower()}") from error
+    hint = hint or "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
     raise InputError(f"{where}: no such file or folder", hint=hint)
 
 
@@ -113,12 +114,12 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
         raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint="imgtool init writes a first one")
     if len(specs) > 1:
         choices = ", ".join(str(spec.parent.relative_to(folder)) for spec in specs)
-        raise UsageError(f"{len(specs)} specs in {folder}: name one of {choices}")
+        raise UsageError(f"{folder} has {len(specs)} specs", hint=f"name one of {choices}")
     return specs[0]
 
 
 def _shown(path: Path, cwd: Path) -> Path:
-    """`path` as a user would type it: relative where it lies in the process's own folder."""
+    """Returns `path` as a user types it: relative to the process's folder if it lies in there."""
     return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
 
 
@@ -135,7 +136,7 @@ def _entry(node: Node | None, key: str) -> Node | None:
 
 
 def _allowed(root: Table) -> frozenset[str]:
-    """`allow_secrets`, needed before anything else is read."""
+    """Returns `allow_secrets`, which the reader needs first."""
     node = _entry(root, "allow_secrets")
     return (
         frozenset(item.text for item in node.items if isinstance(item, Scalar))
@@ -145,25 +146,23 @@ def _allowed(root: Table) -> frozenset[str]:
 
 
 def _check_roles(root: Table, reader: Reader) -> None:
-    """A job has one master; only AI Platform's runtime versions know clusters that name no role."""
+    """Requires one master, except with AI Platform's runtime versions, whose predefined clusters name no role."""
     roles = _entry(root, "roles")
     if not isinstance(roles, Table):
         return
-    known = {key.text for key, _ in roles.entries} & set(Role)
+    names = {key.text for key, _ in roles.entries} & set(Role)
     predefined = _entry(_entry(root, "job"), "runtime_version")
-    if Role.MASTER not in known and len(known) == len(roles.entries) and predefined is None:
-        names = ", ".join(Role)
-        found = f"found {', '.join(key.text for key, _ in roles.entries)}" if roles.entries else "found no role"
-        reader.fail("roles", f"expected a master, {found}", hint=f"add `master: {{}}`; the roles are {names}")
+    if Role.MASTER not in names and len(names) == len(roles.entries) and predefined is None:
+        given = f"found {', '.join(key.text for key, _ in roles.entries)}" if roles.entries else "found no role"
+        hint = f"add `master: {{}}`; the roles are {', '.join(Role)}"
+        reader.fail("roles", f"expected a master, {given}", hint=hint)
     count = _entry(_entry(roles, Role.MASTER), "count")
     if isinstance(count, Scalar) and not count.null and count.text.isdigit() and count.text != "1":
-        reader.fail(
-            "roles.master.count", f"a master is always one, found {count.text[:20]}", hint="more replicas are workers"
-        )
+        reader.fail("roles.master.count", f"expected 1, found {count.text[:20]}", hint="further replicas are workers")
 
 
 def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
-    """What depends on two values, each right by itself."""
+    """Checks values that are right by themselves against each other."""
     try:
         if not reader.failed("trainer"):
             check_module(spec.trainer.module, spec.trainer.source, folder)
@@ -179,11 +178,11 @@ def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
 
 
 def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:
-    """What a role computes on is said once: a CPU image on paid GPUs is a mistake."""
+    """Checks that a role's accelerator fits its chips: a CPU image on paid GPUs is a mistake."""
     if of_role.gpus and of_role.tpu:
         reader.fail(f"roles.{role}.tpu", "a role has GPUs or a TPU, not both", hint="delete gpus or tpu")
         return
     has, chip = ("gpus", Accelerator.GPU) if of_role.gpus else ("a tpu", Accelerator.TPU)
     if (of_role.gpus or of_role.tpu) and of_role.accelerator not in {None, chip}:
         message = f"expected {chip}, since the role has {has}, found '{of_role.accelerator}'"
-        reader.fail(f"roles.{role}.accelerator", message, hint="leave it away, or delete the other")
+        reader.fail(f"roles.{role}.accelerator", message, hint="delete one of the two")

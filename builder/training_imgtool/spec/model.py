@@ -1,11 +1,10 @@
-"""What a user asks for: the types of `image.yaml`. Reading the file is `spec.load`.
+"""The types of `image.yaml`; `spec.load` reads the file.
 
-The reader, the error messages and the editor's JSON schema all come from these dataclasses: a field's
-name is its key, its annotation is its type, its default says whether it may be left out, and `doc`
-in its metadata is the text an editor shows.
-
-Annotations are types here and not texts, as they are elsewhere: working the texts out took 3 ms of every run.
+The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses: a field is a key,
+its annotation is the key's type, a default makes the key optional, and `doc` in its metadata is the text for people.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 
 
 class Role(StrEnum):
-    """A TensorFlow task. Each service's own word for it is known only in `jobs`."""
+    """A TensorFlow task. Only `jobs` knows each service's own word for it."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -60,18 +59,20 @@ def key(
     expected: str | None = None,
     choices: tuple[str, ...] = (),
     minimum: int | None = None,
+    maximum: int | None = None,
     rule: str | None = None,
 ) -> Any:
-    """A dataclass field for a key of the spec.
+    """Returns a dataclass field for a key of the spec.
 
     Args:
         doc: what the key is for; an editor shows it.
-        default: what a missing key means; without one the key must be given.
-        pattern: what the whole text, or each item of a list, must match: ASCII, and only what JSON schema knows too.
+        default: the value of a missing key; without a default the key is required.
+        pattern: what the whole text, or each item of a list, must match; ASCII, in syntax that JSON schema shares.
         expected: `pattern` in words, for error messages.
-        choices: the only texts allowed.
-        minimum: the smallest number allowed.
-        rule: a rule of `spec.value_rules` by name.
+        choices: the texts that the key allows.
+        minimum: the smallest number that the key allows.
+        maximum: the largest.
+        rule: the name of a rule of `spec.value_rules`.
     """
     metadata = {
         "doc": doc,
@@ -79,6 +80,7 @@ def key(
         "expected": expected,
         "choices": choices,
         "minimum": minimum,
+        "maximum": maximum,
         "rule": rule,
     }
     if default is ...:
@@ -87,6 +89,9 @@ def key(
         frozen: Mapping[str, Any] = MappingProxyType(default)
         return field(default_factory=lambda: frozen, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+_SECONDS: dict[str, Any] = {"pattern": r"[0-9]+(?:\.[0-9]{1,9})?s", "expected": "seconds with an s, such as 3600s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +137,13 @@ class Disk:
 class Toleration:
     """A taint that a role's Pods accept, in Kubernetes' own words."""
 
-    operator: str | None = key("Exists or Equal.", default=None)
+    operator: str | None = key("Exists or Equal; by default Equal.", default=None, choices=("Exists", "Equal"))
     value: str | None = key("The taint's value, with Equal.", default=None)
-    effect: str | None = key("NoSchedule, PreferNoSchedule or NoExecute; by default all.", default=None)
+    effect: str | None = key(
+        "Which effect it accepts; by default all.",
+        default=None,
+        choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    )
     key: str | None = key("The taint's key.", default=None)  # last: in this class the name hides the function
 
 
@@ -142,7 +151,7 @@ class Toleration:
 class RoleSpec:
     """One role: its machines and how its image differs from the others."""
 
-    count: int = key("How many replicas; a master is always one.", default=1, minimum=0)
+    count: int = key("How many replicas; the master is always one.", default=1, minimum=0)
     machine: str | None = key("The machine type, in the service's words.", default=None)
     accelerator: Accelerator | None = key(
         "cpu, gpu or tpu; by default from gpus and tpu, then from the top of the spec.", default=None
@@ -167,14 +176,20 @@ class RoleSpec:
 class Scheduling:
     """How long a job may wait and run."""
 
-    max_wait: str | None = key("Longest time in the queue, such as 3600s.", default=None)
-    max_running: str | None = key("Longest time running, such as 7200s.", default=None)
-    priority: int | None = key("0 to 1000, where the service has it.", default=None, minimum=0)
-    strategy: str | None = key("Vertex: STANDARD, SPOT or FLEX_START.", default=None)
+    max_wait: str | None = key("Longest time in the queue, such as 3600s.", default=None, **_SECONDS)
+    max_running: str | None = key("Longest time running, such as 7200s.", default=None, **_SECONDS)
+    priority: int | None = key("AI Platform: 0 to 1000.", default=None, minimum=0, maximum=1000)
+    strategy: str | None = key(
+        "Vertex: which capacity the job uses. ON_DEMAND and LOW_COST are old names of STANDARD and SPOT.",
+        default=None,
+        choices=("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST"),
+    )
     restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
     disable_retries: bool | None = key("Vertex: do not retry after an internal error.", default=None)
     restarts: int | None = key("Kubernetes: how often a failed job starts again.", default=None, minimum=0)
-    keep_finished: str | None = key("Kubernetes: how long a finished job stays, such as 86400s.", default=None)
+    keep_finished: str | None = key(
+        "Kubernetes: how long a finished job stays, such as 86400s.", default=None, **_SECONDS
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,26 +197,32 @@ class Parameter:
     """One hyperparameter of a tuning job; numbers are text, as typed."""
 
     name: str = key("The argument's name, without dashes.")
-    type: str = key("DOUBLE, INTEGER, CATEGORICAL or DISCRETE.")
+    type: str = key("The parameter's type.", choices=("DOUBLE", "INTEGER", "CATEGORICAL", "DISCRETE"))
     min: str | None = key("The smallest value, for DOUBLE and INTEGER.", default=None)
     max: str | None = key("The largest value, for DOUBLE and INTEGER.", default=None)
     values: tuple[str, ...] = key("The values, for CATEGORICAL and DISCRETE.", default=())
-    scale: str | None = key("UNIT_LINEAR_SCALE, UNIT_LOG_SCALE or UNIT_REVERSE_LOG_SCALE.", default=None)
+    scale: str | None = key(
+        "How the service spreads the values; by default it does not scale them.",
+        default=None,
+        choices=("NONE", "UNIT_LINEAR_SCALE", "UNIT_LOG_SCALE", "UNIT_REVERSE_LOG_SCALE"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
     """A hyperparameter tuning job of AI Platform."""
 
-    goal: str = key("MAXIMIZE or MINIMIZE.")
+    goal: str = key("What to do with the metric.", choices=("MAXIMIZE", "MINIMIZE"))
     params: tuple[Parameter, ...] = key("The hyperparameters.")
     metric: str | None = key("The metric's tag; by default training/hptuning/metric.", default=None)
     max_trials: int | None = key("How many trials.", default=None, minimum=1)
     max_parallel_trials: int | None = key("How many trials at once.", default=None, minimum=1)
     max_failed_trials: int | None = key("How many failures end the job.", default=None, minimum=0)
-    algorithm: str | None = key("GRID_SEARCH or RANDOM_SEARCH; by default Bayesian.", default=None)
-    early_stopping: bool | None = key("Stop trials that promise nothing.", default=None)
-    resume_from: str | None = key("The job whose trials are continued.", default=None)
+    algorithm: str | None = key(
+        "The search; by default Bayesian.", default=None, choices=("GRID_SEARCH", "RANDOM_SEARCH")
+    )
+    early_stopping: bool | None = key("Stop trials that look hopeless.", default=None)
+    resume_from: str | None = key("The ID of an earlier tuning job whose trials this job continues.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,15 +239,22 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eci:
-    """What only Alibaba Cloud's Elastic Container Instances have."""
+    """Settings of Alibaba Cloud's Elastic Container Instances."""
 
     image_cache: str = key(
-        "create (an ImageCache beside the Pods), auto, none, or the ID of a cache (imc-…).", default="create"
+        "create (an ImageCache next to the Pods), auto, none, or the ID of a cache (imc-…).",
+        default="create",
+        pattern=r"create|auto|none|imc-[A-Za-z0-9-]+",
+        expected="create, auto, none or a cache's ID, imc-…",
     )
-    cache_size_gb: int | None = key("The ImageCache's size in GiB, 20 to 32768.", default=None, minimum=1)
-    retention_days: int | None = key("Days until the ImageCache is deleted.", default=None, minimum=1)
+    cache_size_gb: int | None = key(
+        "The ImageCache's size in GiB, 20 to 32768.", default=None, minimum=20, maximum=32768
+    )
+    retention_days: int | None = key("Days until Alibaba Cloud deletes the ImageCache.", default=None, minimum=1)
     driver: str | None = key("The NVIDIA driver's major version, such as 535.", default=None)
-    virtual_node: str = key("How Pods reach the virtual node: label, toleration or none.", default="label")
+    virtual_node: str = key(
+        "How Pods reach the virtual node.", default="label", choices=("label", "toleration", "none")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +262,7 @@ class JobSpec:
     """The job that runs the images."""
 
     target: Target = key("The job file's format.", default=Target.AI_PLATFORM)
-    id: str | None = key("The job's name; by default made from the spec's name and the images' keys.", default=None)
+    id: str | None = key("The job's name; by default the spec's name and a hash of the images' keys.", default=None)
     project: str | None = key("The cloud project, for the submit command.", default=None)
     region: str | None = key("The region the job runs in.", default=None)
     job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
@@ -245,7 +273,7 @@ class JobSpec:
     encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
     web_access: bool | None = key("Interactive shells into the replicas.", default=None)
     env: Mapping[str, str] = key(
-        "Environment variables that the job sets, where the target can.", default={}, rule="env"
+        "Environment variables that the job sets instead of the images, if the target can.", default={}, rule="env"
     )
     volume: Volume | None = key("A shared folder in every replica.", default=None)
     chief_in_tf_config: bool | None = key(
@@ -257,7 +285,7 @@ class JobSpec:
     python_version: str | None = key("AI Platform: the runtime's Python, such as 3.7.", default=None)
     package_uris: tuple[str, ...] = key("AI Platform: packages in Cloud Storage, with runtime_version.", default=())
     staging: str | None = key(
-        "AI Platform: where the trainer's package is staged, such as gs://bucket/path.", default=None
+        "AI Platform: where the submit command puts the trainer's package, such as gs://bucket/path.", default=None
     )
     display_name: str | None = key("Vertex: the name shown; by default the job's id.", default=None)
     tensorboard: str | None = key("Vertex: the Tensorboard resource's full name.", default=None)
@@ -303,13 +331,13 @@ class ImageSpec:
         expected='a full release, such as "2.15.1"',
     )
     python: str | None = key(
-        "The Python minor, such as 3.11; by default the newest that fits.",
+        "The Python minor, such as 3.11; by default the newest that the release and every base support.",
         default=None,
         pattern=r"[23]\.\d{1,2}",
         expected="MAJOR.MINOR, such as 3.11",
     )
     accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
-    base: str | None = key("A base image instead of the one that fits.", default=None, rule="reference")
+    base: str | None = key("A base image instead of the one that imgtool chooses.", default=None, rule="reference")
     cuda_from: str = key(
         "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).",
         default="base",
@@ -326,7 +354,7 @@ class ImageSpec:
     args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
     env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
     user: str | None = key(
-        "The user the images run as; by default root, which the training services need.",
+        "The user that the images run as; by default root, which the training services need.",
         default=None,
         pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
         expected="a user's name or number, with :GROUP or without",

@@ -1,7 +1,7 @@
-"""Reads pip's requirements files as far as imgtool must understand them; uv reads them for real.
+"""Reads pip's requirements files as far as the lock and the rules need them; uv reads them completely.
 
-Two questions are answered here: which texts belong to a requirements file (`-r` and `-c` included), for the
-lock's inputs, and which requirements it names, for the rules. The format is pip's:
+The functions return the texts of a requirements file and its includes (`-r`, `-c`), which are inputs of the lock, and
+the requirements that they name. The format is pip's:
 https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 """
 
@@ -11,12 +11,10 @@ import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from training_imgtool.core.errors import FieldError
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
 
 FIELD = "requirements"
 _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
@@ -31,7 +29,7 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A requirement with the place it stands at: `requirements.txt:3`."""
+    """A requirement and its place, such as `requirements.txt:3`."""
 
     requirement: Requirement
     where: str
@@ -39,33 +37,30 @@ class Named:
 
 
 def read_requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
-    """The file `name` below `folder` and every file it includes, each once: (name as reached, text).
+    """Reads the file `name` below `folder` and every file that it includes, each once: (name as included, text).
 
-    Raises FieldError on `requirements` for a file that is missing, leaves `folder`, is not text, or for more
-    than 50 files.
+    Raises FieldError for a file that is missing, outside `folder` or not text, and for more than 50 files.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = [name]
     while waiting:
         current = waiting.pop(0)
-        if current in found:
+        if current in texts:
             continue
-        if len(found) == _MAX_FILES:
+        if len(texts) == _MAX_FILES:
             raise FieldError(f"more than {_MAX_FILES} files include each other", field=FIELD)
-        found[current] = _read(folder, current)
-        for line in _lines(found[current]):
+        texts[current] = _read(folder, current)
+        for line in _lines(texts[current]):
             match = line[1].startswith("-") and re.match(_INCLUDE, line[1])
             if match and "://" not in match["file"]:
-                waiting.append(_joined(current, match["file"].strip("'\"")))
-    return tuple(found.items())
+                waiting.append(_join(current, match["file"].strip("'\"")))
+    return tuple(texts.items())
 
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
-    """What the files name, leaving out URLs, paths and options; raises FieldError for a line that is neither."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
+    """Returns the named requirements, without URLs, paths and options; raises FieldError for any other line."""
     constraints = _constraint_files(texts)
-    found = []
+    requirements = []
     for name, text in texts:
         for number, line in _lines(text):
             if line.startswith("-") or re.match(_FILE, line):
@@ -76,55 +71,55 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                 raise FieldError(
                     f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}", field=FIELD
                 ) from None
-            found.append(Named(requirement, f"{name}:{number}", name in constraints))
-    return tuple(found)
+            requirements.append(Named(requirement, f"{name}:{number}", name in constraints))
+    return tuple(requirements)
 
 
 def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Lines that a lock cannot hold: (`requirements.txt:3`, why). What they say is not repeated: it may be secret."""
-    found = []
+    """Returns lines that a lock cannot hold: (`requirements.txt:3`, reason), without their text: it may be secret."""
+    lines = []
     for name, text in texts:
         for number, line in _lines(text):
             where = f"{name}:{number}"
             if re.search(_LOGIN, line):
-                found.append((where, "a URL with a password, in a file that is shared with the code"))
+                lines.append((where, "a URL with a password, in a file that everyone with the code can read"))
             elif line.startswith(("-e", "--editable")):
-                found.append((where, "an editable install"))
+                lines.append((where, "an editable install"))
             elif not line.startswith("-") and re.match(_ELSEWHERE, line):
-                found.append((where, "a URL or a path, which is not a release on an index"))
-    return tuple(found)
+                lines.append((where, "a URL or a path, which is not a release on an index"))
+    return tuple(lines)
 
 
 def normalise_name(name: str) -> str:
-    """A package's name as indexes compare it (PEP 503)."""
+    """Returns a package's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
-    """The sha256 values that `--hash` options allow, by normalised name."""
-    found: dict[str, frozenset[str]] = {}
+    """Returns the sha256 values of `--hash` options, by normalised name."""
+    allowed: dict[str, frozenset[str]] = {}
     for _, text in texts:
         for _, line in _lines(text):
             hashes = frozenset(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
             match = re.match(r"[A-Za-z0-9._-]+", line)
             if hashes and match and not line.startswith("-"):
                 name = normalise_name(match[0])
-                found[name] = found.get(name, frozenset()) | hashes
-    return found
+                allowed[name] = allowed.get(name, frozenset()) | hashes
+    return allowed
 
 
 def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
-    found = set()
+    files = set()
     for name, text in texts:
         for _, line in _lines(text):
             match = re.match(_INCLUDE, line)
             if match and line.startswith(("-c", "--constraint")):
-                found.add(_joined(name, match["file"].strip("'\"")))
-    return frozenset(found)
+                files.add(_join(name, match["file"].strip("'\"")))
+    return frozenset(files)
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
-    """Logical lines with their numbers: continuations joined, comments and empty lines left out."""
+    """Returns logical lines with their numbers, without comments and empty lines."""
     lines: list[tuple[int, str]] = []
     held, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -143,7 +138,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
     return lines
 
 
-def _joined(current: str, file: str) -> str:
+def _join(current: str, file: str) -> str:
     return posixpath.normpath(PurePosixPath(current).parent / file)
 
 

@@ -1,11 +1,12 @@
-"""Rules for single values of a spec, by the names that `spec.model` gives them.
+"""Rules for single values of a spec, by the names in `spec.model`.
 
-A rule takes the text and the spec's folder, and returns the value to keep; it raises InputError, whose
-message the reader puts behind the key's path and place.
+A rule takes the text and the spec's folder and returns the value. It raises InputError; the reader adds the key's path
+and place to the message.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import posixpath
 import re
@@ -22,7 +23,7 @@ _LONGEST_SHOWN = 60
 ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _ARTIFACT_REGISTRY = re.compile(r"(?:.+[.-])?docker\.pkg\.dev\Z", re.IGNORECASE)
 _ARTIFACT_REGISTRY_HOST = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*-docker\.pkg\.dev\Z")
-# Variables that the images or the services set; a value from the spec would break what depends on them.
+# Variables that the images or the services set. A value from the spec would break programs that depend on them.
 OWNED_ENV = {
     "TF_CONFIG": "the service sets it, differently in every replica",
     "CLUSTER_SPEC": "the service sets it, differently in every replica",
@@ -33,50 +34,48 @@ _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 def quote(text: str) -> str:
-    """`text` for a message: quoted, escapes for what does not print, cut after 60 characters."""
+    """Returns `text` for a message: quoted, escaped, at most 60 characters."""
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
 
 
 def find_nearest(text: str, options: Iterable[str]) -> str | None:
-    """The option that `text` probably means, or None."""
-    import difflib
-
+    """Returns the option that `text` probably means, or None."""
     folded = {option.lower().replace("-", "_"): option for option in options}
     matches = difflib.get_close_matches(text.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[matches[0]] if matches else None
 
 
 def check_text(text: str) -> None:
-    """Refuses characters that end a line or do not show: a line break in a value adds Dockerfile instructions."""
-    if text.isprintable():  # nearly always; what follows is slow
-        return
+    """Refuses line breaks, which would add Dockerfile instructions, and invisible characters; raises InputError."""
     for place, character in enumerate(text, start=1):
         if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _BIDI:
-            hint = "write the value on one line; `|` and `>` keep line ends" if character in "\r\n" else None
+            hint = "write the value on one line; `|` and `>` keep line breaks" if character in "\r\n" else None
             raise InputError(
                 f"the character U+{ord(character):04X} is not allowed in a value (character {place})", hint=hint
             )
 
 
 def check_env_name(name: str) -> None:
-    """Refuses what is not an environment variable's name, and names that the images or services own."""
+    """Refuses wrong names of environment variables, and names that images or services set; raises InputError."""
     if not re.fullmatch(ENV_NAME, name):
         raise InputError(
             f"{quote(name)} is not the name of an environment variable: expected letters, digits and '_', "
             "not a digit first"
         )
     if name in OWNED_ENV:
-        raise InputError(f"{name} cannot be set: {OWNED_ENV[name]}", hint="leave it away")
+        raise InputError(f"a spec cannot set {name}: {OWNED_ENV[name]}", hint="remove it")
 
 
 def check_registry(text: str, folder: Path | None = None) -> str:
-    """`text` when images can be pushed below it: `HOST[:PORT][/PATH]`, or a Docker Hub user.
-
-    Raises InputError, with the form that Artifact Registry asks for where it is one.
-    """
+    """Returns `text` if it is `HOST[:PORT][/PATH]`, or a Docker Hub user; else raises InputError."""
     del folder
+    if "@" in text:
+        raise InputError(
+            "expected HOST/PATH without a user name or password; the value is not shown",
+            hint="log in with `docker login HOST`, and write only HOST/PATH",
+        )
     if "://" in text:
-        raise InputError(f"expected HOST/PATH, found {quote(text)}", hint=f"leave {text.partition('://')[0]}:// away")
+        raise InputError(f"expected HOST/PATH, found {quote(text)}", hint=f"remove {text.partition('://')[0]}://")
     if not text or text != text.strip("/"):
         raise InputError(f"expected HOST/PATH without a '/' at either end, found {quote(text)}")
     host, _, path = text.partition("/")
@@ -125,7 +124,7 @@ def _kind(mode: int) -> str:
 
 
 def _inside(text: str, folder: Path) -> str:
-    """`text` as a plain relative path of something that exists in `folder`, links followed no further than that."""
+    """Returns `text` as a plain relative path that exists in `folder` and whose links stay there; raises InputError."""
     if not text:
         raise InputError("expected a path relative to the spec, found nothing")
     if text.startswith("/") or ".." in text.split("/"):
@@ -147,21 +146,21 @@ def _inside(text: str, folder: Path) -> str:
 
 
 def _expect_names(path: str, folder: Path) -> None:
-    """Raises InputError at the first part of `path` that does not exist, with the name that comes nearest."""
+    """Raises InputError for the first part of `path` that does not exist, with the closest name as a hint."""
     parent = folder
     for part in path.split("/"):
         if not os.path.lexists(parent / part):
             names = sorted(os.listdir(parent)) if parent.is_dir() else []  # noqa: PTH208 - names only
             close = find_nearest(part, names)
-            where = "beside the spec" if parent == folder else f"in {parent.relative_to(folder)}/"
+            where = "next to the spec" if parent == folder else f"in {parent.relative_to(folder)}/"
             raise InputError(f"there is no {quote(part)} {where}", hint=f"did you mean {close}?" if close else None)
         parent /= part
 
 
 def check_module(module: str, source: str, folder: Path) -> None:
-    """Refuses a module that should be in the trainer's folder and is not.
+    """Refuses a module of the trainer's folder that does not exist; raises InputError.
 
-    A module whose first name is not the folder's may come from a package, so it is not looked for.
+    A module outside that folder may come from a wheel; the check of the trainer's code looks for it there.
     """
     place = posixpath.join(*module.split("."))
     if module.partition(".")[0] != source.partition("/")[0]:

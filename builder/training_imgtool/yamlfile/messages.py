@@ -1,4 +1,4 @@
-"""Says in a user's words what PyYAML's scanner and parser stumbled over, and where the cause is."""
+"""Translates PyYAML's errors into messages for users, with the place of the cause."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _INDENT = "lines of one mapping begin in the same column"
 _QUOTE = "put the value in quotes"
 
-# (words of PyYAML's context, words of its problem, our message, our hint, whether the context is the place);
-# libyaml and the pure reader word some problems differently, so both are here. The first match counts.
-_KNOWN: tuple[tuple[str, str, str, str | None, bool], ...] = (
+# (words of PyYAML's context, words of its problem, our message, our hint, whether the place is that of the context);
+# libyaml and the pure Python reader word some problems differently. The first match counts.
+_MESSAGES: tuple[tuple[str, str, str, str | None, bool], ...] = (
     ("quoted scalar", "end of stream", "a quote is opened here and never closed", "close it", True),
     ("quoted scalar", "document separator", "a quote is opened here and never closed", "close it", True),
     ("quoted scalar", "unknown escape", "a backslash escape that YAML does not know", "use single quotes", False),
@@ -49,7 +49,7 @@ _KNOWN: tuple[tuple[str, str, str, str | None, bool], ...] = (
 )
 
 
-class Trouble(NamedTuple):
+class Problem(NamedTuple):
     """A message and its place, 1-based."""
 
     line: int
@@ -58,23 +58,23 @@ class Trouble(NamedTuple):
     hint: str | None
 
 
-def explain(error: Any, text: str) -> Trouble:
-    """What a PyYAML error (a MarkedYAMLError; others have no place) means for `text`."""
+def explain(error: Any, text: str) -> Problem:
+    """Returns what a PyYAML error means for `text`; only a MarkedYAMLError has a place."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
-        return Trouble(1, 1, f"not YAML: {error}", None)
+        return Problem(1, 1, f"not YAML: {error}", None)
     context, problem = error.context or "", error.problem or ""
     line, column = mark.line + 1, mark.column + 1
     if tab := _tab(text, line, problem):
-        return Trouble(line, tab, "a tab where YAML takes spaces only", "indent with spaces")
+        return Problem(line, tab, "a tab where YAML takes spaces only", "indent with spaces")
     if "cannot start any token" in problem:
-        return Trouble(line, column, f"a value cannot begin with {_character(text, line, column)}", _QUOTE)
-    for in_context, in_problem, message, hint, at_context in _KNOWN:
+        return Problem(line, column, f"a value cannot begin with {_character(text, line, column)}", _QUOTE)
+    for in_context, in_problem, message, hint, at_context in _MESSAGES:
         if in_context in context and in_problem in problem:
             if at_context and error.context_mark is not None:
                 line, column = error.context_mark.line + 1, error.context_mark.column + 1
-            return Trouble(line, column, message, hint)
-    return Trouble(line, column, f"not YAML: {problem or context}", None)
+            return Problem(line, column, message, hint)
+    return Problem(line, column, f"not YAML: {problem or context}", None)
 
 
 def _line(text: str, line: int) -> str:
@@ -83,7 +83,7 @@ def _line(text: str, line: int) -> str:
 
 
 def _tab(text: str, line: int, problem: str) -> int | None:
-    """The column of a tab in the indent of `line`, where a tab explains the problem."""
+    """Returns the column of a tab in the indent of `line`, if a tab explains the problem."""
     if not any(words in problem for words in ("cannot start any token", "tab character", "mapping values")):
         return None
     indent = re.match(r" *\t", _line(text, line))

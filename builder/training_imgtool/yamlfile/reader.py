@@ -1,9 +1,8 @@
-"""Reads YAML as the text that was typed: the one door to PyYAML's reader.
+"""Reads YAML as text: no value becomes a number or a boolean.
 
-The result is a tree of nodes with positions. Nothing is resolved: `2.10`, `on`, `0755`, `22:22` and
-`12e5678` arrive as typed (YAML 1.1 makes numbers and booleans of them, YAML 1.2 other ones), together
-with whether they were quoted. What a training spec has no use for is refused with its place: tags,
-merge keys, duplicate keys, several documents, and whatever grows without bound.
+The result is a tree of nodes with positions. `2.10`, `on`, `0755`, `22:22` and `12e5678` stay as typed, since YAML
+1.1 and 1.2 disagree on them, with a mark for quoted ones. The reader refuses, with its place, what a spec has no use
+for: tags, merge keys, duplicate keys, several documents, and unlimited growth through aliases.
 """
 
 from __future__ import annotations
@@ -14,23 +13,26 @@ import re
 import stat
 from pathlib import Path
 
+import yaml
+
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.secret_text import detect_line_secret
+from training_imgtool.yamlfile.messages import explain
 from training_imgtool.yamlfile.tree import Items, Position, Scalar, Table, TreeBuilder
 
 MAX_BYTES = 1 << 20
-# What YAML forbids, and the line ends that YAML 1.1 knows but editors and YAML 1.2 do not.
+# Characters that YAML forbids, and line ends of YAML 1.1 that editors and YAML 1.2 do not have.
 _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 _LINE_END = r"\r\n|\r|\n"
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes.
+    """Reads a regular file of at most `limit` bytes.
 
-    Never waits: a FIFO or device is refused, not read. Raises InputError that names the path and the cause.
+    Refuses a FIFO or a device instead of waiting for it. Raises InputError with the path and the cause.
     """
     try:
-        _expect_file(path, os.stat(path).st_mode)  # noqa: PTH116 - before open, which may wait or act on a device
+        _expect_file(path, os.stat(path).st_mode)  # noqa: PTH116 - before open, which acts on some devices
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(handle, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
             _expect_file(path, os.fstat(handle).st_mode)
@@ -43,31 +45,27 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def parse(data: bytes, name: str, *, what: str = "file") -> Table:
-    """The mapping that a YAML document is.
+    """Parses a YAML document that is one mapping.
 
     Args:
-        data: the file's bytes, UTF-8 with a byte order mark or without.
-        name: the file's name for messages, which begin with `name:line:column`.
-        what: what an empty file is called: "the spec is empty".
+        data: the file's bytes: UTF-8, with or without a byte order mark.
+        name: the file's name; messages begin with `name:line:column`.
+        what: the noun for an empty file: "the spec is empty".
 
     Raises:
-        InputError: the bytes are not YAML, not one mapping, or use what is refused here; `details` holds
-            the line and a caret where that helps.
+        InputError: the bytes are not YAML, not one mapping, or use what the reader refuses; `details` holds the line
+            and a caret if they help.
     """
-    import yaml
-
-    from training_imgtool.yamlfile.messages import explain
-
     text = _decode(data, name)
     tree = TreeBuilder(name)
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             tree.take(event)
     except yaml.YAMLError as error:
-        trouble = explain(error, text)
-        at = Position(trouble.line, trouble.column)
+        problem = explain(error, text)
+        at = Position(problem.line, problem.column)
         raise InputError(
-            f"{name}:{at.line}:{at.column}: {trouble.message}", hint=trouble.hint, details=_caret(text, at)
+            f"{name}:{at.line}:{at.column}: {problem.message}", hint=problem.hint, details=_caret(text, at)
         ) from None
     root = tree.root
     if root is None or (isinstance(root, Scalar) and root.null):
@@ -81,7 +79,7 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
 
 
 def _decode(data: bytes, name: str) -> str:
-    """The text, its byte order mark removed."""
+    """Decodes UTF-8 and drops the byte order mark; raises InputError."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{name}: the file is UTF-16 (byte 0)", hint="save it as UTF-8")
     if b"\x00" in data:
@@ -111,7 +109,7 @@ def _position_at(before: str) -> Position:
 
 
 def _caret(text: str, at: Position) -> tuple[str, ...]:
-    """The line and a caret below the column; nothing when the line is not there or may hold a secret."""
+    """Returns the line and a caret below the column; nothing if the line is empty or may contain a secret."""
     lines = re.split(_LINE_END, text)
     if at.line > len(lines) or not lines[at.line - 1].strip() or detect_line_secret(lines[at.line - 1]):
         return ()

@@ -1,6 +1,6 @@
-"""A YAML document as nodes with positions, made from a parser's events, with limits.
+"""A YAML document as a tree of nodes with positions.
 
-The limits hold with aliases expanded, so a walk over a tree is always short.
+The limits on size and depth count aliases expanded, so a walk over a tree is always short.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value's text as typed: quotes, escapes and folding undone, nothing else."""
+    """A value's text, without quotes, escapes and folding; otherwise as typed."""
 
     at: Position
     text: str
@@ -33,7 +33,7 @@ class Scalar:
 
     @property
     def null(self) -> bool:
-        """Whether it is one of YAML's words for nothing: no value, `~`, `null`."""
+        """Whether the text is one of YAML's words for nothing: an empty value, `~`, `null`."""
         return not self.quoted and self.text in _NULLS
 
 
@@ -47,7 +47,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A mapping: its keys, each once, in the order of the file."""
+    """A mapping: each key once, in the order of the file."""
 
     at: Position
     entries: tuple[tuple[Scalar, Node], ...]
@@ -79,7 +79,7 @@ class _Anchored:
 
 
 class TreeBuilder:
-    """Makes nodes from PyYAML's events, without recursion; raises InputError at the first thing that is refused."""
+    """Makes nodes from PyYAML's events, without recursion; raises InputError for what a spec may not contain."""
 
     def __init__(self, name: str) -> None:
         self.root: Node | None = None
@@ -129,7 +129,8 @@ class TreeBuilder:
     def _count(self, nodes: int, at: Position) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            raise self._refused(at, f"more than {MAX_NODES} values, aliases expanded", None)
+            hint = "write args and env in a file that the trainer reads"
+            raise self._refused(at, f"more than {MAX_NODES} values (each alias counts as a copy)", hint)
 
     def _alias(self, anchor: str, at: Position) -> None:
         if anchor not in self._anchors:
@@ -143,7 +144,7 @@ class TreeBuilder:
         self._add(anchored.node, None, size=anchored.size, height=anchored.height, at=at)
 
     def _add(self, node: Node, anchor: str | None, *, size: int, height: int, at: Position | None = None) -> None:
-        """Puts a finished node where it belongs."""
+        """Adds a finished node to the open list or mapping, or makes it the root."""
         if anchor is not None:
             self._anchors[anchor] = _Anchored(node, size, height)
         if not self._open:
