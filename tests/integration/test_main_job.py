@@ -95,7 +95,7 @@ def test_the_job_file_names_the_digests_and_passes_the_schema(
     imgtool: Imgtool, spec: Path, place: dict[str, str], built: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "config.yaml"
-    done = imgtool("config", spec, "-o", output, env={**place, **NO_ENGINE})
+    done = imgtool("config", spec, "--target", "ai-platform", "-o", output, env={**place, **NO_ENGINE})
     assert "2025-01-31" in done.stderr
     assert "--target vertex" in done.stderr
     job = yaml.safe_load(output.read_text())

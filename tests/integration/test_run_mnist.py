@@ -35,7 +35,7 @@ def test_the_cluster_trains_and_saves_its_model(imgtool: Run, pushed: str, tmp_p
     assert (tmp_path / "job/model/saved_model.pb").is_file()
     assert (tmp_path / "job/checkpoints/checkpoint").is_file()
     lines = done.stdout.splitlines()
-    assert re.match(r"mnist as ai-platform: succeeded, \d+ s", lines[0])
+    assert re.match(r"mnist as vertex: succeeded, \d+ s", lines[0])
     assert [line.split()[0] for line in lines[1:5]] == ["master", "worker-0", "worker-1", "ps-0"]
     assert "next: imgtool config images/mnist -o config.yaml" in done.stderr.splitlines()[-1]
 
