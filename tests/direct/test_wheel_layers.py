@@ -17,10 +17,11 @@ import pytest
 from tests import plans
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.core.interpreters import Interpreter, find_interpreter
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
-from training_imgtool.direct.wheels.bytecode import Interpreter, compiled, find_interpreter
+from training_imgtool.direct.wheels.bytecode import compiled
 from training_imgtool.direct.wheels.layer_tools import Workshop
 from training_imgtool.direct.wheels.wheel_layers import packages_layers
 from training_imgtool.plan import LockedVariant, Wheel

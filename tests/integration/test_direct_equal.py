@@ -17,6 +17,7 @@ from tests.direct import wheels
 from tests.direct.wheels import Node
 from training_imgtool.build.inputs import with_wheels
 from training_imgtool.context.context import Context, scan
+from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.direct import base_facts
@@ -25,7 +26,6 @@ from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.stage_plan import Material, chain
-from training_imgtool.direct.wheels.bytecode import find_interpreter
 from training_imgtool.direct.wheels.layer_tools import Workshop
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse

@@ -13,8 +13,8 @@ import pytest
 
 from tests.direct import wheels
 from tests.direct.wheels import Node, make_wheel
+from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.wheels.bytecode import find_interpreter
 from training_imgtool.direct.wheels.layer_tools import Workshop
 from training_imgtool.direct.wheels.wheel_layers import packages_layers
 from training_imgtool.dockerfile import install_step

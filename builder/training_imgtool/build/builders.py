@@ -33,7 +33,7 @@ from training_imgtool.spec.model import Role
 from training_imgtool.wheels.prefetch import WheelPrefetcher
 
 if TYPE_CHECKING:
-    from training_imgtool.direct.wheels.bytecode import Interpreter
+    from training_imgtool.core.interpreters import Interpreter
     from training_imgtool.wheels.store import WheelStore
 
 Send = Callable[[LayerSource, str], None]
@@ -216,9 +216,9 @@ def append_stages(
         return WheelStore(settings)
 
     def find_interpreter(python: str) -> Interpreter | None:
-        from training_imgtool.direct.wheels import bytecode
+        from training_imgtool.core import interpreters
 
-        return bytecode.find_interpreter(python, settings.environ, release)
+        return interpreters.find_interpreter(python, settings.environ, release)
 
     wheels = WheelPrefetcher(open_store, run.progress)
     tools = Workshop(

@@ -10,26 +10,19 @@ bytes do too. (18 files differ between 3.11.2 and 3.11.7, whose compilers differ
 from __future__ import annotations
 
 import math
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from training_imgtool.core.errors import LocalFileError
+from training_imgtool.core.interpreters import Interpreter
 
 _BATCH = 4 << 20  # bytes of source for one process, which compiles them in 0.3 s and takes 15 ms to start
 _PORTION = 1 << 18  # bytes of source that it is handed at once
-_ASK = """
-import sys, importlib.util
-print(sys.implementation.name, "%d.%d" % sys.version_info[:2], importlib.util.MAGIC_NUMBER.hex(),
-      sys.implementation.cache_tag, sys.version.split()[0])
-"""
 _COMPILE = """
 import sys, marshal, _imp
 magic = bytes.fromhex(sys.argv[1])
@@ -53,83 +46,6 @@ while True:
 """
 
 Source = tuple[str, bytes]  # an absolute path in the image, and the content
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
-    """A CPython on this machine.
-
-    Attributes:
-        python: the minor version, `3.11`.
-        magic: the first four bytes of its bytecode files, in hexadecimal.
-        tag: what stands in their names, `cpython-311`.
-        version: the full version, `3.11.7`.
-    """
-
-    path: str
-    python: str
-    magic: str
-    tag: str
-    version: str
-
-    def cached(self, path: str) -> str:
-        """Where the bytecode of the source at `path` belongs (PEP 3147)."""
-        folder, _, name = path.rpartition("/")
-        return f"{folder}/__pycache__/{name.removesuffix('.py')}.{self.tag}.pyc"
-
-
-def find_interpreter(python: str, environ: Mapping[str, str], release: str | None = None) -> Interpreter | None:
-    """A CPython of the minor version `python`: this one, one on PATH, or one that uv knows; None without one.
-
-    Args:
-        python: the minor version, `3.11`.
-        environ: says where to look.
-        release: the full version that the image has, where known: taken when it is here, so that two machines that
-            have it make the same bytes, and the same as an engine.
-    """
-    first = None
-    asked: set[str] = set()
-    for path in _candidates(python, environ, release):  # one after the other: to ask uv takes 0.1 s
-        if path in asked:
-            continue
-        asked.add(path)
-        found = _ask(path, environ)
-        if found is None or found.python != python:
-            continue
-        if release in {None, found.version}:
-            return found
-        first = first or found
-    return first
-
-
-def _candidates(python: str, environ: Mapping[str, str], release: str | None) -> Iterator[str]:
-    if sys.version_info[:2] == tuple(int(part) for part in python.split(".")[:2]):
-        yield sys.executable
-    for folder in environ.get("PATH", "").split(":"):
-        if folder and (found := shutil.which(f"python{python}", path=folder)):
-            yield found
-    uv = shutil.which("uv", path=environ.get("PATH", ""))
-    for version in filter(None, (release, python)) if uv else ():
-        command = [str(uv), "python", "find", "--offline", "--no-python-downloads", "--no-project", "--system", version]
-        try:
-            asked = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=20, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return
-        if asked.returncode == 0 and asked.stdout.strip():
-            yield asked.stdout.strip()
-
-
-def _ask(path: str, environ: Mapping[str, str]) -> Interpreter | None:
-    try:
-        asked = subprocess.run(
-            [path, "-I", "-S", "-c", _ASK], env=dict(environ), capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    answer = asked.stdout.split()
-    if asked.returncode != 0 or len(answer) != 5 or answer[0] != "cpython":
-        return None
-    return Interpreter(path=path, python=answer[1], magic=answer[2], tag=answer[3], version=answer[4])
 
 
 def compiled(

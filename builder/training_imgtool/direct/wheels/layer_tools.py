@@ -15,7 +15,7 @@ from training_imgtool.direct.layers.layers import MTIME, LayerSource
 from training_imgtool.plan import Wheel
 
 if TYPE_CHECKING:
-    from training_imgtool.direct.wheels.bytecode import Interpreter
+    from training_imgtool.core.interpreters import Interpreter
 
 
 def _unheard(source: object) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.interpreters import Interpreter
 from training_imgtool.direct.layers.layers import folder_item, folders_of, in_order
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.layers.wheel_zip import WheelFile, check_hash, content, open_wheel, opened, read, stream
-from training_imgtool.direct.wheels.bytecode import Interpreter, compiled
+from training_imgtool.direct.wheels.bytecode import compiled
 from training_imgtool.direct.wheels.install import Environment, Installed, install
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.interpreters import Interpreter
 from training_imgtool.direct.layers import blobs, splice
 from training_imgtool.direct.layers.codecs import Compression, codec
 from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, layer_key
@@ -25,7 +26,6 @@ from training_imgtool.direct.layers.path_conflicts import claims_of, overlapping
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.wheels import wheel_items
-from training_imgtool.direct.wheels.bytecode import Interpreter
 from training_imgtool.direct.wheels.install import Environment
 from training_imgtool.direct.wheels.layer_tools import Workshop
 from training_imgtool.direct.wheels.pip_script import script_template
