@@ -7,11 +7,23 @@ import signal
 import threading
 import time
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
-from training_imgtool.core.errors import BuildFailedError, CredentialsError, ImgtoolError, TemporaryError
-from training_imgtool.core.threads import run_all
+from training_imgtool.core.errors import (
+    BuildFailedError,
+    CredentialsError,
+    EngineUnavailableError,
+    ImgtoolError,
+    InputError,
+    LocalFileError,
+    RegistryRefusedError,
+    TemporaryError,
+    UsageError,
+    VerificationError,
+)
+from training_imgtool.core.threads import run_all, worst_failure
 
 
 def test_results_keep_the_order_of_the_tasks() -> None:
@@ -45,6 +57,31 @@ def test_the_gravest_failure_is_raised_and_names_the_others() -> None:
         )
     assert ended == ["evaluator"]
     assert set(caught.value.details) == {"also failed, master: 503 five times", "also failed, ps: RUN exited 7"}
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    list(
+        pairwise(
+            (
+                RuntimeError,
+                VerificationError,
+                LocalFileError,
+                CredentialsError,
+                RegistryRefusedError,
+                EngineUnavailableError,
+                BuildFailedError,
+                TemporaryError,
+                InputError,
+                UsageError,
+            )
+        )
+    ),
+)
+def test_the_order_of_severity(worse: type[Exception], better: type[Exception]) -> None:
+    first, second = worse("worse"), better("better")
+    assert worst_failure({"a": second, "b": first}) is first
+    assert worst_failure({"a": first, "b": second}) is first
 
 
 def test_one_error_shared_by_several_tasks_is_told_once() -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from tests.faults.base import put_base
-from tests.faults.project import Project
+from tests.faults.project import IMGTOOL, Project
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_command_of_this_checkout() -> None:
+    """The command may come from another checkout, whose faults would be looked for in vain."""
+    interpreter = IMGTOOL.read_text().partition("\n")[0].removeprefix("#!")
+    program = "import training_imgtool.cli.main as command; print(command.__file__)"
+    done = subprocess.run([interpreter, "-c", program], cwd="/", capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).is_relative_to(CHECKOUT), f"{IMGTOOL} runs {done.stdout}"
 
 
 @pytest.fixture

@@ -125,6 +125,17 @@ def test_r16_a_server_without_ranges(bench: Bench) -> None:
     assert bench.registry.read(bench.repository, one, limit=1 << 30) == CONTENT
 
 
+def test_r16_a_server_that_sends_another_range_is_asked_again(bench: Bench) -> None:
+    one = _pushed(bench)
+    bench.proxy.add(Fault(action=Action.CUT_ANSWER, method="GET", after=2_000_000))
+
+    def another(_: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 206, {**headers, "content-range": f"bytes 5-{4 + len(body)}/{len(CONTENT)}"}, CONTENT[5 : 5 + len(body)]
+
+    bench.proxy.add(Fault(action=Action.CHANGE, at=2, change=another))
+    assert bench.registry.read(bench.repository, one, limit=1 << 30) == CONTENT
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
