@@ -14,7 +14,7 @@ import pytest
 
 from tests.other_user import as_nobody, open_folder
 from training_imgtool.context import scan as scanning
-from training_imgtool.context.context import Context, scan
+from training_imgtool.context.context import Context, leads_through_link, scan
 from training_imgtool.context.dockerignore import DockerIgnore
 from training_imgtool.context.entries import Entry, Kind
 from training_imgtool.context.tar import MTIME
@@ -113,10 +113,36 @@ def test_links_are_never_followed(folder: Path) -> None:
     assert "trainer/dir/a.csv" not in paths
 
 
-def test_a_linked_source_is_refused(folder: Path) -> None:
-    (folder / "code").symlink_to("trainer")
-    with pytest.raises(InputError, match="code: COPY of a symbolic link itself"):
-        scan(folder, only=("code",)).select(("code/",))
+def test_a_linked_source_is_what_it_leads_to(folder: Path) -> None:
+    (folder / "code").symlink_to("trainer/data")
+    (folder / "again").symlink_to("code")
+    (folder / "loop").symlink_to("loop")
+    (folder / "gone").symlink_to("nowhere")
+    context = scan(folder)
+    expected = ("again", "code", "trainer", "trainer/data", "trainer/data/a.csv")
+    assert context.select(("again/",)).paths() == expected
+    assert context.select(("again/a.csv",)).paths() == expected
+    assert context.resolve("again/a.csv") == "trainer/data/a.csv"
+    before = context.digest(("again",))
+    (folder / "trainer/data/a.csv").write_text("3,4\n")
+    assert scan(folder).digest(("again",)) != before
+    for source, why in (("loop", "leads back to itself"), ("gone", "not in the build context")):
+        with pytest.raises(InputError, match=why):
+            context.select((source,))
+    assert leads_through_link(folder, "again/a.csv")
+    assert not leads_through_link(folder, "trainer/data")
+
+
+def test_what_imgtool_puts_in_is_taken_by_name_only(folder: Path) -> None:
+    (folder / "wheels").mkdir()
+    (folder / "wheels" / "mine").write_text("")
+    plain = scan(folder)
+    context = plain.with_known("wheels/cpu/w.whl", sha256="0" * 64, size=5).with_bytes("wheels/cpu/r.txt", b"r")
+    for source in (".", "*", "wh*", "w*/*", "wheels/mine", "./"):
+        assert context.select((source,)).paths() == plain.select((source,)).paths(), source
+    assert "wheels/cpu/w.whl" in context.select(("wheels/cpu/",)).paths()
+    with pytest.raises(InputError):
+        context.select(("wheels/*/*.whl",))
 
 
 def test_special_files_are_named(folder: Path) -> None:

@@ -397,6 +397,26 @@ def test_folders_below_a_copied_one_get_its_owner(make: Maker) -> None:
     }
 
 
+def test_links_in_the_context_are_followed_and_wheels_stay_out(tmp_path: Path) -> None:
+    folder = tmp_path / "links"
+    (folder / "code" / "sub").mkdir(parents=True)
+    (folder / "code" / "a.py").write_text("1")
+    (folder / "code" / "inner").symlink_to("a.py")
+    (folder / "to-code").symlink_to("code")
+    (folder / "to-file").symlink_to("to-code/a.py")
+    context = scan(folder).with_known("wheels/cpu/w.whl", sha256="0" * 64, size=5)
+    make = Maker(context, tmp_path)
+    everything = _tree(make("COPY . /app\n"))
+    assert {path for path in everything if "wheels" in path} == set()
+    assert everything["/app/to-file"].kind == "link"
+    found = _tree(make("COPY to-* /all/\nCOPY to-file /one/name\nCOPY to-code/inner /two/\nCOPY to-code /three\n"))
+    kinds = {path: node.kind for path, node in found.items() if node.kind != "folder"}
+    names = ["/all/a.py", "/all/to-file", "/one/name", "/two/inner", "/three/a.py"]
+    assert kinds == dict.fromkeys(names, "file") | {"/all/inner": "link", "/three/inner": "link"}
+    with pytest.raises(NeedsEngineError, match="wheels as files"):
+        make("COPY wheels /w\n")
+
+
 def test_layers_are_never_there_twice(make: Maker) -> None:
     assert len(make("COPY b.txt /opt/\nCOPY b.txt /opt/\n").layers) == 1
     with pytest.raises(NeedsEngineError, match="the same layer"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from training_imgtool.build.content_key import context_sources, stage_keys
-from training_imgtool.context.context import Context, scan
+from training_imgtool.context.context import Context, leads_through_link, scan
 from training_imgtool.context.gomatch import has_wildcards
 from training_imgtool.context.hash_cache import remembered_hashes
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
@@ -134,7 +134,8 @@ def prepare(
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
             if copied != {spec.trainer.source.strip("/")}:
-                context = read(only=() if any(has_wildcards(path) for path in copied) else copied, strict=False)
+                anywhere = any(has_wildcards(path) or leads_through_link(spec_file.folder, path) for path in copied)
+                context = read(only=() if anywhere else copied, strict=False)
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
             images = tuple(_image(one, plan, context, texts[one.role], parsed[one.role]) for one in plan.roles)

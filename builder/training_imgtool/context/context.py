@@ -26,6 +26,7 @@ from training_imgtool.context.tar import MTIME, write_tar
 from training_imgtool.core.errors import InputError
 
 IGNORE_FILE = ".dockerignore"
+_MOST_LINKS = 40  # Linux' MAXSYMLINKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,18 @@ class Context:
 
     def entry(self, path: str) -> Entry:
         """The entry at `path`; raises KeyError when there is none."""
+        entry = self._find(path)
+        if entry is None:
+            raise KeyError(path)
+        return entry
+
+    def _find(self, path: str) -> Entry | None:
         at = bisect_left(self.entries, path, key=_path)
-        if at < len(self.entries) and self.entries[at].path == path:
-            return self.entries[at]
-        raise KeyError(path)
+        return self.entries[at] if at < len(self.entries) and self.entries[at].path == path else None
 
     def with_known(self, path: str, *, sha256: str, size: int) -> Context:
         """With a file that is known by its hash; `with_files` says later where its bytes are."""
-        return self._with(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size, sha256=sha256))
+        return self._with(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size, sha256=sha256, injected=True))
 
     def with_bytes(self, path: str, data: bytes) -> Context:
         """With a file made in memory."""
@@ -65,6 +70,7 @@ class Context:
                 sha256=digest,
                 blob=git_tree.blob(data),
                 origin=data,
+                injected=True,
             )
         )
 
@@ -76,7 +82,7 @@ class Context:
 
     def _with(self, entry: Entry) -> Context:
         entries = list(self.entries)
-        for one in (*map(_folder, _parents(entry.path)), entry):
+        for one in (*map(_injected_folder, _parents(entry.path)), entry):
             at = bisect_left(entries, one.path, key=_path)
             present = entries[at] if at < len(entries) and entries[at].path == one.path else None
             if present is None:
@@ -91,8 +97,9 @@ class Context:
     def select(self, sources: Iterable[str]) -> Context:
         """What COPY takes for `sources`, with the folders on the way to it.
 
-        A source is a path or a pattern of Go's `filepath.Match`; a folder means everything below it. Raises
-        InputError when a source finds nothing, as every builder does.
+        A source is a path or a pattern of Go's `filepath.Match`; a folder means everything below it, a link what it
+        leads to. `.` and patterns leave out what imgtool put into the context. Raises InputError when a source finds
+        nothing, as every builder does.
         """
         taken: dict[str, Entry] = {}
         by_path = {entry.path: entry for entry in self.entries}
@@ -111,18 +118,43 @@ class Context:
     def _found(self, source: str, by_path: Mapping[str, Entry]) -> list[Entry]:
         cleaned = posixpath.normpath(source.lstrip("/") or ".")
         if cleaned == ".":
-            return list(self.entries)
+            return [entry for entry in self.entries if not entry.injected]
         if cleaned == ".." or cleaned.startswith("../"):
             raise InputError(f"{source!r} lies outside the build context")
-        if gomatch.has_wildcards(cleaned):
-            pattern = gomatch.compiled(cleaned)
-            roots = {path for path in by_path if pattern.match(path)}
+        pattern = gomatch.compiled(cleaned) if gomatch.has_wildcards(cleaned) else None
+        if pattern:
+            named = [path for path, entry in by_path.items() if not entry.injected and pattern.match(path)]
         else:
-            roots = {cleaned} & by_path.keys()
-        for root in sorted(roots):
-            if by_path[root].kind is Kind.SYMLINK:
-                raise InputError(f"{root}: COPY of a symbolic link itself", hint="name what it points to")
-        return [entry for entry in self.entries if not roots.isdisjoint((*_parents(entry.path), entry.path))]
+            named = [cleaned]
+        links: set[str] = set()
+        roots = {self._resolve(path, links) for path in named}
+        inside = (entry for entry in self.entries if not roots.isdisjoint((*_parents(entry.path), entry.path)))
+        chosen = [entry for entry in inside if pattern is None or not entry.injected]
+        return [*chosen, *(by_path[link] for link in sorted(links))] if chosen else []
+
+    def resolve(self, path: str) -> str:
+        """The path that a source leads to, through links as engines follow them; raises InputError for a loop."""
+        return self._resolve(path, set())
+
+    def _resolve(self, path: str, links: set[str]) -> str:
+        """As `resolve`; adds the links that it follows."""
+        left, at, count = path.split("/")[::-1], "", 0
+        while left:
+            name = left.pop()
+            if name in {"", ".", ".."}:
+                at = posixpath.dirname(at) if name == ".." else at
+                continue
+            inner = posixpath.join(at, name)
+            entry = self._find(inner)
+            if entry is None or entry.kind is not Kind.SYMLINK:
+                at = inner
+                continue
+            links.add(inner)
+            count += 1
+            if count > _MOST_LINKS:
+                raise InputError(f"{path}: a symbolic link that leads back to itself")
+            left += (entry.target or "").split("/")[::-1]
+        return at
 
     def digest(self, sources: Iterable[str] | None = None) -> str:
         """The hash (64 hexadecimal digits) over path, kind, mode, size, content and target of what COPY takes."""
@@ -181,6 +213,11 @@ def scan(
     return context
 
 
+def leads_through_link(folder: Path, path: str) -> bool:
+    """Whether what a COPY names by `path` may lie elsewhere below `folder`, so that `only` does not find it."""
+    return any((folder / above).is_symlink() for above in (Path(path), *Path(path).parents))
+
+
 def _ignore_file(folder: Path) -> DockerIgnore:
     path = folder / IGNORE_FILE
     try:
@@ -207,8 +244,8 @@ def _path(entry: Entry) -> str:
     return entry.path
 
 
-def _folder(path: str) -> Entry:
-    return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755)
+def _injected_folder(path: str) -> Entry:
+    return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755, injected=True)
 
 
 def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -83,7 +83,7 @@ def copied(step: Evaluated, context: Context, files: Files, working: str) -> Cop
             raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that is for an engine")
         target = posixpath.normpath(posixpath.join("/", working, word))
         if source.entry.kind is SourceKind.DIRECTORY:
-            layer.put_folder(target, source.entry, context)
+            layer.put_folder(target, source.entry, source.chosen)
         else:
             layer.put_file(_file_target(layer, source, target, word), source.entry)
     if not layer.placed:
@@ -93,10 +93,11 @@ def copied(step: Evaluated, context: Context, files: Files, working: str) -> Cop
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What COPY takes: the entry, links followed, and the name that it was found by."""
+    """What COPY takes: the entry, links followed, the name that it was found by, and what lies below it."""
 
     name: str
     entry: Source
+    chosen: Context
 
 
 def _given(step: Evaluated, where: str) -> _Given:
@@ -117,14 +118,19 @@ def _given(step: Evaluated, where: str) -> _Given:
 def _sources(context: Context, word: str) -> list[_Source]:
     """What a source names: itself, or each match of a pattern; the root as a folder."""
     path = posixpath.normpath(word.lstrip("/") or ".")
-    context.select((word,))  # says what is wrong where nothing is found
+    chosen = context.select((word,))
+    if any(entry.kind is SourceKind.FILE and entry.origin is None for entry in chosen.entries):
+        raise NeedsEngineError(f"{word}: wheels as files, which only an engine's context has")
     if path == ".":
-        return [_Source("", Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE))]
-    if not gomatch.has_wildcards(path):
-        return [_Source(posixpath.basename(path), context.entry(path))]
-    pattern = gomatch.compiled(path)
-    matches = (entry for entry in context.entries if pattern.match(entry.path))
-    return [_Source(posixpath.basename(entry.path), entry) for entry in matches]
+        return [_Source("", Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE), chosen)]
+    pattern = gomatch.compiled(path) if gomatch.has_wildcards(path) else None
+    named = [entry.path for entry in context.entries if pattern.match(entry.path)] if pattern else [path]
+    present = set(chosen.paths())
+    return [
+        _Source(posixpath.basename(name), chosen.entry(context.resolve(name)), chosen)
+        for name in named
+        if name in present or not pattern
+    ]
 
 
 def _is_archive(entry: Source) -> bool:
