@@ -72,6 +72,9 @@ def test_what_to_follow() -> None:
         (TF, Death(exit_code=1), Scheduling(restarts=0), FAIL, True),
         (TF, Death(exit_code=1, restarts=1, restarts_in_all=3), Scheduling(restarts=3), FAIL, True),
         (TF, Death(exit_code=1, restarts=7, restarts_in_all=7), Scheduling(restarts=9), RESTART, True),
+        # before the first checkpoint a program's own error ends the run, a signal does not
+        (TF, Death(exit_code=1, unstarted=True), None, FAIL, True),
+        (TF, Death(exit_code=137, unstarted=True), None, RESTART, True),
         (LO, Death(exit_code=137), None, FAIL, True),
     ],
 )

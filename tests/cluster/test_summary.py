@@ -101,14 +101,22 @@ def test_a_rehearsed_death_says_whether_training_went_on() -> None:
 
 def test_without_a_checkpoint() -> None:
     lines = as_lines(replace(SUCCESS, checkpoint=None, deaths=(replace(KILLED, checkpoint=None),)))
-    assert "training went on: no checkpoint yet when it died\n" in lines
+    assert "there is no checkpoint, so nothing shows whether training resumed\n" in lines
     assert lines.endswith("job directory: /j\n")
 
 
-def test_a_kill_that_came_too_late() -> None:
+def test_a_rehearsal_that_did_not_happen_is_an_error() -> None:
     late = replace(SUCCESS, missed=(Kill(role=Role.WORKER, index=1, seconds=90),))
-    assert "worker-1 was not killed at 90 s: it was not running then\n" in as_lines(late)
-    assert as_data(late)["not_killed"] == [{"replica": "worker-1", "asked_seconds": 90}]
+    assert as_lines(late).startswith("mnist as vertex: succeeded, without its rehearsal, 13 s\n")
+    assert "worker-1 was not killed at 90 s: the run ended at 13.4 s\n" in as_lines(late)
+    error = error_of(late)
+    assert error is not None
+    assert str(error).startswith("the run succeeded without its rehearsal: worker-1 was not killed at 90 s")
+    data = as_data(late)
+    assert (data["ok"], data["failed"]) == (False, None)
+    assert data["not_killed"] == [{"replica": "worker-1", "asked_seconds": 90}]
+    early = replace(SUCCESS, missed=(Kill(role=Role.WORKER, index=1, seconds=5),))
+    assert "worker-1 was not killed at 5 s: it was not running then\n" in as_lines(early)
 
 
 def test_a_failure_names_the_replica_and_shows_its_last_lines() -> None:

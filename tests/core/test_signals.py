@@ -123,6 +123,18 @@ def test_the_second_signal_ends_at_once() -> None:
         assert time.monotonic() - began < 3
 
 
+def test_ending_at_once_names_what_stays_behind() -> None:
+    prefix = "from training_imgtool.core.signals import aborting_leaves\n"
+    cleaning = "with aborting_leaves('the network n'): time.sleep(60)"
+    with program(cleaning=cleaning, grace=60, prefix=prefix) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout
+        assert process.stdout.readline() == "cleaned True\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, ["imgtool: ended before it could tidy up the network n"])
+
+
 THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n"
 
 

@@ -207,6 +207,28 @@ def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> No
     assert len(document["error"]["details"]) == 20
     states = {one["name"]: one["state"] for one in document["replicas"]}
     assert states["master"] == "stopped"
+    assert set(document["error"]) == {"code", "message", "retryable", "hint", "details", "fields"}
+
+
+def test_the_first_to_fail_is_blamed_and_its_last_lines_are_shown(project: Make) -> None:
+    """A parameter server ends after 5 MB of output, and the master's own error follows at once."""
+    loud = "yes 0123456789 | head -c 5000000; echo; echo REAL CAUSE; touch /job/gone; exit 42\n"
+    master = "until [ -e /job/gone ]; do sleep 0.05; done; sleep 0.2; echo lost; exit 1\n"
+    made = project({"master": master, "ps": loud}, roles={"master": {}, "ps": {}})
+    done = made.run("--as", "local", "--json", code=10)
+    document = json.loads(done.stdout)
+    assert document["failed"] == "ps-0"
+    assert document["error"]["details"][-1] == "REAL CAUSE"
+    assert [death["replica"] for death in document["deaths"]] in (["ps-0"], ["ps-0", "master"])
+    states = {one["name"]: (one["state"], one["exit_code"]) for one in document["replicas"]}
+    assert states["ps-0"] == ("exited", 42)
+
+
+def test_an_error_before_the_first_checkpoint_ends_the_run_at_once(project: Make) -> None:
+    master = "echo 'ModuleNotFoundError: No module named pkg'; exit 1\n"
+    done = project({"master": master, "worker": SERVE}).run("--as", "tfjob", code=10, timeout=30)
+    assert "the run failed: master exited 1\n  ModuleNotFoundError: No module named pkg\n" in done.stderr
+    assert "--restart restarts it, as tfjob does" in done.stderr
 
 
 @pytest.mark.parametrize("code", [1, 137])
@@ -277,8 +299,8 @@ def test_a_replica_that_died_comes_back_as_the_service_would_have_it(
     once = f'[ "$(cat "/job/starts-$(hostname)" | wc -l)" -ge 2 ] || {{ touch /mark; sleep 1; exit {exit_code}; }}\n'
     worker = STARTS + "[ -e /mark ] && exit 99\n" + (once if exit_code == 1 else "touch /mark\n") + SERVE
     made = project({"master": again, "worker": worker}, job={**SPEC["job"], **job})
-    kill = ["--kill", "worker@1s"] if exit_code == 137 else []
-    document = json.loads(made.run("--as", service, "--json", *kill).stdout)
+    option = ["--kill", "worker@1s"] if exit_code == 137 else ["--restart"]
+    document = json.loads(made.run("--as", service, "--json", *option).stdout)
     (death,) = document["deaths"]
     assert death["replica"] == "worker-0"
     assert death["exit_code"] == exit_code
@@ -338,6 +360,8 @@ def test_kills_that_cannot_be_are_refused_before_anything_starts(project: Make) 
     assert "expected ROLE[:INDEX]" in made.run("--follow", "boss", code=2).stderr
     assert "expected ai-platform, vertex, tfjob, local" in made.run("--as", "sagemaker", code=2).stderr
     assert "the spec has no role ps" in made.run("--ps", "1", code=2).stderr
+    assert "--job-dir is empty: expected a folder" in made.run("--job-dir", "", code=2).stderr
+    assert "the root of this machine's files" in made.run("--job-dir", "/", code=2).stderr
 
 
 def running(made: Project, count: int) -> bool:

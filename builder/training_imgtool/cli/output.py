@@ -84,7 +84,7 @@ def report_error(error: Exception, arguments: Sequence[str]) -> int:
         emit_error("".join(traceback.format_exception(error)))
     failure = error if isinstance(error, ImgtoolError) else _translate(error)
     _print(failure)
-    _emit_failure(_as_data(failure), arguments)
+    _emit_failure(error_data(failure), arguments)
     return failure.exit_code
 
 
@@ -115,7 +115,8 @@ def _print(failure: ImgtoolError) -> None:
     emit_error("\n".join(lines) + "\n")
 
 
-def _as_data(failure: ImgtoolError) -> dict[str, Any]:
+def error_data(failure: ImgtoolError) -> dict[str, Any]:
+    """Returns the `error` of a JSON document: the same keys for every failure."""
     fields = failure.errors if isinstance(failure, FieldListError) else (failure,)
     fields = tuple(error for error in fields if isinstance(error, FieldError))
     return {

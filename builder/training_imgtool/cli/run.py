@@ -15,7 +15,8 @@ import typer.core
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json, emit_note, report_error
+from training_imgtool.cli.output import emit, emit_json, emit_note, error_data, report_error
+from training_imgtool.core.errors import UsageError
 
 if TYPE_CHECKING:
     from training_imgtool.cluster.replicas import Replica
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from training_imgtool.core.progress import Event, Progress
     from training_imgtool.spec.model import Role
 
+_COLOURS = {"master": "32", "worker": "36", "ps": "35", "evaluator": "33"}  # ECMA-48: SGR
 _ARGS = "imgtool.args"  # where the context keeps what follows `--`
 
 
@@ -58,12 +60,19 @@ def run(
         typer.Option("--as", metavar="SERVICE", help="ai-platform, vertex, tfjob or local; by default job.target's."),
     ] = None,
     job_dir: Annotated[
-        Path | None, typer.Option("--job-dir", metavar="DIR", help="For checkpoints and models; ./job beside the spec.")
+        str | None,
+        typer.Option("--job-dir", metavar="DIR", help="For checkpoints and models; by default ./job beside the spec."),
     ] = None,
     kill: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE[:INDEX]@DURATION", help="Kill a replica, such as worker:1@30s; may be given again."),
     ] = None,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart", help="Restart programs that fail before their first checkpoint, as the service does."
+        ),
+    ] = False,
     follow: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE[:INDEX]", help="Show only what these replicas print; may be given again."),
@@ -77,7 +86,7 @@ def run(
     from training_imgtool.cluster import run as cluster_run
     from training_imgtool.cluster.rehearsal import parse_follow, parse_kill
     from training_imgtool.cluster.replicas import parse_service
-    from training_imgtool.cluster.summary import as_lines, error_of
+    from training_imgtool.cluster.summary import as_data, as_lines, error_of
 
     followed = tuple(parse_follow(text) for text in follow or ())
     request = cluster_run.Request(
@@ -85,20 +94,27 @@ def run(
         workers=workers,
         ps=ps,
         args=ctx.meta.get(_ARGS),
-        job_dir=job_dir,
+        job_dir=None if job_dir is None else _folder(job_dir),
         kills=tuple(parse_kill(text) for text in kill or ()),
+        restart=restart,
     )
     summary = _run(spec, request, followed, registry=registry, locked=locked, progress=progress)
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
     if as_json:
-        emit_json(_with_error(summary, code))
+        emit_json(as_data(summary) | ({"error": error_data(error)} if error else {}))
     else:
         emit(as_lines(summary))
     if not code and progress != "quiet":
         emit_note(f"next: {_next(spec, summary, request)}")
     if code:
         raise typer.Exit(code)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise UsageError("--job-dir is empty: expected a folder", hint="is a variable of the shell not set?")
+    return Path(text)
 
 
 def _run(
@@ -126,17 +142,6 @@ def _run(
             return cluster_run.run(ready, engine, view)
     finally:
         engine.close()
-
-
-def _with_error(summary: Summary, code: int) -> dict[str, Any]:
-    from training_imgtool.cluster.summary import as_data, error_of
-
-    error = error_of(summary)
-    document = as_data(summary)
-    if error is None:
-        return document
-    failed = {"code": code, "message": str(error), "retryable": error.retryable, "hint": error.hint}
-    return {**document, "error": {**failed, "details": list(error.details)}}
 
 
 def _next(spec: Path | None, summary: Summary, request: Request) -> str:
@@ -182,7 +187,6 @@ class ReplicaLines:
 
     def __call__(self, event: Event) -> None:
         """Takes one event."""
-        from training_imgtool.cluster.logs import with_name
         from training_imgtool.core.progress import LogLine, Note, Step
         from training_imgtool.core.sanitize import sanitize_line
 
@@ -191,7 +195,7 @@ class ReplicaLines:
                 replica = self._shown.get(subject)
                 if replica is None:
                     return
-                line = with_name(text, replica.name, replica.role, width=self._width, colour=self._colour)
+                line = with_name(text, replica, width=self._width, colour=self._colour)
             case Note(text):
                 line = f"note: {sanitize_line(text)}"
             case Step(subject, text):
@@ -200,3 +204,9 @@ class ReplicaLines:
                 return
         with self._lock:
             self._writer.line(line)
+
+
+def with_name(line: str, replica: Replica, *, width: int, colour: bool) -> str:
+    """`worker-0 | LINE`, the name padded to `width` and, with `colour`, in its role's colour."""
+    shown = f"{replica.name:<{width}} |"
+    return f"\x1b[{_COLOURS[replica.role]}m{shown}\x1b[0m {line}" if colour else f"{shown} {line}"

@@ -1,23 +1,26 @@
-"""What runs beside a supervisor: threads that read containers' output and memory, and wait for their ends."""
+"""Follows a supervisor's containers: threads read their output and memory, and wait for their ends."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_imgtool.cluster.logs import Tail, lines_of
 from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.progress import LogLine, Progress
+from training_imgtool.core.progress import LogLine, Note, Progress
+from training_imgtool.core.sanitize import sanitize_line
 
 if TYPE_CHECKING:
     from training_imgtool.engines.containers import Ended
     from training_imgtool.engines.docker.containers import Containers
 
-_DRAIN_SECONDS = 2.0  # for a dead container's last lines
+LAST_LINES = 20  # of a replica, that a failure shows
+_LONGEST = 64 << 10  # bytes without a line's end that are shown as a line
+_QUIET_SECONDS = 2.0  # without a byte, after which a dead container's output counts as read
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,16 @@ class Report:
     ended: Ended | ImgtoolError
 
 
+@dataclass(slots=True)
+class _Reader:
+    """A thread that reads one container's output: how many bytes so far, when the last came, and whether to stop."""
+
+    thread: threading.Thread | None = None
+    size: int = 0
+    last: float = 0.0
+    stopped: bool = False
+
+
 class Watcher:
     """Follows containers, each in threads of its own."""
 
@@ -36,10 +49,13 @@ class Watcher:
         self._containers = containers
         self._progress = progress
         self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._readers: dict[str, _Reader] = {}
 
-    def follow(self, name: str, attempt: int, container_id: str, tail: Tail, used: Callable[[int], None]) -> None:
+    def follow(self, name: str, attempt: int, container_id: str, used: Callable[[int], None]) -> None:
         """Passes on what a container prints, tells `used` its bytes of memory, and reports when it has ended."""
-        _thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id, tail))
+        self._readers[name] = reader = _Reader(last=time.monotonic())
+        reader.thread = _thread(f"imgtool-log-{name}", lambda: self._read(name, container_id, reader))
+        _thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id))
         _thread(f"imgtool-memory-{name}", lambda: self._measure(name, container_id, used))
 
     def next(self, seconds: float) -> Report | None:
@@ -48,26 +64,67 @@ class Watcher:
             return self._reports.get(timeout=seconds)
         return None
 
-    def _wait(self, name: str, attempt: int, container_id: str, tail: Tail) -> None:
-        """Two requests side by side: a container's output may end later than it does, or never."""
-        reader = _thread(f"imgtool-log-{name}", lambda: self._read(name, container_id, tail))
+    def drain(self, names: Iterable[str], seconds: float) -> None:
+        """Reads on while bytes come, for at most `seconds`; notes what stays unread of containers that have ended."""
+        began = time.monotonic()
+        for name in names:
+            reader = self._readers.get(name)
+            if reader is None or reader.thread is None:
+                continue
+            while reader.thread.is_alive():
+                quiet = time.monotonic() - max(began, reader.last) > _QUIET_SECONDS
+                if quiet or time.monotonic() - began > seconds:
+                    break
+                reader.thread.join(0.05)
+            if reader.thread.is_alive() and time.monotonic() - reader.last < _QUIET_SECONDS:
+                shown = f"{reader.size / 1e6:.1f} MB"
+                self._progress(Note(f"{name} printed more than imgtool could read: it shows the first {shown}"))
+            reader.stopped = True
+
+    def _wait(self, name: str, attempt: int, container_id: str) -> None:
         try:
             ended: Ended | ImgtoolError = self._containers.wait(container_id, name)
         except ImgtoolError as error:
             ended = error
-        reader.join(_DRAIN_SECONDS)
         self._reports.put(Report(name, attempt, ended))
 
-    def _read(self, name: str, container_id: str, tail: Tail) -> None:
-        with suppress(ImgtoolError):  # if the engine broke, the thread that waits says so
-            for line in lines_of(self._containers.output(container_id, name)):
-                tail.add(line)
+    def _read(self, name: str, container_id: str, reader: _Reader) -> None:
+        def blocks() -> Iterator[bytes]:
+            for block in self._containers.output(container_id, name):
+                reader.size += len(block)
+                reader.last = time.monotonic()
+                if reader.stopped:
+                    return
+                yield block
+
+        with suppress(ImgtoolError):  # if the engine broke, the thread that waits reports it
+            for line in lines_of(blocks()):
                 self._progress(LogLine(name, line))
 
     def _measure(self, name: str, container_id: str, used: Callable[[int], None]) -> None:
-        with suppress(ImgtoolError):  # it is only said in the summary, where it is missing then
+        with suppress(ImgtoolError):  # the summary then has no figure
             for now in self._containers.memory(container_id, name):
                 used(now)
+
+
+def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a stream of bytes, as UTF-8, made safe for a terminal; an unfinished one at the end counts.
+
+    A progress bar, which writes over its line, gives its last state when the line ends.
+    """
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from map(_text, whole)
+        if len(rest) > _LONGEST:
+            yield _text(rest)
+            rest = b""
+    if rest:
+        yield _text(rest)
+
+
+def _text(line: bytes) -> str:
+    return sanitize_line(line.decode(errors="replace"))
 
 
 def _thread(name: str, run: Callable[[], None]) -> threading.Thread:

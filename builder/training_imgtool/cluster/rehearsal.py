@@ -58,12 +58,14 @@ class Death:
     Attributes:
         restarts: how often this replica was restarted before.
         restarts_in_all: how often any was.
+        unstarted: whether training had not begun, as no checkpoint shows, and nobody asked for restarts.
     """
 
     exit_code: int
     out_of_memory: bool = False
     restarts: int = 0
     restarts_in_all: int = 0
+    unstarted: bool = False
 
 
 def parse_kill(text: str) -> Kill:
@@ -89,7 +91,13 @@ def _role(word: str) -> Role | None:
 
 
 def judge(service: Service, death: Death, scheduling: Scheduling | None = None) -> Verdict:
-    """What the service does with a replica that died."""
+    """What the service does with a replica that died.
+
+    A program that ends with an error of its own before the first checkpoint would do so again: the run ends at once.
+    """
+    if death.unstarted and death.exit_code < _SIGNALLED and service is Service.TFJOB:
+        because = f"exit code {death.exit_code} before the first checkpoint; --restart restarts it, as {service} does"
+        return Verdict(action=Action.FAIL, because=because, documented=True)
     match service:
         case Service.AI_PLATFORM:
             return _google(death, restart_job=False)

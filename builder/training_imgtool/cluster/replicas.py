@@ -126,7 +126,6 @@ def make_cluster(
     service: Service,
     *,
     run_images: Mapping[Role, str] | None = None,
-    job_dir_asked: bool = False,
 ) -> Cluster:
     """The replicas of a spec.
 
@@ -135,7 +134,6 @@ def make_cluster(
         images: the images by digest, as the job file would name them.
         service: whose environment they get.
         run_images: what the engine is asked for instead, by role.
-        job_dir_asked: the user named a job directory, so trainers are told of it even if the spec names none.
 
     Raises:
         InputError: there is no master, or a host name would be too long.
@@ -145,7 +143,7 @@ def make_cluster(
         raise InputError("the spec has no role master: a cluster needs one, and its end is the run's")
     hosts = hosts_of(spec, images, service)
     job, notes = _job(spec, images, service)
-    mounted = _job_dir(spec, service, asked=job_dir_asked)
+    mounted = JOB_DIR if spec.job.job_dir else None
     setting = _Setting(spec, service, hosts, job, mounted)
     made = tuple(
         Replica(
@@ -164,7 +162,7 @@ def make_cluster(
     )
     volume = spec.job.volume if service is not Service.AI_PLATFORM else None
     mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
-    return Cluster(service=service, replicas=made, mounts=mounts, notes=(*notes, *_notes(spec, service, mounted)))
+    return Cluster(service=service, replicas=made, mounts=mounts, notes=(*notes, *_notes(spec, service)))
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
@@ -264,19 +262,10 @@ def _job(
     return dict((made.api or {}).get("jobSpec") or made.documents[0]), ()
 
 
-def _job_dir(spec: ImageSpec, service: Service, *, asked: bool) -> str | None:
-    """The job directory as trainers are told of it: where the job file names one, or the user did."""
-    if spec.job.job_dir or asked:
-        return JOB_DIR
-    return spec.job.volume.mount if spec.job.volume and service is not Service.AI_PLATFORM else None
-
-
-def _notes(spec: ImageSpec, service: Service, mounted: str | None) -> tuple[str, ...]:
+def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
     notes = []
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
-    if mounted is None:
-        notes.append(
-            f"the spec names no job.job_dir, so trainers are told of none; --job-dir DIR mounts one at {JOB_DIR}"
-        )
+    if not spec.job.job_dir:
+        notes.append(f"the spec has no job.job_dir, so trainers get no --job-dir; the job directory is at {JOB_DIR}")
     return tuple(notes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.build.request import BuildOptions, BuildRun
-from training_imgtool.cluster.checkpoints import latest
+from training_imgtool.cluster.checkpoints import Checkpoint, latest
 from training_imgtool.cluster.image_source import RunImage, obtain
 from training_imgtool.cluster.limits import Share, shares, wanted
 from training_imgtool.cluster.owner import Owner, sweep, this_process
@@ -43,6 +43,7 @@ class Request:
     args: tuple[str, ...] | None = None
     job_dir: Path | None = None
     kills: tuple[Kill, ...] = ()
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Ready:
     shares: Mapping[str, Share]
     job_dir: Path
     kills: tuple[Kill, ...]
+    restart: bool  # as the service does, even a program that fails before its first checkpoint
+    checkpoint: Checkpoint | None  # the newest before the run
     owner: Owner
     notes: tuple[str, ...]
 
@@ -79,6 +82,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
     spec = check(inputs.spec_file.spec, request)
     service = request.service or service_of(spec.job.target)
     containers, owner = Containers(engine.api), this_process()
+    job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
         progress(Note(f"removed what the run {run} left behind, whose imgtool is gone"))
     roles = tuple(replicas(spec))
@@ -89,11 +93,10 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         {role: image.digest for role, image in images.items()},
         service,
         run_images={role: image.reference for role, image in images.items()},
-        job_dir_asked=request.job_dir is not None,
     )
     given, notes = _shares(spec, cluster, containers.machine(), local=_is_local(engine))
-    job_dir = _made_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
-    notes = (*cluster.notes, *notes, *_folder_notes(job_dir, engine))
+    checkpoint = latest(job_dir)
+    notes = (*cluster.notes, *notes, *_folder_notes(job_dir, checkpoint, engine))
     for note in notes:
         progress(Note(note))
     return Ready(
@@ -104,6 +107,8 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         shares=given,
         job_dir=job_dir,
         kills=request.kills,
+        restart=request.restart or bool(request.kills),
+        checkpoint=checkpoint,
         owner=owner,
         notes=notes,
     )
@@ -133,24 +138,28 @@ def _is_local(engine: DockerEngine) -> bool:
     return engine.api.endpoint.url.startswith(("unix://", "http+unix://"))
 
 
-def _made_job_dir(folder: Path, spec: ImageSpec) -> Path:
+def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
     try:
         if not folder.is_dir():
+            if folder.is_symlink():
+                raise LocalFileError(f"the job directory {folder} is a link to {folder.readlink()}, which is no folder")
             folder.mkdir(parents=True)
             if spec.user:
                 folder.chmod(0o777)  # that user's number is known only in the image
-        return folder.resolve()
+        resolved = folder.resolve()
     except OSError as error:
         raise LocalFileError(
             f"the job directory {folder} cannot be made: {error.strerror}", hint="--job-dir DIR names another"
         ) from error
+    if resolved == Path(resolved.anchor):
+        raise UsageError(f"--job-dir {folder} is the root of this machine's files, which replicas could change")
+    return resolved
 
 
-def _folder_notes(job_dir: Path, engine: DockerEngine) -> tuple[str, ...]:
+def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEngine) -> tuple[str, ...]:
     notes = []
     if not _is_local(engine):
         notes.append(f"the engine is on another machine: {job_dir} is a folder there")
-    before = latest(job_dir)
-    if before is not None:
-        notes.append(f"{job_dir} already has {before.path}: a trainer that resumes goes on from there")
+    if checkpoint is not None:
+        notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes goes on from there")
     return tuple(notes)

@@ -87,31 +87,35 @@ class Summary:
     notes: tuple[str, ...]
 
 
-def failure_of(death: DeathResult, ended: Ended, share: Share, last_lines: tuple[str, ...]) -> Failure:
+def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
     """A death that the service would not forgive, as the run's failure."""
     message, hint = f"{death.name} exited {death.exit_code}", f"it is not restarted: {death.verdict.because}"
-    if ended.out_of_memory and not death.rehearsed:
+    if ended and ended.out_of_memory and not death.rehearsed:
         limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
         message, hint = f"{death.name} ran out of its memory{limit}", "fewer --workers or --ps leave more for each"
     elif death.rehearsed:
         message = f"{death.name} was killed, as --kill asked"
-    if ended.fault:
+    if ended and ended.fault:
         message += f" ({ended.fault})"
     return Failure(name=death.name, message=message, last_lines=last_lines, hint=hint)
 
 
 def error_of(summary: Summary) -> VerificationError | None:
-    """The error that a failed run ends with, or None."""
+    """The error that a failed run, or a rehearsal that did not happen, ends with; else None."""
     failure = summary.failure
     if failure is None:
-        return None
+        if not summary.missed:
+            return None
+        missed = "; ".join(_missed_line(kill, summary) for kill in summary.missed)
+        hint = "give --kill an earlier time, or the program more to do"
+        return VerificationError(f"the run succeeded without its rehearsal: {missed}", hint=hint)
     return VerificationError(f"the run failed: {failure.message}", hint=failure.hint, details=failure.last_lines)
 
 
 def as_data(summary: Summary) -> dict[str, Any]:
     """The summary as plain data: what `--json` prints."""
     return {
-        "ok": summary.failure is None,
+        "ok": error_of(summary) is None,
         "run": summary.run,
         "name": summary.name,
         "as": str(summary.service),
@@ -170,15 +174,21 @@ def as_lines(summary: Summary) -> str:
 
 def _lines(summary: Summary) -> Iterator[str]:
     ended = f"failed: {summary.failure.message}" if summary.failure else "succeeded"
+    ended += ", without its rehearsal" if summary.missed and not summary.failure else ""
     yield f"{summary.name} as {summary.service}: {ended}, {summary.seconds:.0f} s"
     width = max(len(result.replica.name) for result in summary.replicas)
     yield from (_replica_line(result, width) for result in summary.replicas)
     for death in summary.deaths:
         yield from _death_lines(death, summary)
     for kill in summary.missed:
-        yield f"{_name_of(kill)} was not killed at {kill.seconds:g} s: it was not running then"
+        yield _missed_line(kill, summary)
     newest = f", newest checkpoint {summary.checkpoint.path}" if summary.checkpoint else ""
     yield f"job directory: {summary.job_dir}{newest}"
+
+
+def _missed_line(kill: Kill, summary: Summary) -> str:
+    why = "it was not running then" if kill.seconds < summary.seconds else f"the run ended at {summary.seconds:.1f} s"
+    return f"{_name_of(kill)} was not killed at {kill.seconds:g} s: {why}"
 
 
 def _replica_line(result: ReplicaResult, width: int) -> str:
@@ -195,6 +205,9 @@ def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
     basis = "" if death.verdict.documented else " (assumed)"
     yield f"{death.name} {what} at {death.at:.1f} s: {_then(death)}. {summary.service}: {death.verdict.because}{basis}"
     if death.back_after is not None:
+        if death.checkpoint is None and summary.checkpoint is None:
+            yield "  there is no checkpoint, so nothing shows whether training resumed"
+            return
         went_on = "training went on" if _went_on(death, summary) else "training did not end well"
         then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
         now = f", {summary.checkpoint.path} at the end" if summary.checkpoint else ""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.cluster.checkpoints import latest
-from training_imgtool.cluster.logs import Tail
-from training_imgtool.cluster.monitor import Report, Watcher
-from training_imgtool.cluster.owner import REPLICA, remove_run
+from training_imgtool.cluster.launcher import Launcher, ReplicaRefusedError
+from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, lines_of
+from training_imgtool.cluster.owner import remove_run
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
 from training_imgtool.cluster.replicas import Replica
 from training_imgtool.cluster.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress, Step
+from training_imgtool.core.signals import aborting_leaves
 from training_imgtool.core.threads import run_all
-from training_imgtool.engines.containers import Container, Ended, Network
+from training_imgtool.engines.containers import Ended
 from training_imgtool.engines.docker.containers import RefusedError
 
 if TYPE_CHECKING:
@@ -26,16 +28,17 @@ if TYPE_CHECKING:
     from training_imgtool.engines.docker.containers import Containers
 
 STOP_SECONDS = 5.0  # between SIGTERM and SIGKILL, when the run is over
+DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
+_DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
 _LOOK = 0.2  # seconds between looks at the clock
 _REMOVE_TRIES = 10
 
 
 @dataclass(slots=True)
 class _Live:
-    """One replica as it is now. `attempt` counts its containers: what an earlier one reports is old news."""
+    """One replica as it is now. `attempt` counts its containers: a report about an earlier one is old."""
 
     replica: Replica
-    tail: Tail = field(default_factory=Tail)
     container_id: str = ""
     attempt: int = 0
     running: bool = False
@@ -46,6 +49,7 @@ class _Live:
     restarts: int = 0
     peak: int | None = None
     killed: bool = False
+    judged: bool = False
     restart_at: float | None = None
 
     @property
@@ -53,11 +57,9 @@ class _Live:
         return self.replica.name
 
     def used(self, memory: int) -> None:
-        """It uses so many bytes now."""
         self.peak = max(memory, self.peak or 0)
 
     def stopped(self, now: float, how: Ended | None, state: State) -> None:
-        """Its container has ended."""
         self.running, self.ended, self.last, self.state = False, now, how, state
 
 
@@ -71,87 +73,70 @@ class Supervisor:
         self._containers = containers
         self._progress = progress
         self._clock = clock
+        self._launcher = Launcher(ready, containers)
         self._watcher = Watcher(containers, progress)
         self._live = {replica.name: _Live(replica) for replica in ready.cluster.replicas}
         self._kills = sorted(ready.kills, key=lambda kill: kill.seconds)
         self._missed: list[Kill] = []
         self._deaths: list[DeathResult] = []
+        self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, with the engine's time
         self._failure: Failure | None = None
-        self._network: Network | None = None
         self._began = clock()
+        self._lag = float("inf")  # between this machine's clock and the engine's, as far as reports tell
 
     def run(self) -> Summary:
         """Runs to the end; removes all containers and the network, however it ends.
 
-        Raises EngineUnavailableError when the engine breaks; what a replica does is told in the summary.
+        Raises EngineUnavailableError when the engine breaks or has no network; the summary says what replicas did.
         """
-        try:
+        with aborting_leaves(f"{self._launcher.name}: the next imgtool run removes its containers and network"):
             try:
-                self._start_all()
-                self._watch()
-            except RefusedError as error:
-                self._failure = Failure(name="", message=str(error), last_lines=())
-            self._stop_all()
-            ended = self._clock()
-        finally:
-            self._remove_all()
+                try:
+                    self._start_all()
+                    self._watch()
+                except ReplicaRefusedError as error:
+                    self._failure = Failure(name=error.name, message=str(error), last_lines=())
+                self._stop_all()
+                ended = self._clock()
+                self._conclude()
+            finally:
+                self._remove_all()
         return self._summary(ended)
 
     def _start_all(self) -> None:
-        ready = self._ready
-        labels = ready.owner.labels(ready.run)
-        self._network = network = self._containers.create_network(f"imgtool-{ready.spec.name}-{ready.run}", labels)
+        self._launcher.make_network()
         everyone = self._live.values()
-        made = run_all(
-            {live.name: partial(self._containers.create, self._container(live, network)) for live in everyone}
-        )
+        made = run_all({live.name: partial(self._launcher.create, live.replica) for live in everyone})
         for name, container_id in made.items():
             self._live[name].container_id = container_id
         run_all({live.name: partial(self._start, live) for live in everyone})
         self._began = self._clock()
-        self._progress(Step("run", f"{len(self._live)} replicas in the network {network.name}"))
-
-    def _container(self, live: _Live, network: Network) -> Container:
-        ready, replica = self._ready, live.replica
-        share = ready.shares[replica.name]
-        return Container(
-            name=f"imgtool-{ready.spec.name}-{ready.run}-{replica.name}",
-            image=replica.image,
-            hostname=replica.hostname,
-            network=network,
-            labels={**ready.owner.labels(ready.run), REPLICA: replica.name},
-            env=replica.env,
-            aliases=tuple(dict.fromkeys((replica.host, replica.hostname))),
-            address=network.address(list(self._live).index(replica.name)),
-            command=replica.args,
-            entrypoint=replica.command,
-            mounts=dict.fromkeys(ready.cluster.mounts, str(ready.job_dir)),
-            cpus=share.cpus,
-            memory=share.memory,
-            gpus=share.gpus,
-        )
+        self._progress(Step("run", f"{len(self._live)} replicas in the network {self._launcher.name}"))
 
     def _start(self, live: _Live) -> None:
-        self._containers.start(live.container_id, live.name)
-        live.running, live.state = True, State.EXITED
+        self._launcher.start(live.container_id, live.name)
+        live.running, live.judged, live.state = True, False, State.EXITED
         live.began = live.began or self._clock()
         live.attempt += 1
-        self._watcher.follow(live.name, live.attempt, live.container_id, live.tail, live.used)
+        self._watcher.follow(live.name, live.attempt, live.container_id, live.used)
 
     def _watch(self) -> None:
         """Returns when the master has ended for good, or the run has failed."""
         chief = self._live[self._ready.cluster.chief.name]
-        while self._failure is None and not (chief.ended is not None and chief.restart_at is None):
+        while not self._fatal and not (chief.ended is not None and chief.restart_at is None):
             self._do_what_is_due()
             report = self._watcher.next(_LOOK)
             live = self._about(report)
             if report is None or live is None:
                 continue
+            if isinstance(report.ended, RefusedError):
+                raise ReplicaRefusedError(live.name, report.ended)
             if isinstance(report.ended, ImgtoolError):
                 raise report.ended
             live.stopped(self._clock(), report.ended, State.EXITED)
+            self._lag = min(self._lag, self._clock() - report.ended.finished)
             if report.ended.exit_code != 0:
-                self._died(live, report.ended)
+                self._judge(live, report.ended)
             live.killed = False
 
     def _about(self, report: Report | None) -> _Live | None:
@@ -159,34 +144,59 @@ class Supervisor:
         live = self._live[report.name] if report else None
         return live if report and live and live.running and report.attempt == live.attempt else None
 
-    def _died(self, live: _Live, ended: Ended) -> None:
-        now = self._clock()
+    def _judge(self, live: _Live, ended: Ended) -> None:
+        """Records a death, and what the service does about it."""
+        now, checkpoint = self._clock(), latest(self._ready.job_dir)
+        live.judged = True
         death = Death(
             exit_code=ended.exit_code,
             out_of_memory=ended.out_of_memory and not live.killed,
             restarts=live.restarts,
             restarts_in_all=sum(other.restarts for other in self._live.values()),
+            unstarted=not self._ready.restart and not live.killed and checkpoint == self._ready.checkpoint,
         )
         verdict = judge(self._ready.cluster.service, death, self._ready.spec.job.scheduling)
         result = DeathResult(
             name=live.name,
-            at=now - self._began,
+            at=min(now, ended.finished + self._lag) - self._began,
             exit_code=ended.exit_code,
             rehearsed=live.killed,
             verdict=verdict,
             back_after=None,
-            checkpoint=latest(self._ready.job_dir),
+            checkpoint=checkpoint,
         )
         self._deaths.append(result)
         if verdict.action is Action.FAIL:
-            share = self._ready.shares[live.name]
-            self._failure = failure_of(result, ended, share, live.tail.lines())
+            self._fatal.append((ended.finished, result, live))
             return
         self._progress(Note(f"{live.name} exited {ended.exit_code}: {verdict.because}"))
         live.restart_at = now + verdict.delay
         if verdict.action is Action.RESTART_JOB:
             for other in self._live.values():
                 other.running, other.restart_at = False, live.restart_at
+
+    def _conclude(self) -> None:
+        """Finds who failed first by the engine's clock: its report of a loud replica's end may be seconds late."""
+        chief = self._live[self._ready.cluster.chief.name]
+        over = min((finished for finished, _, _ in self._fatal), default=chief.last.finished if chief.last else 0.0)
+        for live in self._live.values():
+            if live.last is not None and 0 < live.last.finished < over:
+                live.state = State.EXITED
+                if live.last.exit_code and not live.judged and live.restart_at is None:
+                    self._judge(live, live.last)
+        self._deaths.sort(key=lambda death: death.at)
+        self._watcher.drain(self._live, DRAIN_SECONDS)
+        if self._fatal and self._failure is None:
+            _, death, live = min(self._fatal, key=lambda fatal: fatal[0])
+            share = self._ready.shares[live.name]
+            self._failure = failure_of(death, live.last, share, self._last_lines(live))
+
+    def _last_lines(self, live: _Live) -> tuple[str, ...]:
+        """The end of a replica's output, which the stream of all output may not have reached."""
+        with suppress(ImgtoolError):
+            output = self._containers.last_output(live.container_id, live.name, LAST_LINES)
+            return tuple(lines_of([output]))[-LAST_LINES:]
+        return ()
 
     def _do_what_is_due(self) -> None:
         now = self._clock()
@@ -200,7 +210,7 @@ class Supervisor:
         live = next(
             one for one in self._live.values() if (one.replica.role, one.replica.index) == (kill.role, kill.index)
         )
-        if not live.running:
+        if not live.running or live.killed:
             self._missed.append(kill)
             return
         live.killed = True
@@ -209,12 +219,11 @@ class Supervisor:
 
     def _restart(self, live: _Live) -> None:
         """A new container in place of the old one: same name, host name and address, nothing of its files."""
-        network = self._network
-        if network is None:
-            return
         live.restart_at = None
+        if live.last is not None:
+            self._watcher.drain([live.name], _DRAIN_RESTART_SECONDS)
         self._containers.remove(live.container_id)
-        live.container_id = self._containers.create(self._container(live, network))
+        live.container_id = self._launcher.create(live.replica)
         live.restarts += 1
         live.ended = live.last = None
         self._start(live)
@@ -229,14 +238,23 @@ class Supervisor:
         """Stops what still runs, as the services do: SIGTERM, and SIGKILL for what has not ended then."""
         for signal in ("SIGTERM", "SIGKILL"):
             running = [live for live in self._live.values() if live.running]
+            for live in running:
+                self._note_end(live)
             run_all({live.name: partial(self._containers.signal, live.container_id, signal) for live in running})
             deadline = self._clock() + STOP_SECONDS
             while any(live.running for live in running) and self._clock() < deadline:
                 report = self._watcher.next(_LOOK)
-                live = self._about(report)
-                if report and live:
+                reported = self._about(report)
+                if report and reported:
                     how = None if isinstance(report.ended, ImgtoolError) else report.ended
-                    live.stopped(self._clock(), how, State.STOPPED)
+                    reported.stopped(self._clock(), how, State.STOPPED)
+
+    def _note_end(self, live: _Live) -> None:
+        """Records a replica that has ended by itself, and whose report is still on its way."""
+        with suppress(ImgtoolError):
+            ended = self._containers.ended(live.container_id, live.name)
+            if ended is not None:
+                live.stopped(self._clock(), ended, State.EXITED)
 
     def _remove_all(self) -> None:
         """Removes until nothing is found twice: a request that was under way may still make something."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 5.0
@@ -42,6 +43,26 @@ class Cancelled(BaseException):
         return 128 + self.signum
 
 
+_left: list[str] = []  # what the process leaves when it ends at once
+
+
+@contextmanager
+def aborting_leaves(what: str) -> Iterator[None]:
+    """Names what stays behind when a second signal ends the process within the block."""
+    _left.append(what)
+    try:
+        yield
+    finally:
+        _left.remove(what)
+
+
+def _abort(signum: int) -> NoReturn:
+    lines = "".join(f"imgtool: ended before it could tidy up {what}\n" for what in _left)
+    with suppress(OSError):
+        os.write(2, lines.encode())
+    os._exit(128 + signum)
+
+
 @contextmanager
 def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
@@ -59,7 +80,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
     def handle(signum: int, frame: FrameType | None) -> None:
         del frame
         if cancelled.is_set():
-            os._exit(128 + signum)
+            _abort(signum)
         cancelled.set()
         raise Cancelled(signum)
 
@@ -132,4 +153,4 @@ def _enforce_end(reader: int, cancelled: threading.Event, grace_seconds: float) 
             signal.pthread_kill(main, _INTERRUPT)
     time.sleep(max(0.0, deadline - time.monotonic()))
     _signal_children(signal.SIGKILL)
-    os._exit(128 + signum[0])
+    _abort(signum[0])

@@ -69,11 +69,19 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a container ended. `fault` is the engine's own word on it, such as why it did not start."""
+    """How a container ended.
+
+    Attributes:
+        exit_code: 128 and the number of a signal that killed it.
+        out_of_memory: whether the kernel killed it for that.
+        fault: the engine's own word, such as why it did not start.
+        finished: when, in seconds since 1970 by the engine's clock; 0 when the engine does not say.
+    """
 
     exit_code: int
     out_of_memory: bool
     fault: str
+    finished: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
@@ -111,6 +112,12 @@ class Containers:
             for event in events:
                 yield event["data"]
 
+    def last_output(self, container_id: str, name: str, lines: int) -> bytes:
+        """The last lines that a container has printed."""
+        with self.api.ask(f"reading the end of {name}'s output", refused=_refused(name)) as client:
+            output: bytes = client.logs(container_id, stdout=True, stderr=True, tail=lines)
+            return output
+
     def wait(self, container_id: str, name: str) -> Ended:
         """Returns when the container has ended."""
 
@@ -119,13 +126,17 @@ class Containers:
 
         with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_refused(name)) as events:
             codes = [int(event["StatusCode"]) for event in events]
+        return _ended(self._state(container_id, name), codes[0] if codes else -1)
+
+    def ended(self, container_id: str, name: str) -> Ended | None:
+        """How a container ended, or None while it runs."""
+        state = self._state(container_id, name)
+        return None if state.get("Running") else _ended(state, -1)
+
+    def _state(self, container_id: str, name: str) -> dict[str, Any]:
         with self.api.ask(f"looking at {name}", refused=_refused(name)) as client:
-            state = client.inspect_container(container_id)["State"]
-        return Ended(
-            exit_code=int(state.get("ExitCode", codes[0] if codes else -1)),
-            out_of_memory=bool(state.get("OOMKilled")),
-            fault=sanitize_line(str(state.get("Error") or "")),
-        )
+            state: dict[str, Any] = client.inspect_container(container_id)["State"]
+            return state
 
     def memory(self, container_id: str, name: str) -> Iterator[int]:
         """The bytes that a running container uses, once a second until it is removed.
@@ -186,6 +197,15 @@ class Containers:
         with self.api.ask("listing networks") as client:
             found = client.networks(filters={"label": label})
         return tuple(Found(id=str(one["Id"]), name=str(one["Name"]), labels=one["Labels"] or {}) for one in found)
+
+
+def _ended(state: Mapping[str, Any], code: int) -> Ended:
+    return Ended(
+        exit_code=int(state.get("ExitCode", code)),
+        out_of_memory=bool(state.get("OOMKilled")),
+        fault=sanitize_line(str(state.get("Error") or "")),
+        finished=max(0.0, datetime.fromisoformat(state.get("FinishedAt") or "1970-01-01T00:00:00Z").timestamp()),
+    )
 
 
 def _refused(name: str) -> Callable[[str, int | None], ImgtoolError]:
