@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 from training_imgtool.build.inputs import RoleImage, WheelContext
 from training_imgtool.build.request import BuildRun
-from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.progress import Done, Outcome, Progress, Step
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.engines.stages import Recipe, StageRunner
@@ -68,7 +68,6 @@ class EngineStages:
         image_id = self.build(image, label)
         subject, started = _recipe(image, label).subject, time.monotonic()
         self.engine.tag(image_id, tag)
-        self._run.progress(Step(subject, f"pushing {tag}"))
         pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
@@ -105,27 +104,30 @@ def _recipe(image: RoleImage, label: str) -> Recipe:
 def push_tag(
     engine: Engine, image_id: str, tag: Tag, registries: Registries, progress: Progress, *, subject: str
 ) -> Digest:
-    """Pushes an image that has the tag already; returns its digest once the registry has answered for it.
+    """Pushes an image that has the tag already; returns its digest once the registry has answered with that image.
 
-    Where the engine does not name the digest that it pushed, the image under the tag must be the engine's.
-    Raises what pushing and asking raise, and VerificationError when the tag names another image.
+    The engine's answer proves nothing, and Podman and Docker's containerd image store name no digest. An image ID is the
+    digest of the image's config, or, with the containerd image store, of its manifest.
+    Raises what pushing and asking raise, and VerificationError when the registry has another image, or none.
     """
     login = registries.login(tag.repository.registry).login
     named = engine.push(tag, login, progress, subject=subject)
-    registry = registries.at(tag.repository)
-    if named is not None:
-        pushed = tag.repository.digest(named)
-        if registry.head(pushed) != pushed.digest:
-            raise missing_push(pushed)
-        return pushed
-    manifest = registry.manifest(tag)
-    if manifest.is_index or manifest.config.digest != image_id:
-        raise VerificationError(
-            f"{tag}: the engine ended the push without naming a digest, and what is there is not the image "
-            f"{image_id[:19]} that was pushed",
-            hint="run the same command again",
-        )
-    return tag.repository.digest(manifest.digest)
+    places: list[Tag | Digest] = [tag]
+    places += map(tag.repository.digest, filter(None, (named, image_id)))  # another machine may have moved the tag
+    stored = None
+    for place in places:
+        try:
+            stored = registries.at(tag.repository).manifest(place)
+        except RegistryRefusedError:
+            continue
+        if image_id == stored.digest or (not stored.is_index and image_id == stored.config.digest):
+            return tag.repository.digest(stored.digest)
+    if stored is None:
+        raise missing_push(tag)
+    raise VerificationError(
+        f"{tag}: the engine reported the push of {image_id[:19]} as done, but the registry has another image there",
+        hint="run the same command again",
+    )
 
 
 def missing_push(pushed: Digest | Tag) -> VerificationError:

@@ -25,8 +25,8 @@ _LONGEST_PARTIAL = 1 << 16  # characters of a line without an end
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)\Z", re.DOTALL)
 _EXIT = re.compile(r"returned a non-zero code: (-?\d+)")
 _HOUSEKEEPING = re.compile(
-    r"(?: ---> (?:[0-9a-f]{12}|Running in [0-9a-f]{12}|Using cache)|Removing intermediate container [0-9a-f]{12}"
-    r"|Successfully (?:built [0-9a-f]{12}|tagged \S+))\Z"
+    r"(?: ---> (?:[0-9a-f]{12}|Running in [0-9a-f]{12}|Removed intermediate container [0-9a-f]{12}|Using cache)"
+    r"|Removing intermediate container [0-9a-f]{12}|Successfully (?:built [0-9a-f]{12}|tagged \S+))\Z"
 )
 _FILES = re.compile(
     r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)",
