@@ -19,7 +19,8 @@ RUN set -eu; \
 
 FROM system AS packages
 COPY --from=wheels /opt/venv /opt/venv
-ENV PATH="/opt/venv/bin:$PATH"
+# Unbuffered, so that a job's log has each line when it is printed, and the last ones when the job is killed.
+ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
 FROM packages AS worker
 COPY trainer/ /app/trainer/
