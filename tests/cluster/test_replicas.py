@@ -35,7 +35,7 @@ def spec(**changes: Any) -> ImageSpec:
             W: RoleSpec(machine="n1-standard-4", count=2),
             P: RoleSpec(machine="n1-highmem-2"),
         },
-        "job": JobSpec(region="us-central1", job_dir="gs://bucket/mnist"),
+        "job": JobSpec(region="us-central1", job_dir="gs://bucket/mnist", pass_job_dir=True),
     }
     return ImageSpec(**{**values, **changes})
 
@@ -152,7 +152,7 @@ def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
 
 def test_a_volume_is_mounted_where_the_job_would_mount_it() -> None:
     volume = Volume(mount="/mnt/nfs/results", nfs_server="s", nfs_path="/p")
-    made = spec(job=JobSpec(region="us-central1", volume=volume))
+    made = spec(job=JobSpec(region="us-central1", volume=volume, pass_job_dir=True))
     shared = make_cluster(made, images(made), Service.VERTEX)
     assert shared.mounts == ("/job", "/mnt/nfs/results")
     assert shared.chief.args == ("--epochs=3",)

@@ -18,7 +18,7 @@ import pytest
 
 from tests.jobs import schemas
 from tests.jobs.faults import FAULTS, faulty
-from tests.jobs.specs import CASES, Case, images
+from tests.jobs.specs import CASES, Case, cpu, images, spec
 from tests.servers.google_jobs import JobServer, serving
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
@@ -26,11 +26,19 @@ from training_imgtool.jobs.google.gcloud import flag_command
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Target
+from training_imgtool.spec.model import Role, Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 QUICK = {("everything", AI), ("strange-args", AI), ("hyperparameters", AI), ("runtime-custom", AI), ("tpu-worker", AI)}
-QUICK |= {("gpu-trio", VX), ("master-and-ps", VX), ("vertex-only", VX), ("everything", VX)}
+QUICK |= {
+    ("tuning", VX),
+    ("private", VX),
+    ("workers", VX),
+    ("gpu-trio", VX),
+    ("master-and-ps", VX),
+    ("vertex-only", VX),
+    ("everything", VX),
+}
 ALL = [(case, target) for case in CASES for target in case.targets if target in {AI, VX}]
 
 
@@ -89,7 +97,7 @@ def body_for(job: JobFile) -> Any:
     if job.target is AI:
         return job.documents[0]
     assert job.api is not None
-    return {**job.api, "jobSpec": job.documents[0]}
+    return job.api if "studySpec" in job.api else {**job.api, "jobSpec": job.documents[0]}
 
 
 @pytest.mark.parametrize(("case", "target"), list(_cases()))
@@ -145,7 +153,9 @@ def test_the_api_client_takes_the_dictionary(
         answer = services[AI].projects().jobs().create(parent="projects/my-project", body=body).execute()
     else:
         parent = f"projects/my-project/locations/{case.spec.job.region}"
-        answer = services[VX].projects().locations().customJobs().create(parent=parent, body=body).execute()
+        jobs = services[VX].projects().locations()
+        kind = jobs.hyperparameterTuningJobs() if "studySpec" in body else jobs.customJobs()
+        answer = kind.create(parent=parent, body=body).execute()
     assert answer["state"] in {"QUEUED", "JOB_STATE_PENDING"}
     assert server.bodies[-1] == (job.api or job.documents[0])
 
@@ -164,6 +174,18 @@ def services(server: JobServer) -> Iterator[dict[Target, Any]]:
     yield clients
     for client in clients.values():
         client.close()
+
+
+def test_gcloud_splits_the_arguments_as_the_test_of_its_flags_says(gcloud: dict[str, str], server: JobServer) -> None:
+    values = ("a,b;c:d|e#f", "~", "^:^x", "x")
+    of = spec({Role.MASTER: cpu()}, args=values)
+    job = job_data(of, images(of), VX)
+    done = subprocess.run(
+        ["bash", "-c", dump(job, Format.GCLOUD)], env=gcloud, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (pool,) = server.bodies[-1]["jobSpec"]["workerPoolSpecs"]
+    assert pool["containerSpec"]["args"] == list(values)
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])

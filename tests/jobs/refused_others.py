@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.jobs.specs import BARE, ONE, RUNTIME, TPU, spec
 from training_imgtool.spec.model import Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Toleration, Volume
 
-M, W = Role.MASTER, Role.WORKER
+M, P = Role.MASTER, Role.PS
 TF, JS, PO, EC, CO, TC = list(Target)[2:]
 
 OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
@@ -67,16 +67,79 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "roles.master.tolerations[0].value",
         "does not go with",
     ),
-    ("kube master", JS, spec({W: RoleSpec()}), "roles", "the role master is missing"),
-    ("kube tpu", TF, spec(TPU), "roles.worker", "tfjob has no TPU roles"),
-    ("kube runtime", JS, spec(ONE, **RUNTIME), "job.runtime_version", "belongs to AI Platform alone"),
+    ("kube master", JS, spec({P: RoleSpec()}), "roles", "expected a master or workers"),
+    ("namespace dot", JS, spec(BARE, namespace="a.b"), "job.namespace", "'a.b' is not a Kubernetes name"),
+    ("namespace length", PO, spec(BARE, namespace="a" * 64), "job.namespace", "has 64 characters"),
     (
-        "eci no type",
-        EC,
-        spec({M: RoleSpec(gpus=Gpus(type="T4"))}),
-        "roles.master.machine",
-        "an ECI Pod with a GPU names its ECS types",
+        "selector key",
+        TF,
+        spec({M: RoleSpec(node_selector={"a b": "c"})}),
+        "roles.master.node_selector.a b",
+        "'a b' is not a label's name",
     ),
+    (
+        "selector value",
+        JS,
+        spec({M: RoleSpec(node_selector={"a": "b c"})}),
+        "roles.master.node_selector.a",
+        "'b c' is not a label's value",
+    ),
+    ("label prefix", PO, spec(BARE, labels={"a..b/c": "x"}), "job.labels.a..b/c", "'a..b/c' is not a label's name"),
+    (
+        "label prefix length",
+        PO,
+        spec(BARE, labels={"a" * 254 + "/c": "x"}),
+        f"job.labels.{'a' * 254}/c",
+        "is not a label's name",
+    ),
+    (
+        "own label",
+        PO,
+        spec(BARE, labels={"app.kubernetes.io/instance": "other"}),
+        "job.labels.app.kubernetes.io/instance",
+        "imgtool sets this label",
+    ),
+    (
+        "int32",
+        JS,
+        spec(BARE, scheduling=Scheduling(restarts=2**31)),
+        "job.scheduling.restarts",
+        "expected 0 to 2147483647",
+    ),
+    (
+        "int32 time",
+        TF,
+        spec(BARE, scheduling=Scheduling(keep_finished=f"{2**31}s")),
+        "job.scheduling.keep_finished",
+        "expected 0s to 2147483647s",
+    ),
+    (
+        "no time",
+        PO,
+        spec(BARE, scheduling=Scheduling(max_running="0s")),
+        "job.scheduling.max_running",
+        "expected 1s to",
+    ),
+    ("index", JS, spec(BARE, env={"TF_TASK_INDEX": "1"}), "job.env.TF_TASK_INDEX", "imgtool sets this variable"),
+    (
+        "toleration",
+        PO,
+        spec({M: RoleSpec(tolerations=(Toleration(value="x"),))}),
+        "roles.master.tolerations[0].operator",
+        "a toleration without a key",
+    ),
+    (
+        "relative nfs",
+        PO,
+        spec(BARE, volume=Volume(mount="/x", nfs_server="s", nfs_path="p")),
+        "job.volume.nfs_path",
+        "'p': expected an absolute path",
+    ),
+    ("queue", JS, spec(BARE, queue="Team A"), "job.queue", "'Team A' is not a Kubernetes name"),
+    ("exclusive", JS, spec(BARE, exclusive_topology="a b"), "job.exclusive_topology", "is not a label's name"),
+    ("container", TC, spec(BARE, id="a b"), "job.id", "'a b' is not a container's name"),
+    ("kube tpu", TF, spec(TPU), "roles.worker", "tfjob has no TPU roles"),
+    ("kube runtime", JS, spec(ONE, **RUNTIME), "job.runtime_version", "jobset has none"),
     (
         "eci type",
         EC,
@@ -133,6 +196,6 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("compose project", CO, spec(ONE, id="My Job"), "job.id", "'My Job' is not a Compose project"),
     ("compose volume", CO, spec(ONE, volume=Volume(mount="/x")), "job.volume", "expected either claim"),
     ("compose folder", CO, spec(ONE, job_dir="a:b"), "job.job_dir", "a folder with ':' cannot be mounted"),
-    ("compose master", CO, spec({W: RoleSpec()}), "roles", "the role master is missing"),
+    ("compose master", CO, spec({P: RoleSpec()}), "roles", "expected a master or workers"),
     ("hosts", TC, spec(BARE), "roles", "the target tf-config needs the machines"),
 ]

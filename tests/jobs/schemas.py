@@ -95,12 +95,41 @@ def validator(kind: str) -> Any:
         return jsonschema.Draft7Validator(_crd(kind))
     if kind in {"Pod", "Service", "tf-config"}:
         return jsonschema.Draft7Validator(_pod() if kind == "Pod" else _SERVICE if kind == "Service" else _NODES)
+    if kind == "vertex-tuning":
+        return discovered("aiplatform.v1", "GoogleCloudAiplatformV1HyperparameterTuningJob")
     if kind == "vertex-api":
         schema = copy.deepcopy(_file("vertex-custom-job-spec.schema.json"))
         schema["$ref"] = "#/definitions/GoogleCloudAiplatformV1CustomJob"
         return jsonschema.Draft7Validator(schema)
     names = {"ai-platform": "ai-platform-job", "vertex": "vertex-custom-job-spec", "compose": "compose-spec"}
     return jsonschema.Draft7Validator(_file(f"{names[kind]}.schema.json"))
+
+
+@cache
+def discovered(api: str, name: str) -> Any:
+    """A strict validator for a message of a Google API, from the discovery document that its Python client ships."""
+    import googleapiclient
+
+    folder = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
+    messages = json.loads((folder / f"{api}.json").read_text())["schemas"]
+
+    def strict(schema: Any) -> Any:
+        if "$ref" in schema:
+            return {"$ref": f"#/definitions/{schema['$ref']}"}
+        kept = {key: schema[key] for key in ("type", "enum", "format") if key in schema and schema[key] != "any"}
+        if kept.get("format") == "int64":
+            kept["type"] = ["string", "integer"]
+        if "properties" in schema:
+            kept["properties"] = {key: strict(item) for key, item in schema["properties"].items()}
+        if "items" in schema:
+            kept["items"] = strict(schema["items"])
+        if schema.get("type") == "object":
+            extra = schema.get("additionalProperties")
+            kept["additionalProperties"] = strict(extra) if extra else "properties" not in schema
+        return kept
+
+    definitions = {key: strict(message) for key, message in messages.items()}
+    return jsonschema.Draft7Validator({"$ref": f"#/definitions/{name}", "definitions": definitions})
 
 
 def complaints(kind: str, document: Any) -> list[str]:

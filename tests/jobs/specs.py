@@ -85,6 +85,7 @@ EVERYTHING: dict[str, Any] = {
     "id": "mnist_full",
     "project": "my-project",
     "job_dir": "gs://my-bucket/mnist",
+    "pass_job_dir": True,
     "scheduling": Scheduling(max_wait="3600s", max_running="7200s", priority=10),
     "service_account": "trainer@my-project.iam.gserviceaccount.com",
     "network": "projects/123456789/global/networks/training",
@@ -164,7 +165,9 @@ BARE = {M: RoleSpec(), W: RoleSpec(count=2), P: RoleSpec()}
 CASES = (
     Case(name="one-cpu", spec=spec(ONE), targets=(AI, VX, *KUBE, CO)),
     Case(
-        name="trio", spec=spec(TRIO, args=("--epochs=10",), job_dir="gs://my-bucket/mnist"), targets=(AI, VX, *KUBE, CO)
+        name="trio",
+        spec=spec(TRIO, args=("--epochs=10",), job_dir="gs://my-bucket/mnist", pass_job_dir=True),
+        targets=(AI, VX, *KUBE, CO),
     ),
     Case(name="trio-tf1", spec=spec(TRIO, tensorflow="1.15.5"), targets=(AI, VX, *KUBE, CO)),
     Case(name="gpu-trio", spec=spec(GPU_TRIO, args=("--epochs", "10")), targets=(AI, VX, *KUBE, CO)),
@@ -296,7 +299,29 @@ CASES = (
     ),
     Case(name="eci-no-cache", spec=spec(ECI_GPU, region=None, eci=Eci(image_cache="none")), targets=(EC,)),
     Case(name="eci-auto", spec=spec(BARE, region=None, eci=Eci(image_cache="auto"), volume=CLAIM), targets=(EC,)),
-    Case(name="own-folder", spec=spec(BARE, region=None, job_dir="out", env={"PRICE": "$5"}), targets=(CO,)),
+    Case(
+        name="own-folder",
+        spec=spec(BARE, region=None, job_dir="out", pass_job_dir=True, env={"PRICE": "$5"}),
+        targets=(CO,),
+    ),
+    Case(name="workers", spec=spec({W: cpu(3), E: cpu()}, region="us-central1"), targets=(AI, VX, *KUBE, CO)),
+    Case(name="lone-worker", spec=spec({W: cpu()}), targets=(AI, VX, JS, CO)),
+    Case(name="queued", spec=spec(BARE, region=None, queue="team-a", exclusive_topology="pool"), targets=KUBE),
+    Case(
+        name="tuning",
+        spec=spec(TRIO, hyperparameters=replace(TUNING, resume_from=None), encryption_key=EVERYTHING["encryption_key"]),
+        targets=(AI, VX),
+    ),
+    Case(
+        name="private",
+        spec=spec(
+            ONE,
+            network_attachment="projects/p/regions/us-central1/networkAttachments/training",
+            env={"A": "$(AIP_MODEL_DIR)", "B": "$$(X) $5 $$"},
+            volume=Volume(mount="/mnt/nfs/results", nfs_server="10.0.0.2", nfs_path="/share"),
+        ),
+        targets=(VX,),
+    ),
     Case(name="claim", spec=spec(BARE, region=None, volume=CLAIM), targets=(CO,)),
     Case(name="vms", spec=spec(BARE, region=None, args=("--epochs=1",)), targets=(TC,), hosts=HOSTS),
     Case(name="vms-tf1", spec=spec(BARE, region=None, tensorflow="1.15.5"), targets=(TC,), hosts=HOSTS),

@@ -110,6 +110,7 @@ REFUSED = {
     "legacy-gpu": "is a legacy type of AI Platform",
     "tpu-worker": "exactly one pool of one replica",
     "tpu-worker-default": "exactly one pool of one replica",
+    "hyperparameters": "cannot continue the trials of another job",
     "tpu-version": "exactly one pool of one replica",
     "basic-tpu": "BASIC_TPU says nothing about machines",
     "premium": "PREMIUM_1 says nothing about machines",
@@ -128,8 +129,9 @@ def test_every_golden_job(path: Path) -> None:
         return
     schemas.need()
     job = convert_file(path)
-    assert schemas.complaints("vertex", job.documents[0]) == []
-    assert schemas.complaints("vertex-api", job.api) == []
+    tuning = "studySpec" in job.documents[0]
+    assert schemas.complaints("vertex-tuning" if tuning else "vertex", job.documents[0]) == []
+    assert schemas.complaints("vertex-tuning" if tuning else "vertex-api", job.api) == []
     twin = GOLDEN / f"{name}.vertex.yaml"
     if twin.exists():  # what imgtool makes for Vertex AI from the same spec, but for names
         import yaml
@@ -146,7 +148,7 @@ def test_every_golden_job(path: Path) -> None:
         ("trainingInput: {region: us-central1}\n", "pool 0 needs an image"),
         (_flat().replace("us-central1\n", "mars\n"), "'mars' is not a region"),
         (_flat().replace("  region: us-central1\n", ""), "a job runs in a region"),
-        (_flat().replace("@sha256:" + "a" * 64, ":v1"), "is a tag, which can move"),
+        (_flat().replace("@sha256:" + "a" * 64, ":v1"), "is a tag: the registry named no digest for it"),
         (_flat().replace("n1-standard-8", "x1-standard-8"), "is not a machine type of Vertex AI"),
         ("trainingInput: [", "not YAML"),
         (_flat().replace("masterType", "master_type"), "'master_type' is not a key here"),

@@ -15,6 +15,7 @@ from tests.jobs import schemas
 _PATHS = {
     re.compile(r"/v1/projects/[^/]+/jobs(\?.*)?\Z"): "ai-platform",
     re.compile(r"/v1/projects/[^/]+/locations/[^/]+/customJobs(\?.*)?\Z"): "vertex-api",
+    re.compile(r"/v1/projects/[^/]+/locations/[^/]+/hyperparameterTuningJobs(\?.*)?\Z"): "vertex-tuning",
 }
 
 
@@ -48,9 +49,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "ai-platform":
             self._answer(200, {**body, "state": "QUEUED"})
         else:
-            self._answer(
-                200, {**body, "name": "projects/p/locations/us-central1/customJobs/1", "state": "JOB_STATE_PENDING"}
-            )
+            name = f"projects/p/locations/us-central1/{self.path.partition('?')[0].rpartition('/')[2]}/1"
+            self._answer(200, {**body, "name": name, "state": "JOB_STATE_PENDING"})
 
     def _answer(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()

@@ -18,7 +18,7 @@ from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
 from training_imgtool.jobs.compose import service_name
 from training_imgtool.jobs.kubernetes.common import job_name
-from training_imgtool.jobs.model import args_with_job_dir, replicas, says_chief
+from training_imgtool.jobs.model import args_with_job_dir, passed_job_dir, replicas, says_chief
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
 JOB_DIR = "/job"
@@ -144,6 +144,7 @@ def make_cluster(
     hosts = hosts_of(spec, images, service)
     job, notes = _job(spec, images, service)
     mounted = JOB_DIR if spec.job.job_dir else None
+    passed = mounted if service is Service.AI_PLATFORM else passed_job_dir(spec, mounted or _volume_mount(spec))
     setting = _Setting(spec, service, hosts, job, mounted)
     made = tuple(
         Replica(
@@ -153,7 +154,7 @@ def make_cluster(
             task=task_name(setting.flavour, role),
             host=hosts[role][index],
             image=(run_images or {}).get(role) or str(images[role]),
-            args=tuple(args_with_job_dir(spec, role, mounted)),
+            args=tuple(args_with_job_dir(spec, role, passed)),
             command=spec.roles[role].command,
             env=_env(setting, role, index),
         )
@@ -163,6 +164,10 @@ def make_cluster(
     volume = spec.job.volume if service is not Service.AI_PLATFORM else None
     mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
     return Cluster(service=service, replicas=made, mounts=mounts, notes=(*notes, *_notes(spec, service)))
+
+
+def _volume_mount(spec: ImageSpec) -> str | None:
+    return spec.job.volume.mount if spec.job.volume else None
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
@@ -266,6 +271,7 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
     notes = []
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
-    if not spec.job.job_dir:
-        notes.append(f"the spec has no job.job_dir, so trainers get no --job-dir; the job directory is at {JOB_DIR}")
+    if not (spec.job.job_dir if service is Service.AI_PLATFORM else spec.job.pass_job_dir):
+        key = "job.job_dir" if service is Service.AI_PLATFORM else "job.pass_job_dir: true"
+        notes.append(f"without {key} in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}")
     return tuple(notes)

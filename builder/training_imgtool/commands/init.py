@@ -50,6 +50,7 @@ job:
   target: {target}  # or {others}
   region: us-central1
   # job_dir: gs://my-bucket/{name}  # where checkpoints and the model go
+  # pass_job_dir: true  # appends --job-dir=DIR to the arguments
   scheduling: {{max_running: 7200s}}
 """
 _TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config")

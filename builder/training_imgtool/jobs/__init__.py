@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -13,7 +13,7 @@ from training_imgtool.jobs import compose, tf_config
 from training_imgtool.jobs.fit import leftovers, misfits
 from training_imgtool.jobs.google import ai_platform, vertex
 from training_imgtool.jobs.kubernetes import eci, jobset, pods, tfjob
-from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, image_of, replicas, spec_hash
+from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, image_of, leader, replicas, spec_hash
 from training_imgtool.jobs.text import command_line
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
@@ -42,6 +42,9 @@ _MODULES: Mapping[Target, ModuleType] = {
 }
 
 
+_WITH_CHIEF = {Target.AI_PLATFORM, Target.VERTEX}
+
+
 def check(
     spec: ImageSpec, images: Mapping[Role, Digest], target: Target, options: JobOptions | None = None
 ) -> list[FieldError]:
@@ -49,8 +52,19 @@ def check(
     if not spec.job.runtime_version:
         for role in replicas(spec):
             image_of(images, role)  # also at run time: a tag never gets into a job file
+    if leader(spec) is None:
+        return [FieldError("expected a master or workers: one of them is the chief", field="roles")]
     refused = list(misfits(spec, target))
-    return refused or _target(target).check(spec, images, options or JobOptions())
+    if refused:
+        return refused
+    seen = _as_seen(spec, images, target)
+    errors = _target(target).check(seen.spec, seen.images, options or JobOptions())
+    fields = {error.field for error in errors}
+    return [
+        FieldError(error.message, field=named, hint=error.hint)
+        for error in errors
+        if (named := seen.named(error.field)) == error.field or named not in fields
+    ]
 
 
 def job_data(
@@ -61,14 +75,43 @@ def job_data(
     errors = check(spec, images, target, options)
     if errors:
         raise FieldListError(tuple(errors))
-    job = _target(target).make(spec, images, options)
+    seen = _as_seen(spec, images, target)
+    job = _target(target).make(seen.spec, seen.images, options)
     header = (
         f"Written by imgtool {options.version} for {target}; spec {spec_hash(spec)[:16]}.",
         *(["Submit with:"] if job.command else []),
         *(f"  {line}" for line in command_line(job.command).splitlines()),
         *job.header,
     )
-    return replace(job, header=header, notes=(*job.notes, *leftovers(spec, target)))
+    notes = (*(seen.named(note) for note in job.notes), *seen.notes, *leftovers(spec, target))
+    return replace(job, header=header, notes=notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A spec as one target sees it; `named` gives a message or a field the user's own words back."""
+
+    spec: ImageSpec
+    images: Images
+    notes: tuple[str, ...] = ()
+
+    def named(self, text: str) -> str:
+        return text.replace("roles.master", "roles.worker") if self.notes else text
+
+
+def _as_seen(spec: ImageSpec, images: Images, target: Target) -> _Seen:
+    """Google's services have a chief in every job: without a master, worker 0 becomes it."""
+    if leader(spec) is Role.MASTER or target not in _WITH_CHIEF:
+        return _Seen(spec=spec, images=images)
+    worker = spec.roles[Role.WORKER]
+    roles = {**spec.roles, Role.MASTER: replace(worker, count=1), Role.WORKER: replace(worker, count=worker.count - 1)}
+    note = (
+        f"note: roles.worker: {target} calls worker 0 the chief, so TF_CONFIG has chief 0 and one worker less; "
+        "a trainer that takes any task with index 0 for the chief finds two"
+    )
+    named = {**images, Role.MASTER: images[Role.WORKER]} if Role.WORKER in images else images
+    roles = {role: roles[role] for role in Role if role in roles}
+    return _Seen(spec=replace(spec, roles=roles), images=named, notes=(note,))
 
 
 def _target(target: Target) -> JobTarget:

@@ -20,6 +20,8 @@ from training_imgtool.jobs.model import (
     JobOptions,
     args_with_job_dir,
     image_of,
+    leader,
+    passed_job_dir,
     replicas,
     says_chief,
     without_none,
@@ -39,6 +41,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """The Compose file of a spec that `check` found nothing wrong with."""
+    chief = service_name(leader(spec) or Role.MASTER, 0)
     document = without_none(
         {
             "name": _project(spec),
@@ -56,8 +59,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         notes=(),
         command=("docker", "compose", "--file", options.file, "up", "--detach"),
         header=(
-            "The master's exit code, and the end of the others with it:",
-            f"  docker compose --file {shlex.quote(options.file)} wait --down-project master",
+            f"The exit code of {chief}, and the end of the others with it:",
+            f"  docker compose --file {shlex.quote(options.file)} wait --down-project {chief}",
         ),
     )
 
@@ -87,7 +90,7 @@ def is_folder(job_dir: str | None) -> bool:
 def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Document:
     of_role, job = spec.roles[role], spec.job
     own = is_folder(job.job_dir)
-    mounted = _JOB_DIR if own else job.job_dir or (job.volume.mount if job.volume else None)
+    mounted = passed_job_dir(spec, _JOB_DIR if own else job.job_dir or (job.volume.mount if job.volume else None))
     mounts = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
     mounts += [f"results:{job.volume.mount}"] if job.volume else []
     return without_none(
@@ -158,8 +161,6 @@ def _project(spec: ImageSpec) -> str:
 
 
 def _errors(spec: ImageSpec) -> Iterator[FieldError]:
-    if Role.MASTER not in spec.roles:
-        yield FieldError("the role master is missing", field="roles")
     if not _PROJECT.match(_project(spec)):
         message = f"{_project(spec)!r} is not a Compose project: expected a-z, 0-9, _ and -"
         yield FieldError(message, field="job.id")

@@ -16,8 +16,9 @@ from training_imgtool.core.errors import FieldError, FieldListError, InputError
 from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.jobs.google import gcloud
 from training_imgtool.jobs.google.ai_platform_machines import PREFIXES
-from training_imgtool.jobs.google.vertex_rules import custom_job_spec_findings
-from training_imgtool.jobs.model import Document, JobFile, JobOptions, count_of, dotted, get, without_none
+from training_imgtool.jobs.google.vertex_rules import custom_job_spec_findings, tuning_job_findings
+from training_imgtool.jobs.google.vertex_tuning import tuning_job
+from training_imgtool.jobs.model import Document, JobFile, JobOptions, count_of, dotted, get, has_job_dir, without_none
 from training_imgtool.jobs.model import Severity as Level
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import machines as machine_table
@@ -32,7 +33,7 @@ _LOST = {
     "trainingInput.scaleTier": "Vertex AI has no tiers; the pools are spelt out",
     "trainingInput.scheduling.priority": "Vertex AI has no priorities",
     "trainingInput.useChiefInTfConfig": "TF_CONFIG always says chief on Vertex AI",
-    "trainingInput.hyperparameters": "is a resource of its own there: HyperparameterTuningJob",
+    "trainingInput.hyperparameters.enableTrialEarlyStopping": "Vertex AI names the rule: the median of other trials",
 }
 _TIERS = {"BASIC", "STANDARD_1", "PREMIUM_1", "BASIC_GPU", "BASIC_TPU"}
 
@@ -88,6 +89,16 @@ def convert(
         config = job["trainingInput"].get(f"{prefix}Config", {})
         if "imageUri" in config:
             config["imageUri"] = _pinned(config["imageUri"], digests)
+    moving = [
+        FieldError(
+            f"{image} is a tag: the registry named no digest for it", field=f"trainingInput.{prefix}Config.imageUri"
+        )
+        for prefix in PREFIXES
+        if (image := get(job, "trainingInput", f"{prefix}Config", "imageUri"))
+        and not isinstance(parse_reference(image), Digest)
+    ]
+    if moving:
+        raise FieldListError(tuple(moving))
     return _convert(_Source(job=job), options)
 
 
@@ -129,9 +140,12 @@ def _convert(source: _Source, options: JobOptions) -> JobFile:
         raise FieldListError(tuple(errors))
     last = PREFIXES.index(gaps[-1])
     pools = [_pool(training, prefix) for prefix in PREFIXES[: last + 1]]
-    spec = _job_spec(training, [pool or _gap(pools[0]) for pool in pools])
     region, name = training.get("region"), str(job.get("jobId") or "converted")
-    found = custom_job_spec_findings(spec, region=region, allow_unknown=options.allow_unknown)
+    tuning = training.get("hyperparameters")
+    whole = _job_spec(training, pools)
+    file = tuning_job(tuning, whole) if tuning else _job_spec(training, [pool or _gap(pools[0]) for pool in pools])
+    judge = tuning_job_findings if tuning else custom_job_spec_findings
+    found = judge(file, region=region, allow_unknown=options.allow_unknown)
     if isinstance(region, str):
         tables = machine_table("vertex", allow_unknown=options.allow_unknown)
         found += region_findings(tables, ("region",), region)
@@ -141,12 +155,16 @@ def _convert(source: _Source, options: JobOptions) -> JobFile:
     if wrong:
         raise FieldListError(tuple(wrong))
     key, labels = get(training, "encryptionConfig", "kmsKeyName"), job.get("labels") or {}
-    command = gcloud.vertex_file_command(name, str(region), options.file, project=None, labels=labels, kms_key=key)
+    kind = gcloud.TUNING_JOBS if tuning else gcloud.CUSTOM_JOBS
+    command = gcloud.vertex_file_command(
+        kind, name, str(region), options.file, project=None, labels=labels, kms_key=key
+    )
     encryption = {"kmsKeyName": key} if key else None
-    api = {"displayName": name, "jobSpec": _job_spec(training, pools), "labels": labels, "encryptionSpec": encryption}
+    body = file if tuning else {"jobSpec": whole}
+    api = without_none({"displayName": name, "labels": labels, "encryptionSpec": encryption, **body})
     return JobFile(
         target=Target.VERTEX,
-        documents=(spec,),
+        documents=(file,),
         notes=(*_lost_lines(job), *(f"{f.severity}: {dotted(f.path)}: {f.message}" for f in found)),
         command=command,
         header=(
@@ -154,8 +172,8 @@ def _convert(source: _Source, options: JobOptions) -> JobFile:
             "Submit with:",
             *(f"  {line}" for line in command_line(command).splitlines()),
         ),
-        api=without_none(api),
-        flags=lambda: gcloud.vertex_flag_command(without_none(api), str(region), None),
+        api=api,
+        flags=lambda: gcloud.vertex_flag_command(api, str(region), None),
     )
 
 
@@ -171,6 +189,9 @@ def _refusals(training: Mapping[str, Any]) -> list[FieldError]:
         )
     elif not get(training, "masterConfig", "imageUri"):
         errors.append(FieldError("is missing: pool 0 needs an image", field="trainingInput.masterConfig.imageUri"))
+    if get(training, "hyperparameters", "resumePreviousJobId"):
+        message = "Vertex AI cannot continue the trials of another job"
+        errors.append(FieldError(message, field="trainingInput.hyperparameters.resumePreviousJobId"))
     tier = training.get("scaleTier")
     if tier in _TIERS or "masterType" not in training:
         errors.append(
@@ -196,7 +217,7 @@ def _pool(training: Mapping[str, Any], prefix: str) -> Document:
     chip = config.get("acceleratorConfig") or {}
     args = [*(config.get("containerArgs") or training.get("args") or [])]
     job_dir = training.get("jobDir")
-    if job_dir and not any(str(arg).startswith("--job-dir") for arg in args):
+    if job_dir and not has_job_dir(args):
         args.append(f"--job-dir={job_dir}")  # AI Platform adds it by itself
     container = {
         "imageUri": config.get("imageUri") or get(training, "masterConfig", "imageUri"),

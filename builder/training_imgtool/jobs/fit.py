@@ -8,14 +8,15 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.model import replicas
+from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target
 
-_EVERY = {"target", "id", "job_dir"}
+_EVERY = {"target", "id", "job_dir", "pass_job_dir"}
 _GOOGLE = {
     "project", "region", "scheduling", "service_account", "network", "labels", "encryption_key", "web_access",
     "chief_in_tf_config",
 }  # fmt: skip
-_KUBERNETES = {"labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling"}
+_KUBERNETES = {"labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling", "queue"}
 _JOB: Mapping[Target, frozenset[str]] = {
     target: frozenset(_EVERY | used)
     for target, used in {
@@ -23,11 +24,11 @@ _JOB: Mapping[Target, frozenset[str]] = {
         | {"env", "scale_tier", "hyperparameters", "runtime_version", "python_version", "package_uris", "staging"},
         Target.VERTEX: _GOOGLE
         | {"env", "volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
-        | {"reserved_ip_ranges"},
+        | {"reserved_ip_ranges", "network_attachment", "hyperparameters"},
         Target.TFJOB: _KUBERNETES,
-        Target.JOBSET: _KUBERNETES,
+        Target.JOBSET: _KUBERNETES | {"exclusive_topology"},
         Target.PODS: _KUBERNETES,
-        Target.ECI: _KUBERNETES | {"eci"},
+        Target.ECI: _KUBERNETES - {"queue"} | {"eci"},
         Target.COMPOSE: {"env", "volume", "labels"},
         Target.TF_CONFIG: {"env"},
     }.items()
@@ -53,19 +54,19 @@ _SCHEDULING: Mapping[Target, frozenset[str]] = {
     Target.PODS: frozenset({"max_running"}),
     Target.ECI: frozenset({"max_running"}),
 }
-_REFUSED = {
-    "scale_tier": "give every role a machine and a count",
-    "hyperparameters": "Vertex AI has a resource of its own for it, HyperparameterTuningJob",
-    "runtime_version": "every other target runs images",
+_REFUSED: Mapping[str, tuple[frozenset[Target], str]] = {  # who has it, and what to do elsewhere
+    "scale_tier": (frozenset({Target.AI_PLATFORM}), "give every role a machine and a count"),
+    "hyperparameters": (frozenset({Target.AI_PLATFORM, Target.VERTEX}), "tune with --target vertex"),
+    "runtime_version": (frozenset({Target.AI_PLATFORM}), "every other target runs images"),
 }
+_PACKAGE_KEYS = ("python_version", "package_uris", "staging")
 
 
 def misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
     """What the target cannot do and the job would be another one without."""
-    if target is not Target.AI_PLATFORM:
-        for key, hint in _REFUSED.items():
-            if getattr(spec.job, key):
-                yield FieldError("belongs to AI Platform alone", field=f"job.{key}", hint=hint)
+    for key, (targets, hint) in _REFUSED.items():
+        if getattr(spec.job, key) and target not in targets:
+            yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
     for role in replicas(spec):
         if target in _ROLE and "tpu" not in _ROLE[target] and spec.accelerator_of(role) is Accelerator.TPU:
             yield FieldError(
@@ -74,7 +75,7 @@ def misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
 
 
 def leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
-    """One note with everything that is set in the spec and has no counterpart in the target."""
+    """One note with everything that is set in the spec and has no counterpart in the target; warnings about GPUs."""
     left = [f"job.{name}" for name in _given(JobSpec, spec.job) if name not in _JOB[target]]
     times = spec.job.scheduling
     if times and "job.scheduling" not in left:
@@ -84,10 +85,33 @@ def leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
         left += [f"roles.{role}.{n}" for n in _given(RoleSpec, of_role) if n not in _ROLE[target] | _EVERY_ROLE]
         if isinstance(of_role.gpus, Gpus) and target in _CLUSTER and not of_role.node_selector and not of_role.machine:
             left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
-    refused = {f"job.{key}" for key in _REFUSED}
-    left = [name for name in left if name not in refused]
+    left += _without_effect(spec, target)
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
+    yield from _gpu_warnings(spec, target)
+
+
+def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
+    job = spec.job
+    if target is Target.AI_PLATFORM and not job.runtime_version:
+        given = [f"job.{key}" for key in _PACKAGE_KEYS if getattr(job, key)]
+        yield from (f"{key} (it goes with job.runtime_version)" for key in given)
+    if target is Target.ECI and job.eci and job.eci.driver and not any(spec.roles[r].gpus for r in replicas(spec)):
+        yield "job.eci.driver (no role has gpus)"
+    mounted = target in {Target.COMPOSE, Target.TF_CONFIG} and "://" not in (job.job_dir or "")
+    if job.job_dir and not job.pass_job_dir and target not in {Target.AI_PLATFORM, Target.VERTEX} and not mounted:
+        yield "job.job_dir (with job.pass_job_dir: true it becomes the argument --job-dir)"
+
+
+def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:
+    """Roles whose image has CUDA and whose machine has no GPU, as far as the spec says."""
+    preset = target is Target.AI_PLATFORM and spec.job.scale_tier not in {None, "CUSTOM"}
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        if spec.accelerator_of(role) is Accelerator.GPU and not of_role.gpus and not preset:
+            if has_gpus(of_role.machine):
+                continue
+            yield f"warning: roles.{role}: accelerator gpu makes an image with CUDA, and the role has no gpus"
 
 
 def _given(kind: Any, value: Any) -> Iterator[str]:

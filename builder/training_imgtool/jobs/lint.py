@@ -9,7 +9,11 @@ from typing import Any
 
 from training_imgtool.jobs.compose_rules import compose_findings, tf_config_findings
 from training_imgtool.jobs.google.ai_platform_rules import job_findings
-from training_imgtool.jobs.google.vertex_rules import custom_job_findings, custom_job_spec_findings
+from training_imgtool.jobs.google.vertex_rules import (
+    custom_job_findings,
+    custom_job_spec_findings,
+    tuning_job_findings,
+)
 from training_imgtool.jobs.kubernetes.rules import object_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, dotted, first_of_each
 from training_imgtool.jobs.shapes import shape_keys
@@ -20,8 +24,13 @@ _BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top 
     "apiVersion": object_findings,
     "kind": object_findings,
     "services": compose_findings,
-    "jobSpec": custom_job_findings,
     "trainingInput": job_findings,
+}
+_VERTEX_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {
+    "workerPoolSpecs": custom_job_spec_findings,
+    "jobSpec": custom_job_findings,
+    "studySpec": tuning_job_findings,
+    "trialJobSpec": tuning_job_findings,
 }
 
 
@@ -76,8 +85,9 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
     if data.get("kind") == "List" and isinstance(data.get("items"), list):
         return _items(data["items"], allow_unknown=allow_unknown)
-    if "workerPoolSpecs" in data:
-        return custom_job_spec_findings(data, region=region, allow_unknown=allow_unknown)
+    for key, google_rules in _VERTEX_BY_KEY.items():
+        if key in data:
+            return google_rules(data, region=region, allow_unknown=allow_unknown)
     for key, rules in _BY_KEY.items():
         if key in data:
             return rules(data, allow_unknown=allow_unknown)

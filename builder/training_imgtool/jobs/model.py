@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -153,9 +153,10 @@ def image_of(images: Images, role: Role) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A frozen dataclass with everything in it as dicts, lists and scalars, for hashing."""
+    """A frozen dataclass with everything in it as dicts, lists and scalars; fields at their default are left out."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        given = {item.name: getattr(value, item.name) for item in fields(value) if not _is_default(item, value)}
+        return {name: plain(item) for name, item in given.items()}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -163,8 +164,13 @@ def plain(value: Any) -> Any:
     return value
 
 
+def _is_default(item: Field[Any], owner: Any) -> bool:
+    default = item.default_factory() if item.default_factory is not MISSING else item.default
+    return bool(getattr(owner, item.name) == default)
+
+
 def spec_hash(spec: ImageSpec) -> str:
-    """The SHA-256 of what the spec says, whatever its file looks like."""
+    """The SHA-256 of what the spec says, whatever its file looks like; keys that imgtool gains do not change it."""
     text = json.dumps(plain(spec), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -191,6 +197,12 @@ def replicas(spec: ImageSpec) -> dict[Role, int]:
     return {role: count for role, count in counts.items() if count}
 
 
+def leader(spec: ImageSpec) -> Role | None:
+    """The role whose replica 0 is the chief: the master, else the workers; None where there is neither."""
+    counts = replicas(spec)
+    return next((role for role in (Role.MASTER, Role.WORKER) if role in counts), None)
+
+
 def tensorflow_minor(spec: ImageSpec) -> str:
     """`2.15` of `2.15.1`."""
     return ".".join(spec.tensorflow.split(".")[:2])
@@ -207,11 +219,20 @@ def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
     return spec.args if own is None else own
 
 
+def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
+    """The directory that goes into the arguments as `--job-dir`: none unless the spec sets `job.pass_job_dir`."""
+    return job_dir if spec.job.pass_job_dir else None
+
+
 def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:
-    """A replica's arguments and `--job-dir`, which AI Platform adds by itself and no other service does."""
+    """A replica's arguments, with `--job-dir` at their end unless `job_dir` is None or they have one already."""
     args = list(job_args(spec, role))
-    given = any(arg == "--job-dir" or arg.startswith("--job-dir=") for arg in args)
-    return args if given or not job_dir else [*args, f"--job-dir={job_dir}"]
+    return args if has_job_dir(args) or not job_dir else [*args, f"--job-dir={job_dir}"]
+
+
+def has_job_dir(args: Iterable[str]) -> bool:
+    """Whether the arguments name a job directory; `--job-directory` is another option."""
+    return any(arg == "--job-dir" or arg.startswith("--job-dir=") for arg in args)
 
 
 def get(mapping: Mapping[str, Any], *keys: str) -> Any:

@@ -43,8 +43,23 @@ def nearest(value: str, known: Iterable[str]) -> str | None:
     names = list(known)
     last = value.rpartition("_")[2]
     same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
-    close = same_end[:1] or difflib.get_close_matches(value, names, n=1, cutoff=0.8)
+    close = same_end[:1] or [
+        name for name in difflib.get_close_matches(value, names, n=3, cutoff=0.8) if _same_series(value, name)
+    ]
     return f"did you mean {close[0]}?" if close else None
+
+
+def _same_series(value: str, name: str) -> bool:
+    """Whether a suggestion can be meant: n1-standard-32 for n1-standard-2 is another size, not a slip."""
+    digits = [re.findall(r"[0-9]+", text) for text in (value, name)]
+    return "-" not in name or digits[0] == digits[1]
+
+
+def has_gpus(machine: str | None) -> bool:
+    """Whether a machine type of any service comes with GPUs that a job need not name."""
+    table = read_table("machines.yaml")
+    built_in = {name for row in table["vertex"]["machines"] if row.get("built_in") for name in row["machines"]}
+    return machine is not None and (machine in built_in or bool(table["ai_platform"]["legacy"].get(machine)))
 
 
 def gpu_findings(

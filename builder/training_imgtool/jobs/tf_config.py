@@ -18,12 +18,15 @@ from training_imgtool.jobs.model import (
     JobOptions,
     args_with_job_dir,
     image_of,
+    passed_job_dir,
     replicas,
     says_chief,
 )
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z")
+
+_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
 def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
@@ -81,8 +84,8 @@ def _variables(spec: ImageSpec, options: JobOptions, role: Role, index: int) -> 
 def _docker_run(spec: ImageSpec, images: Images, name: str, node: tuple[Role, int], variables: Document) -> str:
     role, _index = node
     of_role, job_dir = spec.roles[role], spec.job.job_dir
-    mounted = "/job" if is_folder(job_dir) else job_dir
-    argv = ["docker", "run", "--rm", "--name", f"{spec.name}-{name}", "--network", "host"]
+    mounted = passed_job_dir(spec, "/job" if is_folder(job_dir) else job_dir)
+    argv = ["docker", "run", "--rm", "--name", f"{spec.job.id or spec.name}-{name}", "--network", "host"]
     argv += ["--gpus", str(of_role.gpus.count)] if of_role.gpus else []
     argv += ["--cpus", cpus(of_role.cpus)] if of_role.cpus else []
     argv += ["--memory", memory(of_role.memory)] if of_role.memory else []
@@ -100,6 +103,8 @@ def _json(value: object) -> str:
 
 def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
     wanted, given = replicas(spec), options.hosts
+    if spec.job.id is not None and not _CONTAINER.match(spec.job.id):
+        yield FieldError(f"{spec.job.id!r} is not a container's name: expected letters, digits, _ . -", field="job.id")
     if not given:
         example = ",".join(f"{role}=HOST" for role, count in wanted.items() for _ in range(min(count, 3)))
         yield FieldError("the target tf-config needs the machines", field="roles", hint=f"--hosts {example}")

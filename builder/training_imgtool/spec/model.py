@@ -266,6 +266,10 @@ class JobSpec:
     project: str | None = key("The cloud project, for the submit command.", default=None)
     region: str | None = key("The region the job runs in.", default=None)
     job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
+    pass_job_dir: bool = key(
+        "Append `--job-dir=DIR` to the arguments: job_dir, or else the volume's mount. AI Platform always does.",
+        default=False,
+    )
     scheduling: Scheduling | None = key("Time limits.", default=None)
     service_account: str | None = key("The account the job runs as.", default=None)
     network: str | None = key("The VPC network.", default=None)
@@ -292,7 +296,15 @@ class JobSpec:
     dashboard_access: bool | None = key("Vertex: the training dashboard.", default=None)
     persistent_resource: str | None = key("Vertex: the persistent resource that runs the job.", default=None)
     reserved_ip_ranges: tuple[str, ...] = key("Vertex: address ranges in the network.", default=())
+    network_attachment: str | None = key(
+        "Vertex: the network attachment of a Private Service Connect interface, instead of network.", default=None
+    )
     namespace: str | None = key("Kubernetes: the namespace.", default=None)
+    queue: str | None = key("Kubernetes: the Kueue LocalQueue that admits the job.", default=None)
+    exclusive_topology: str | None = key(
+        "JobSet: the node label whose values each role has to itself, such as cloud.google.com/gke-nodepool.",
+        default=None,
+    )
     image_pull_secrets: tuple[str, ...] = key("Kubernetes: secrets for the registry.", default=())
     eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
 

@@ -14,7 +14,7 @@ from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.google import gcloud
 from training_imgtool.jobs.google.ai_platform_machines import AGENT, PREFIXES
 from training_imgtool.jobs.google.ai_platform_rules import job_findings
-from training_imgtool.jobs.google.common import pull_rights_findings
+from training_imgtool.jobs.google.common import project_findings, pull_rights_findings
 from training_imgtool.jobs.google.hyperparameters import number_errors, spec_names, tuning
 from training_imgtool.jobs.model import (
     Document,
@@ -218,8 +218,6 @@ def _tier_errors(spec: ImageSpec, tier: str) -> Iterator[FieldError]:
 
 def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
     preset = spec.job.scale_tier and spec.job.scale_tier != "CUSTOM"
-    if Role.MASTER not in spec.roles:
-        yield FieldError("the role master is missing: every job has one", field="roles")
     if preset:
         yield from _tier_errors(spec, str(spec.job.scale_tier))
     for role in replicas(spec):
@@ -245,7 +243,7 @@ def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
     job = _job(spec, images, options)
-    found = job_findings(job, allow_unknown=options.allow_unknown)
+    found = [*job_findings(job, allow_unknown=options.allow_unknown), *project_findings(spec.job.project, ("project",))]
     uris: dict[Path, str] = {}
     for role, prefix in PREFIX.items():
         config: Any = job["trainingInput"].get(f"{prefix}Config", {})
@@ -282,4 +280,6 @@ def _names(spec: ImageSpec) -> dict[str, str]:
             f"{config}.diskConfig.bootDiskType": f"{field}.disk.type",
             f"{config}.diskConfig.bootDiskSizeGb": f"{field}.disk.size_gb",
         }  # fmt: skip
-    return {"jobId": "job.id", "labels": "job.labels"} | {f"trainingInput.{key}": name for key, name in job.items()}
+    return {"jobId": "job.id", "labels": "job.labels", "project": "job.project"} | {
+        f"trainingInput.{key}": name for key, name in job.items()
+    }

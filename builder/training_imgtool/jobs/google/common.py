@@ -13,9 +13,11 @@ from training_imgtool.jobs.shapes import DURATION
 
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}\Z")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
-_KMS = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+\Z")
+_KMS = re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+\Z")
 _NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z")
-_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](?:/[^\s?#]*)?\Z")
+_STORAGE = re.compile(r"gs://(?P<bucket>[^\s/?#]+)(?:/[^\r\n]*)?\Z")
+_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?\Z")
+_PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*\Z")
 _ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z")
 _AR_HOST = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev\Z")
 _LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?\Z")
@@ -57,17 +59,39 @@ def name_findings(document: Mapping[str, Any], path: Path) -> Iterator[Finding]:
         )
 
 
-def kms_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """The full name of a Cloud KMS key."""
-    if isinstance(value, str) and not _KMS.match(value):
+def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[Finding]:
+    """The full name of a Cloud KMS key, in the job's region where that is known."""
+    if not isinstance(value, str):
+        return
+    found = _KMS.match(value)
+    if found is None:
         form = "projects/P/locations/R/keyRings/K/cryptoKeys/C"
         yield Finding(path=path, message=f"{value!r} is not a Cloud KMS key: expected {form}")
+    elif region is not None and found["location"] != region:
+        message = f"the key lies in {found['location']}, the job runs in {region}: Vertex AI takes keys of its region"
+        yield Finding(path=path, message=message)
 
 
 def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """A path in Cloud Storage."""
-    if isinstance(value, str) and not _BUCKET.match(value):
+    """A path in Cloud Storage. A bucket that cannot exist is a warning: a job for it is made, and fails."""
+    if not isinstance(value, str):
+        return
+    found = _STORAGE.match(value)
+    if found is None:
         yield Finding(path=path, message=f"{value!r} is not a path in Cloud Storage: expected gs://BUCKET/PATH")
+        return
+    bucket = found["bucket"]
+    if not _BUCKET.match(bucket) or not 3 <= len(bucket) <= 222:
+        message = (
+            f"{bucket!r} cannot be a bucket's name: expected 3 to 63 of a-z 0-9 . _ -, a letter or digit at each end"
+        )
+        yield Finding(path=path, message=message, severity=Severity.WARNING)
+
+
+def project_findings(value: Any, path: Path) -> Iterator[Finding]:
+    """A project's ID or number."""
+    if isinstance(value, str) and not _PROJECT.match(value):
+        yield Finding(path=path, message=f"{value!r} is not a project: expected its ID, such as my-project")
 
 
 def duration_findings(value: Any, path: Path, *, least: int) -> Iterator[Finding]:
@@ -90,6 +114,7 @@ def image_findings(value: Any, path: Path, region: str | None, agent: str) -> It
             path=path,
             message=f"{value} is a tag, which can move: expected REPOSITORY@sha256:…",
             hint="imgtool config writes digests",
+            severity=Severity.WARNING,
         )
     yield from _registry_findings(reference.repository.registry, path, region, agent)
 

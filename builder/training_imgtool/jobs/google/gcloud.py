@@ -14,6 +14,8 @@ from typing import Any
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.jobs.model import Document
 
+CUSTOM_JOBS = "custom-jobs"
+TUNING_JOBS = "hp-tuning-jobs"
 _FILE_HINT = "write a file instead: imgtool config without --format gcloud"
 _TRAINING = ("ai-platform", "jobs", "submit", "training")
 _ROLE_FLAGS = {"master": "master", "worker": "worker", "parameterServer": "parameter-server"}
@@ -65,22 +67,24 @@ def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]
 
 
 def vertex_file_command(
-    name: str, region: str, file: str, *, project: str | None, labels: Mapping[str, str], kms_key: str | None
+    kind: str, name: str, region: str, file: str, *, project: str | None, labels: Mapping[str, str], kms_key: str | None
 ) -> tuple[str, ...]:
-    """The command that submits a CustomJobSpec: name, labels and key are not part of the file."""
-    argv = ["gcloud", "ai", "custom-jobs", "create", "--region", region]
+    """The command that submits a file of `CUSTOM_JOBS` or `TUNING_JOBS`: name, labels and key are not part of it."""
+    argv = ["gcloud", "ai", kind, "create", "--region", region]
     argv += [*_flag("--display-name", name), *_flag("--config", file), *_labels({"labels": labels})]
     return (*argv, *_flag("--kms-key", kms_key), *_flag("--project", project))
 
 
 def vertex_flag_command(custom_job: Mapping[str, Any], region: str, project: str | None) -> tuple[str, ...]:
     """The command that submits a CustomJob without a file; raises FieldListError with each field that has no flag."""
+    if "studySpec" in custom_job:
+        raise FieldListError((FieldError("gcloud has no flag for it", field="studySpec", hint=_FILE_HINT),))
     spec: Mapping[str, Any] = custom_job["jobSpec"]
     pools = spec["workerPoolSpecs"]
     errors = tuple(_vertex_without_flag(spec, pools))
     if errors:
         raise FieldListError(errors)
-    argv = ["gcloud", "ai", "custom-jobs", "create", "--region", region]
+    argv = ["gcloud", "ai", CUSTOM_JOBS, "create", "--region", region]
     argv += _flag("--display-name", custom_job["displayName"])
     argv += [f"--worker-pool-spec={_pool_flag(pool)}" for pool in pools]
     container = pools[0]["containerSpec"]

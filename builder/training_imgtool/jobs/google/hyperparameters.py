@@ -1,10 +1,11 @@
-"""AI Platform's hyperparameter tuning: from the spec to a HyperparameterSpec, and its rules.
+"""Hyperparameter tuning: from the spec to AI Platform's HyperparameterSpec, and its rules.
 
 Source: the ml.v1 discovery document, revision 20251213.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.model import Document, Finding, Path, without_none
 from training_imgtool.spec.model import Hyperparameters, Parameter
 
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _NUMERIC = {"DOUBLE", "INTEGER", "DISCRETE"}
 _VALUE_KEYS = ("minValue", "maxValue", "categoricalValues", "discreteValues")
 _KEYS_OF = {
@@ -96,17 +98,10 @@ def _param(param: Parameter) -> Document:
 
 
 def _number(text: str | None) -> int | float | None:
-    if text is None:
+    if text is None or not _NUMBER.match(text):
         return None
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if abs(value) < float("inf") else None
+    value = float(text)
+    return int(text) if re.fullmatch(r"[-+]?[0-9]+", text) else value if abs(value) < float("inf") else None
 
 
 def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
@@ -143,11 +138,12 @@ def _parameter(param: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[
         yield Finding(path=(*path, "scaleType"), message="does not go with a CATEGORICAL parameter")
     if grid and kind == "DOUBLE":
         yield Finding(path=(*path, "type"), message="GRID_SEARCH takes no DOUBLE parameter")
-    yield from _range(param.get("minValue"), param.get("maxValue"), scale, path)
-    yield from _discrete(param.get("discreteValues"), (*path, "discreteValues"))
+    yield from range_findings(param.get("minValue"), param.get("maxValue"), scale, path)
+    yield from value_findings(param.get("discreteValues"), (*path, "discreteValues"))
 
 
-def _range(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:
+def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:
+    """Whether a smallest and a largest value go together and with the scale."""
     if not (isinstance(low, int | float) and isinstance(high, int | float)):
         return
     if low > high:
@@ -156,7 +152,8 @@ def _range(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:
         yield Finding(path=(*path, "minValue"), message=f"{low}: a logarithmic scale needs more than 0")
 
 
-def _discrete(values: Any, path: Path) -> Iterator[Finding]:
+def value_findings(values: Any, path: Path) -> Iterator[Finding]:
+    """Whether discrete values increase and are not too many."""
     if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return
     if any(after <= before for before, after in pairwise(values)):

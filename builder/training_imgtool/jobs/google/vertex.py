@@ -6,13 +6,17 @@ gcloud refuses that in a file, so there it is a pool of no replicas.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.google import gcloud
-from training_imgtool.jobs.google.common import kms_findings, label_findings, pull_rights_findings
-from training_imgtool.jobs.google.vertex_rules import AGENT, custom_job_spec_findings
+from training_imgtool.jobs.google.common import kms_findings, label_findings, project_findings, pull_rights_findings
+from training_imgtool.jobs.google.hyperparameters import number_errors, tuning
+from training_imgtool.jobs.google.vertex_rules import AGENT, custom_job_spec_findings, tuning_job_findings
+from training_imgtool.jobs.google.vertex_tuning import tuning_errors, tuning_job, tuning_names
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -26,6 +30,7 @@ from training_imgtool.jobs.model import (
     image_of,
     images_hash,
     notes_of,
+    passed_job_dir,
     replicas,
     without_none,
 )
@@ -37,35 +42,41 @@ _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Everything that keeps this spec from being a CustomJob, each under the spec's own key."""
+    """Everything that keeps this spec from being a job, each under the spec's own key."""
     errors = list(_spec_errors(spec))
+    if spec.job.hyperparameters:
+        errors += [*number_errors(spec.job.hyperparameters), *tuning_errors(spec.job.hyperparameters)]
     if not errors:
         errors += errors_of(_findings(spec, images, options), _names(spec))
     return errors
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The CustomJobSpec of a spec that `check` found nothing wrong with; the CustomJob is its `api`."""
+    """The job of a spec that `check` found nothing wrong with, as gcloud's file and as the API's body.
+
+    That is a CustomJob, or a HyperparameterTuningJob where the spec has `job.hyperparameters`.
+    """
     job = spec.job
     name, region = display_name(spec, images), str(job.region)
-    custom_job = without_none(
-        {
-            "displayName": name,
-            "jobSpec": _job_spec(spec, images, gap={}),
-            "labels": dict(job.labels),
-            "encryptionSpec": {"kmsKeyName": job.encryption_key} if job.encryption_key else None,
-        }
-    )
+    envelope = {
+        "displayName": name,
+        "labels": dict(job.labels),
+        "encryptionSpec": {"kmsKeyName": job.encryption_key} if job.encryption_key else None,
+    }
+    trial = _job_spec(spec, images, gap={})
+    tuned = tuning_job(tuning(job.hyperparameters), trial) if job.hyperparameters else None
+    body = without_none({**envelope, **(tuned or {"jobSpec": trial})})
+    kind = gcloud.TUNING_JOBS if tuned else gcloud.CUSTOM_JOBS
     return JobFile(
         target=Target.VERTEX,
-        documents=(_job_spec(spec, images, gap=_gap(spec, images)),),
+        documents=(tuned or _job_spec(spec, images, gap=_gap(spec, images)),),
         notes=(*notes_of(_findings(spec, images, options), _names(spec)), *_lost(spec)),
         command=gcloud.vertex_file_command(
-            name, region, options.file, project=job.project, labels=job.labels, kms_key=job.encryption_key
+            kind, name, region, options.file, project=job.project, labels=job.labels, kms_key=job.encryption_key
         ),
         header=(),
-        api=custom_job,
-        flags=lambda: gcloud.vertex_flag_command(custom_job, region, job.project),
+        api=body,
+        flags=lambda: gcloud.vertex_flag_command(body, region, job.project),
     )
 
 
@@ -95,6 +106,7 @@ def _job_spec(spec: ImageSpec, images: Images, gap: Document) -> Document:
             "baseOutputDirectory": {"outputUriPrefix": job.job_dir} if job.job_dir else None,
             "serviceAccount": job.service_account,
             "network": job.network,
+            "pscInterfaceConfig": {"networkAttachment": job.network_attachment} if job.network_attachment else None,
             "reservedIpRanges": list(job.reserved_ip_ranges),
             "tensorboard": job.tensorboard,
             "enableWebAccess": job.web_access,
@@ -106,7 +118,7 @@ def _job_spec(spec: ImageSpec, images: Images, gap: Document) -> Document:
 
 def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     of_role, volume = spec.roles[role], spec.job.volume
-    disk = of_role.disk
+    disk, job_dir = of_role.disk, spec.job.job_dir or (volume.mount if volume else None)
     nfs = volume and {
         "server": volume.nfs_server,
         "path": volume.nfs_path,
@@ -115,8 +127,8 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     container = {
         "imageUri": image_of(images, role),
         "command": list(of_role.command or ()),
-        "args": args_with_job_dir(spec, role, spec.job.job_dir or (volume.mount if volume else None)),
-        "env": [{"name": name, "value": value} for name, value in spec.job.env.items()],
+        "args": args_with_job_dir(spec, role, passed_job_dir(spec, job_dir)),
+        "env": [{"name": name, "value": _unexpanded(value)} for name, value in spec.job.env.items()],
     }
     return without_none(
         {
@@ -127,6 +139,11 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
             "nfsMounts": [nfs] if nfs else None,
         }
     )
+
+
+def _unexpanded(text: str) -> str:
+    """An environment value that comes through as it is: Vertex AI expands `$(NAME)`, and `$$(` is a plain `$(`."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def _machine(spec: ImageSpec, role: Role) -> Document:
@@ -162,8 +179,6 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
     job = spec.job
     if not job.region:
         yield FieldError("is missing: every job runs in a region", field="job.region", hint="for example us-central1")
-    if Role.MASTER not in spec.roles:
-        yield FieldError("the role master is missing: pool 0 is the master", field="roles")
     volume = job.volume
     if volume and (volume.claim or not (volume.nfs_server and volume.nfs_path)):
         yield FieldError("Vertex AI mounts NFS: expected nfs_server and nfs_path", field="job.volume")
@@ -192,13 +207,19 @@ def _minor(version: str) -> tuple[int, ...]:
 
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
-    region = spec.job.region
+    region, tuned = spec.job.region, spec.job.hyperparameters
     tables = machines("vertex", allow_unknown=options.allow_unknown)
     found = list(region_findings(tables, ("region",), str(region)))
-    document = _job_spec(spec, images, gap=_gap(spec, images))
-    found += custom_job_spec_findings(document, region=region, allow_unknown=options.allow_unknown)
+    found += project_findings(spec.job.project, ("project",))
+    if tuned:
+        body = tuning_job(tuning(tuned), _job_spec(spec, images, gap={}))
+        judged = tuning_job_findings(body, region=region, allow_unknown=options.allow_unknown)
+        found += [replace(item, path=_in_spec(item.path)) for item in judged]
+    else:
+        document = _job_spec(spec, images, gap=_gap(spec, images))
+        found += custom_job_spec_findings(document, region=region, allow_unknown=options.allow_unknown)
     found += label_findings(dict(spec.job.labels), ("labels",))
-    found += kms_findings(spec.job.encryption_key, ("kmsKeyName",))
+    found += kms_findings(spec.job.encryption_key, ("kmsKeyName",), region)
     name = display_name(spec, images)
     if len(name) > 128:
         found.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 128 at most"))
@@ -210,11 +231,15 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
         if gpus and role in options.cuda:
             found += cuda_findings((*pool, "machineSpec", "acceleratorType"), gpus.type, options.cuda[role])
     found += pull_rights_findings(uris, spec.job.project, AGENT)
-    if _has_gap(spec):
+    if _has_gap(spec) and not tuned:
         message = "a pool between others is empty: the file gives it 0 replicas, as gcloud takes no empty pool"
         hint = "whether the service takes that is not documented; --format gcloud and --format json leave it empty"
         found.append(Finding(path=("workerPoolSpecs",), message=message, hint=hint, severity=Severity.WARNING))
     return found
+
+
+def _in_spec(path: Path) -> Path:
+    return path[1:] if path[:1] == ("trialJobSpec",) else path
 
 
 def _lost(spec: ImageSpec) -> Iterator[str]:
@@ -229,7 +254,11 @@ def _names(spec: ImageSpec) -> dict[str, str]:
         "workerPoolSpecs": "roles", "scheduling.timeout": "job.scheduling.max_running",
         "scheduling.maxWaitDuration": "job.scheduling.max_wait", "scheduling.strategy": "job.scheduling.strategy",
         "baseOutputDirectory.outputUriPrefix": "job.job_dir", "serviceAccount": "job.service_account",
-        "network": "job.network", "tensorboard": "job.tensorboard",
+        "network": "job.network", "tensorboard": "job.tensorboard", "project": "job.project",
+        "persistentResourceId": "job.persistent_resource", "reservedIpRanges": "job.reserved_ip_ranges",
+        "pscInterfaceConfig": "job.network_attachment",
+        "pscInterfaceConfig.networkAttachment": "job.network_attachment",
+        **(tuning_names(spec.job.hyperparameters) if spec.job.hyperparameters else {}),
     }  # fmt: skip
     for role, index in _POOL.items():
         field, pool = f"roles.{role}", f"workerPoolSpecs[{index}]"
@@ -241,6 +270,7 @@ def _names(spec: ImageSpec) -> dict[str, str]:
             f"{pool}.machineSpec.acceleratorType": f"{field}.{chip}.type",
             f"{pool}.machineSpec.acceleratorCount": f"{field}.{chip}.count",
             f"{pool}.machineSpec.tpuTopology": f"{field}.tpu.topology",
+            f"{pool}.nfsMounts": "job.volume",
             f"{pool}.diskSpec.bootDiskType": f"{field}.disk.type",
             f"{pool}.diskSpec.bootDiskSizeGb": f"{field}.disk.size_gb",
         }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_imgtool.jobs.google.common import (
@@ -17,6 +18,14 @@ from training_imgtool.jobs.google.common import (
     label_findings,
     name_findings,
 )
+from training_imgtool.jobs.google.vertex_names import resource_findings
+from training_imgtool.jobs.google.vertex_tpu import (
+    cloud_tpu_findings,
+    is_tpu,
+    topology_findings,
+    tpu_region_findings,
+)
+from training_imgtool.jobs.google.vertex_tuning import study_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, count_of
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
@@ -26,25 +35,49 @@ AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def custom_job_findings(job: Any, *, allow_unknown: bool = False) -> list[Finding]:
+def custom_job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
     """Everything wrong with a CustomJob, the API's body."""
     found = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
     job = well_typed(job, "CustomJob") or {}
-    name = job.get("displayName")
-    if isinstance(name, str) and not 1 <= len(name) <= 128:
-        found.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 1 to 128"))
-    found += label_findings(job.get("labels"), ("labels",))
-    key = job.get("encryptionSpec")
-    found += kms_findings(key.get("kmsKeyName") if isinstance(key, dict) else None, ("encryptionSpec", "kmsKeyName"))
-    found += _rules(job.get("jobSpec"), ("jobSpec",), None, allow_unknown=allow_unknown, empty_pools=True)
+    found += _envelope(job, region)
+    found += _rules(job.get("jobSpec"), ("jobSpec",), region, allow_unknown=allow_unknown, empty_pools=True)
+    return found
+
+
+def tuning_job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
+    """Everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
+    found = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
+    job = well_typed(job, "HyperparameterTuningJob") or {}
+    found += [*_envelope(job, region), *study_findings(job)]
+    found += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, allow_unknown=allow_unknown, empty_pools=True)
     return found
 
 
 def custom_job_spec_findings(spec: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
-    """Everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`."""
+    """Everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
+
+    gcloud also takes a lone pool in place of the list, as Google's own page writes it.
+    """
+    alone = isinstance(spec.get("workerPoolSpecs"), dict)
+    if alone:
+        spec = {**spec, "workerPoolSpecs": [spec["workerPoolSpecs"]]}
     found = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
     found += _rules(well_typed(spec, "CustomJobSpec"), (), region, allow_unknown=allow_unknown, empty_pools=False)
-    return found
+    return [replace(item, path=_without_index(item.path)) for item in found] if alone else found
+
+
+def _without_index(path: Path) -> Path:
+    return (path[0], *path[2:]) if path[:2] == ("workerPoolSpecs", 0) else path
+
+
+def _envelope(job: Mapping[str, Any], region: str | None) -> Iterator[Finding]:
+    name = job.get("displayName")
+    if isinstance(name, str) and not 1 <= len(name) <= 128:
+        yield Finding(path=("displayName",), message=f"{len(name)} characters: expected 1 to 128")
+    yield from label_findings(job.get("labels"), ("labels",))
+    key = job.get("encryptionSpec")
+    name = key.get("kmsKeyName") if isinstance(key, dict) else None
+    yield from kms_findings(name, ("encryptionSpec", "kmsKeyName"), region)
 
 
 def _rules(spec: Any, path: Path, region: str | None, *, allow_unknown: bool, empty_pools: bool) -> Iterator[Finding]:
@@ -52,6 +85,7 @@ def _rules(spec: Any, path: Path, region: str | None, *, allow_unknown: bool, em
         return
     tables = machines("vertex", allow_unknown=allow_unknown)
     yield from name_findings(spec, path)
+    yield from resource_findings(spec, path, region)
     output = spec.get("baseOutputDirectory")
     if isinstance(output, dict):
         where = (*path, "baseOutputDirectory", "outputUriPrefix")
@@ -67,6 +101,13 @@ def _rules(spec: Any, path: Path, region: str | None, *, allow_unknown: bool, em
             yield from _empty(index, pools, (*where, index), allowed=empty_pools)
         elif isinstance(pool, dict):
             yield from _pool(pool, (*where, index), region, tables)
+            if "nfsMounts" in pool and not _reaches_a_network(spec):
+                message = "an NFS server lies in a VPC network: expected network or pscInterfaceConfig"
+                yield Finding(path=(*where, index, "nfsMounts"), message=message, severity=Severity.WARNING)
+
+
+def _reaches_a_network(spec: Mapping[str, Any]) -> bool:
+    return any(key in spec for key in ("network", "pscInterfaceConfig", "persistentResourceId"))
 
 
 def _pools(pools: list[Any], path: Path) -> Iterator[Finding]:
@@ -79,7 +120,7 @@ def _pools(pools: list[Any], path: Path) -> Iterator[Finding]:
     if first and count_of(first.get("replicaCount", 1)) != 1:
         message = f"{first['replicaCount']}: pool 0 is the chief, so expected 1"
         yield Finding(path=(*path, 0, "replicaCount"), message=message)
-    tpus = [i for i, pool in enumerate(pools) if _is_tpu(pool)]
+    tpus = [i for i, pool in enumerate(pools) if is_tpu(pool)]
     if tpus and (len(pools) > 1 or count_of(pools[tpus[0]].get("replicaCount", 1)) != 1):
         yield Finding(
             path=(*path, tpus[0]),
@@ -117,6 +158,8 @@ def _pool(pool: Mapping[str, Any], path: Path, region: str | None, tables: Machi
     machine = pool.get("machineSpec")
     if isinstance(machine, dict):
         yield from _machine(machine, (*path, "machineSpec"), tables)
+        if region is not None:
+            yield from tpu_region_findings(machine, (*path, "machineSpec"), region, tables)
     else:
         yield Finding(path=(*path, "machineSpec"), message="is missing: every pool has a machine type")
     yield from _disk(pool.get("diskSpec"), (*path, "diskSpec"), tables)
@@ -135,10 +178,9 @@ def _machine(machine: Mapping[str, Any], path: Path, tables: Machines) -> Iterat
         yield Finding(path=(*path, missing), message="is missing: an accelerator has a type and a count, or neither")
         return
     if kind == tpu["machine"]:
-        yield from _cloud_tpu(accelerator, count, path, tables)
-    elif kind in tpu["topology_machines"]:
-        if "tpuTopology" not in machine:
-            yield Finding(path=(*path, "tpuTopology"), message=f"is missing: {kind} needs one, such as 2x2")
+        yield from cloud_tpu_findings(accelerator, count, path, tables)
+    elif kind in tpu["topologies"]:
+        yield from topology_findings(kind, machine.get("tpuTopology"), (*path, "tpuTopology"), tables)
     elif kind in tables.gpus_by_machine:
         yield from _gpu_machine(kind, accelerator, count, path, tables)
     else:
@@ -178,7 +220,7 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
             hint="for example n1-standard-8",
         )
         return
-    known = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["topology_machines"]]
+    known = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["topologies"]]
     hint = "it is spelt cloud-tpu here" if kind == "cloud_tpu" else nearest(kind, known)
     yield Finding(
         path=(*path, "machineType"),
@@ -186,19 +228,6 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
         hint=hint or "--allow-unknown takes it all the same",
         severity=tables.unknown,
     )
-
-
-def _cloud_tpu(accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    tpu = tables.table["tpu"]
-    if accelerator not in tpu["counts"]:
-        yield Finding(
-            path=(*path, "acceleratorType"),
-            message=f"{accelerator or 'is missing'}: expected {' or '.join(tpu['counts'])} with cloud-tpu",
-            severity=tables.unknown if accelerator else Severity.ERROR,
-        )
-    elif isinstance(count, int) and count not in tpu["counts"][accelerator] and count < tpu["pod_from"]:
-        expected = f"{tpu['counts'][accelerator][0]}, or {tpu['pod_from']} and more for a pod"
-        yield Finding(path=(*path, "acceleratorCount"), message=f"{count} x {accelerator}: expected {expected}")
 
 
 def _disk(disk: Any, path: Path, tables: Machines) -> Iterator[Finding]:
@@ -240,12 +269,3 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
             yield Finding(path=(*path, index, "name"), message=f"{name!r} is not a variable's name")
         if name in names[:index]:
             yield Finding(path=(*path, index, "name"), message=f"{name!r} is there twice")
-
-
-def _is_tpu(pool: Any) -> bool:
-    machine = pool.get("machineSpec") if isinstance(pool, dict) else None
-    if not isinstance(machine, dict):
-        return False
-    tpu = read_table("machines.yaml")["vertex"]["tpu"]
-    kind, accelerator = machine.get("machineType"), machine.get("acceleratorType")
-    return kind in {tpu["machine"], *tpu["topology_machines"]} or str(accelerator).startswith("TPU_")

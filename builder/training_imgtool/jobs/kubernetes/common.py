@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.model import (
     Document,
     Images,
     args_with_job_dir,
     image_of,
     images_hash,
+    passed_job_dir,
     plain,
     replicas,
     roles_of,
@@ -22,11 +24,9 @@ from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.spec.model import ImageSpec, Role
 
 PORT = 2222
-_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")  # RFC 1035
-_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")
-_LABEL_KEY = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?\Z")
-_LONGEST = 63  # a label, and so a Pod's host name
+_OWN_LABELS = ("name", "instance", "managed-by", "component")
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def job_name(spec: ImageSpec, images: Images) -> str:
@@ -40,7 +40,7 @@ def job_name(spec: ImageSpec, images: Images) -> str:
 def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str]:
     """The object's labels: the well-known ones, then the spec's."""
     known = {
-        "app.kubernetes.io/name": spec.name,
+        "app.kubernetes.io/name": spec.name[: names.LABEL_LENGTH].rstrip("._-"),
         "app.kubernetes.io/instance": job,
         "app.kubernetes.io/managed-by": "imgtool",
     }
@@ -48,9 +48,18 @@ def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str
     return {**known, **of_role, **spec.job.labels}
 
 
-def metadata(spec: ImageSpec, name: str, of: Mapping[str, str]) -> Document:
+def metadata(
+    spec: ImageSpec, name: str, of: Mapping[str, str], annotations: Mapping[str, str] | None = None
+) -> Document:
     """The object's metadata."""
-    return without_none({"name": name, "namespace": spec.job.namespace, "labels": dict(of)})
+    return without_none(
+        {"name": name, "namespace": spec.job.namespace, "labels": dict(of), "annotations": dict(annotations or {})}
+    )
+
+
+def queue_label(spec: ImageSpec) -> dict[str, str]:
+    """The label that hands an object to a Kueue LocalQueue, where the spec names one."""
+    return {QUEUE_LABEL: spec.job.queue} if spec.job.queue else {}
 
 
 def literal(text: str) -> str:
@@ -64,7 +73,7 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
     limits: Document = without_none({"cpu": of_role.cpus, "memory": of_role.memory})
     if of_role.gpus:
         limits["nvidia.com/gpu"] = of_role.gpus.count
-    job_dir = spec.job.job_dir or (volume.mount if volume else None)
+    job_dir = passed_job_dir(spec, spec.job.job_dir or (volume.mount if volume else None))
     return without_none(
         {
             "name": name,
@@ -103,7 +112,7 @@ def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Doc
 
 def seconds(duration: str | None) -> int | None:
     """Whole seconds of a duration that `errors` found nothing wrong with."""
-    return None if duration is None else max(1, int(float(duration.removesuffix("s"))))
+    return None if duration is None else int(float(duration.removesuffix("s")))
 
 
 def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldError]:
@@ -112,53 +121,75 @@ def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldErr
     Args:
         spec: the spec.
         images: the images, for the job's name.
-        suffix: the longest thing that the target adds to the job's name.
+        suffix: the longest text that the target and its controllers add to the job's name.
     """
     name = job_name(spec, images)
     field = "job.id" if spec.job.id else "name"
-    if not _DNS_LABEL.match(name):
+    if names.dns_label(name[: names.LABEL_LENGTH].rstrip("-"), letter_first=True):
         fixed = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         yield FieldError(
             f"{name!r} is not a Kubernetes name: expected a-z, 0-9 and -, a letter first",
             field=field,
             hint=f"for example {fixed if fixed[:1].isalpha() else 'job-' + fixed}",
         )
-    if len(name) + len(suffix) > _LONGEST:
-        room = _LONGEST - len(suffix)
-        yield FieldError(f"{name!r} has {len(name)} characters: with {suffix!r} there is room for {room}", field=field)
-    if Role.MASTER not in spec.roles:
-        yield FieldError("the role master is missing", field="roles")
+    room = names.LABEL_LENGTH - len(suffix)
+    if len(name) > room:
+        yield FieldError(
+            f"{name!r} has {len(name)} characters: with {suffix!r} there is room for {room}",
+            field=field,
+            hint=None if spec.job.id else "give job.id a shorter name",
+        )
     yield from _label_errors(spec)
-    yield from _job_errors(spec)
+    yield from _name_errors(spec)
+    yield from _number_errors(spec)
     for role in roles_of(spec):
         yield from _role_errors(spec, role)
 
 
 def _label_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    for key, value in spec.job.labels.items():
-        if not _LABEL_KEY.match(key):
-            yield FieldError(f"{key!r} is not a label's name", field=f"job.labels.{key}")
-        if not _LABEL_VALUE.match(value):
-            message = f"{value!r} is not a label's value: expected 63 at most of letters, digits, '-', '_' and '.'"
-            yield FieldError(message, field=f"job.labels.{key}")
+    for key, problem in names.labels(spec.job.labels):
+        yield FieldError(problem, field=f"job.labels.{key}")
+    for key in spec.job.labels.keys() & {f"app.kubernetes.io/{word}" for word in _OWN_LABELS}:
+        yield FieldError("imgtool sets this label: Services select Pods by it", field=f"job.labels.{key}")
+    if spec.job.queue is not None and (message := names.subdomain(spec.job.queue) or names.label_value(spec.job.queue)):
+        yield FieldError(message, field="job.queue")
+    if spec.job.exclusive_topology and (message := names.label_key(spec.job.exclusive_topology)):
+        yield FieldError(message, field="job.exclusive_topology")
 
 
-def _job_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    job = spec.job
-    names = {"job.namespace": job.namespace, "job.service_account": job.service_account}
-    names |= {f"job.image_pull_secrets[{i}]": name for i, name in enumerate(job.image_pull_secrets)}
-    for field, name in names.items():
-        if name is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
-            hint = "the name of a Kubernetes ServiceAccount, not an e-mail address" if "@" in name else None
-            yield FieldError(f"{name!r} is not a Kubernetes name", field=field, hint=hint)
-    times = job.scheduling
-    for key in ("max_wait", "max_running", "keep_finished"):
-        text = getattr(times, key) if times else None
-        if text is not None and not DURATION.match(text):
-            yield FieldError(f"{text!r} is not a duration: expected 3600s", field=f"job.scheduling.{key}")
-    volume = job.volume
+def _name_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    job, volume = spec.job, spec.job.volume
+    if job.namespace is not None and (message := names.dns_label(job.namespace)):
+        yield FieldError(message, field="job.namespace")
+    given: dict[str, str | None]
+    given = {"job.service_account": job.service_account, "job.volume.claim": volume.claim if volume else None}
+    given |= {f"job.image_pull_secrets[{i}]": name for i, name in enumerate(job.image_pull_secrets)}
+    for field, text in given.items():
+        if text is not None and (message := names.subdomain(text)):
+            hint = "the name of a Kubernetes ServiceAccount, not an e-mail address" if "@" in text else None
+            yield FieldError(message, field=field, hint=hint)
     if volume and bool(volume.claim) is bool(volume.nfs_server and volume.nfs_path):
         yield FieldError("expected either claim, or nfs_server with nfs_path", field="job.volume")
+    if volume and volume.nfs_path and not volume.nfs_path.startswith("/"):
+        yield FieldError(f"{volume.nfs_path!r}: expected an absolute path", field="job.volume.nfs_path")
+
+
+def _number_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    times = spec.job.scheduling
+    for key, least in (("max_wait", 0), ("max_running", 1), ("keep_finished", 0)):
+        text = getattr(times, key) if times else None
+        if text is None:
+            continue
+        if not DURATION.match(text):
+            yield FieldError(f"{text!r} is not a duration: expected 3600s", field=f"job.scheduling.{key}")
+        elif not least <= (seconds(text) or 0) <= names.MAX_INT32:
+            expected = f"expected {least}s to {names.MAX_INT32}s"
+            yield FieldError(f"{text}: {expected}", field=f"job.scheduling.{key}")
+    counts = {"job.scheduling.restarts": times.restarts if times else None}
+    counts |= {f"roles.{role}.count": spec.roles[role].count for role in roles_of(spec)}
+    for field, count in counts.items():
+        if count is not None and (message := names.int32(count)):
+            yield FieldError(message, field=field)
 
 
 def _role_errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
@@ -168,16 +199,12 @@ def _role_errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
         if text is not None and not _QUANTITY.match(text):
             example = "4 or 500m" if key == "cpus" else "16Gi"
             yield FieldError(f"{text!r} is not a quantity: expected {example}", field=f"roles.{role}.{key}")
+    for key, message in names.labels(of_role.node_selector):
+        yield FieldError(message, field=f"roles.{role}.node_selector.{key}")
     for index, item in enumerate(of_role.tolerations):
-        field = f"roles.{role}.tolerations[{index}]"
-        effects = {None, "NoSchedule", "PreferNoSchedule", "NoExecute"}
-        if item.effect not in effects:
-            message = f"{item.effect!r}: expected NoSchedule, PreferNoSchedule or NoExecute"
-            yield FieldError(message, field=f"{field}.effect")
-        if item.operator not in {None, "Exists", "Equal"}:
-            yield FieldError(f"{item.operator!r}: expected Exists or Equal", field=f"{field}.operator")
-        elif item.operator == "Exists" and item.value is not None:
-            yield FieldError("does not go with the operator Exists", field=f"{field}.value")
+        problem = names.toleration(item.key, item.operator, item.value, item.effect)
+        if problem:
+            yield FieldError(problem[1], field=f"roles.{role}.tolerations[{index}].{problem[0]}")
 
 
 def is_cluster(spec: ImageSpec) -> bool:
@@ -186,4 +213,4 @@ def is_cluster(spec: ImageSpec) -> bool:
 
 
 def _toleration(item: Mapping[str, Any]) -> Document:
-    return {key: item[key] for key in ("key", "operator", "value", "effect")}
+    return {key: item[key] for key in ("key", "operator", "value", "effect") if key in item}

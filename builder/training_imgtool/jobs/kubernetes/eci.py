@@ -1,6 +1,6 @@
 """Alibaba Cloud Serverless Kubernetes: Pods on Elastic Container Instances, and an ImageCache for their images.
 
-The annotations are today's; `eci-gpu-type`, `eci-instance-type` and `eci-image-cache` of older pages are not.
+The annotations are today's; a GPU without an ECS type gets `eci-gpu-type` of an older page, with a warning.
 Source: Alibaba Cloud's ECI user guide (Pod annotations, image caches, GPU specifications).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.kubernetes.common import errors, job_name, labels
-from training_imgtool.jobs.kubernetes.pods import pods, services, stay_note
+from training_imgtool.jobs.kubernetes.pods import longest_suffix, pods, services, size_note, stay_note
 from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, image_of, replicas, without_none
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.model import Eci, ImageSpec, Role, Target
@@ -28,7 +28,7 @@ _DEFAULT = Eci()
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
     """Everything that keeps this spec from being ECI Pods."""
     return [
-        *errors(spec, images, suffix="-evaluator-999"),
+        *errors(spec, images, suffix=longest_suffix(spec)),
         *_cache_errors(spec.job.eci or _DEFAULT),
         *(error for role in replicas(spec) for error in _machine_errors(spec, role, options)),
     ]
@@ -46,7 +46,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.ECI,
         documents=(*cache, *services(spec, images), *pods(spec, images, change)),
-        notes=(*notes, *_cache_note(spec, images, eci), *stay_note(spec, images)),
+        notes=(*notes, *_cache_note(spec, images, eci), *stay_note(spec, images), *size_note(spec)),
         command=("kubectl", "create", "-f", options.file),
         header=(),
     )
@@ -84,6 +84,7 @@ def _annotations(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Doc
     return without_none(
         {
             "k8s.aliyun.com/eci-use-specs": of_role.machine,
+            "k8s.aliyun.com/eci-gpu-type": of_role.gpus.type if of_role.gpus and not of_role.machine else None,
             "k8s.aliyun.com/eci-gpu-driver-version": f"tesla={driver}" if driver else None,
             "k8s.aliyun.com/eci-imc-id": eci.image_cache if named else None,
             "k8s.aliyun.com/eci-auto-imc": None if named else "false" if eci.image_cache == "none" else "true",
@@ -123,6 +124,11 @@ def _runs(driver: str, cuda: str) -> bool:
 def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Iterator[str]:
     of_role = spec.roles[role]
     family = _family(of_role.machine)
+    if of_role.gpus and not of_role.machine:
+        yield (
+            f"warning: roles.{role}: the annotation eci-gpu-type: {of_role.gpus.type} is not in today's documentation; "
+            f"roles.{role}.machine names ECS types instead, such as ecs.gn6i-c4g1.xlarge"
+        )
     if not of_role.gpus or not cuda or family is None:
         return
     driver = _driver(of_role.machine, eci, cuda) or family["default"]
@@ -150,9 +156,6 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
     of_role = spec.roles[role]
     field = f"roles.{role}.machine"
     if of_role.machine is None:
-        if of_role.gpus:
-            hint = "for example ecs.gn6i-c4g1.xlarge"
-            yield FieldError("is missing: an ECI Pod with a GPU names its ECS types", field=field, hint=hint)
         return
     types = [part.strip() for part in of_role.machine.split(",")]
     if len(types) > 5:

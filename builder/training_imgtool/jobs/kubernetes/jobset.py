@@ -21,19 +21,37 @@ from training_imgtool.jobs.kubernetes.common import (
     literal,
     metadata,
     pod_spec,
+    queue_label,
     seconds,
 )
-from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, replicas, says_chief, without_none
+from training_imgtool.jobs.model import (
+    Document,
+    Images,
+    JobFile,
+    JobOptions,
+    leader,
+    replicas,
+    says_chief,
+    without_none,
+)
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-_INDEX = "$(TF_TASK_INDEX)"
+_INDEX_VARIABLE = "TF_TASK_INDEX"
+_INDEX = f"$({_INDEX_VARIABLE})"
+_WORKER_0 = {"rules": [{"succeededIndexes": "0"}]}  # as for a TFJob without a chief
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Everything that keeps this spec from being a JobSet."""
-    longest = max(len(str(count - 1)) for count in replicas(spec).values())
-    return list(errors(spec, images, suffix=f"-evaluator-0-{'9' * longest}"))
+    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in replicas(spec).items())
+    found = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
+    if _INDEX_VARIABLE in spec.job.env:
+        message = "imgtool sets this variable: TF_CONFIG takes the Pod's index from it"
+        found.append(FieldError(message, field=f"job.env.{_INDEX_VARIABLE}"))
+    return found
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -44,13 +62,18 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     document: Document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": metadata(spec, name, labels(spec, name)),
+        "metadata": metadata(
+            spec,
+            name,
+            {**labels(spec, name), **queue_label(spec)},
+            {_EXCLUSIVE: spec.job.exclusive_topology} if spec.job.exclusive_topology else None,
+        ),
         "spec": without_none(
             {
                 "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
-                "successPolicy": {  # parameter servers never end by themselves
+                "successPolicy": {  # the chief's end is the job's: parameter servers never end by themselves
                     "operator": "All",
-                    "targetReplicatedJobs": [task_name(flavour, Role.MASTER)],
+                    "targetReplicatedJobs": [task_name(flavour, leader(spec) or Role.MASTER)],
                 },
                 "failurePolicy": {"maxRestarts": restarts} if restarts is not None else None,
                 "ttlSecondsAfterFinished": seconds(times.keep_finished) if times else None,
@@ -79,6 +102,7 @@ def _replicated(spec: ImageSpec, images: Images, role: Role, name: str, flavour:
                     "parallelism": count,
                     "completions": count,
                     "completionMode": "Indexed",
+                    "successPolicy": _WORKER_0 if role is Role.WORKER and leader(spec) is role else None,
                     "backoffLimit": 0,  # a failed Pod fails the Job; the JobSet decides about restarts
                     "activeDeadlineSeconds": seconds(times.max_running) if times else None,
                     "template": {
@@ -101,6 +125,6 @@ def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Docum
     values = {"TF_CONFIG": tf_config(flavour, hosts, role, 0), "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, 0)}
     texts = {key: literal(json.dumps(value, separators=(",", ":"))) for key, value in values.items()}
     return [
-        {"name": "TF_TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _INDEX_ANNOTATION}}},
+        {"name": _INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": _INDEX_ANNOTATION}}},
         *({"name": key, "value": text.replace('"index":0', f'"index":{_INDEX}')} for key, text in texts.items()),
     ]

@@ -16,17 +16,27 @@ from training_imgtool.jobs.kubernetes.common import (
     literal,
     metadata,
     pod_spec,
+    queue_label,
     seconds,
 )
-from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, replicas, says_chief
+from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, leader, replicas, says_chief
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
+_MANY = 100
+_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"  # Kueue admits the Pods of a group together
+_GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 Change = Callable[[Document, Role], Document]
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Everything that keeps this spec from being Pods."""
-    return list(errors(spec, images, suffix="-evaluator-999"))
+    return list(errors(spec, images, suffix=longest_suffix(spec)))
+
+
+def longest_suffix(spec: ImageSpec) -> str:
+    """The longest text behind the job's name in a Pod's name; a lone Pod has the job's name itself."""
+    pods = [f"-{role}-{count - 1}" for role, count in replicas(spec).items()]
+    return max(pods, key=len) if is_cluster(spec) else ""
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -34,7 +44,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.PODS,
         documents=(*services(spec, images), *pods(spec, images, lambda pod, _role: pod)),
-        notes=tuple(stay_note(spec, images)),
+        notes=(*stay_note(spec, images), *size_note(spec)),
         command=("kubectl", "create", "-f", options.file),
         header=(),
     )
@@ -45,7 +55,16 @@ def stay_note(spec: ImageSpec, images: Images) -> list[str]:
     if not is_cluster(spec):
         return []
     selector = f"app.kubernetes.io/instance={job_name(spec, images)}"
-    return [f"note: when the master is done, kubectl delete pods,services -l {selector} ends the others"]
+    first = "master" if leader(spec) is Role.MASTER else "worker 0"
+    return [f"note: when the {first} is done, kubectl delete pods,services -l {selector} ends the others"]
+
+
+def size_note(spec: ImageSpec) -> list[str]:
+    """A warning where every Pod lists so many others that the file grows by megabytes."""
+    count = sum(replicas(spec).values())
+    if count <= _MANY:
+        return []
+    return [f"warning: roles: {count} Pods that each list the whole cluster make a large file; jobset lists it once"]
 
 
 def services(spec: ImageSpec, images: Images) -> list[Document]:
@@ -81,14 +100,16 @@ def pods(spec: ImageSpec, images: Images, change: Change) -> list[Document]:
 
 def _pod(spec: ImageSpec, images: Images, role: Role, index: int, name: str) -> Document:
     times = spec.job.scheduling
-    own = f"{name}-{role}-{index}"
+    own = f"{name}-{role}-{index}" if is_cluster(spec) else name
     place = {"hostname": own, "subdomain": f"{name}-{role}"} if is_cluster(spec) else {}
+    queued = {**queue_label(spec), _GROUP_NAME: name} if spec.job.queue and is_cluster(spec) else queue_label(spec)
+    total = {_GROUP_TOTAL: str(sum(replicas(spec).values()))} if _GROUP_NAME in queued else None
     running = container(spec, images, role, "tensorflow", _env(spec, role, index, name))
     deadline = seconds(times.max_running) if times else None
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(spec, own, labels(spec, name, role)),
+        "metadata": metadata(spec, own, {**labels(spec, name, role), **queued}, total),
         "spec": pod_spec(spec, role, running, restartPolicy="OnFailure", activeDeadlineSeconds=deadline, **place),
     }
 

@@ -6,16 +6,31 @@ Source: kubeflow/training-operator v1.9: the CRD, its webhook and its defaults.
 from __future__ import annotations
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.kubernetes.common import container, errors, job_name, labels, metadata, pod_spec, seconds
+from training_imgtool.jobs.kubernetes.common import (
+    container,
+    errors,
+    job_name,
+    labels,
+    metadata,
+    pod_spec,
+    queue_label,
+    seconds,
+)
 from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, replicas, says_chief, without_none
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
+UNMAINTAINED = (
+    "note: Kubeflow no longer maintains the TFJob operator, and Kueue deprecates it; "
+    "--target jobset writes its successor (docs/jobs/from-tfjob.md)"
+)
 _KIND = {Role.WORKER: "Worker", Role.PS: "PS", Role.EVALUATOR: "Evaluator"}
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Everything that keeps this spec from being a TFJob."""
-    return list(errors(spec, images, suffix="-evaluator-999"))
+    first = "chief" if says_chief(spec) else "master"
+    pods = (f"-{first if role is Role.MASTER else role}-{count - 1}" for role, count in replicas(spec).items())
+    return list(errors(spec, images, suffix=max(pods, key=len)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -37,7 +52,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     document: Document = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
-        "metadata": metadata(spec, name, labels(spec, name)),
+        "metadata": metadata(spec, name, {**labels(spec, name), **queue_label(spec)}),
         "spec": {
             "runPolicy": policy,
             "tfReplicaSpecs": {
@@ -49,7 +64,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.TFJOB,
         documents=(document,),
-        notes=(),
+        notes=(UNMAINTAINED,),
         command=("kubectl", "create", "-f", options.file),
         header=(),
     )
