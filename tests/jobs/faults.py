@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from training_imgtool.jobs.model import Severity
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 
 
@@ -12,7 +14,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 class Fault:
     """One fault: in the golden file `base`, `old` (once or more) becomes `new`.
 
-    `schema` says whether gcloud or the strict schema behind it also refuses it.
+    `schema` says whether gcloud or the strict schema behind it also refuses it; without that some are no errors.
     """
 
     name: str
@@ -22,6 +24,23 @@ class Fault:
     field: str
     text: str
     schema: bool = True
+
+    @property
+    def severity(self) -> Severity:
+        """How lint weighs it."""
+        return LIGHTER.get(self.name, Severity.ERROR)
+
+
+LIGHTER = {
+    "ai-tag": Severity.WARNING,
+    "ai-dead weight": Severity.WARNING,
+    "ai-null": Severity.HINT,
+    "vertex-tag": Severity.WARNING,
+    "vertex-cloud_tpu": Severity.WARNING,
+    "tfjob ps": Severity.WARNING,
+    "tfjob chiefs": Severity.WARNING,
+    "tfjob tag": Severity.WARNING,
+}
 
 
 def faulty(fault: Fault) -> str:
@@ -340,7 +359,7 @@ FAULTS = (
         "is not a path",
         schema=False,
     ),
-    _other("tfjob ps", "trio.tfjob", "    PS:", "    ps:", "spec.tfReplicaSpecs.ps", "'ps' is not a key here"),
+    _other("tfjob ps", "trio.tfjob", "    PS:", "    ps:", "spec.tfReplicaSpecs.ps", "the operator reads it as PS"),
     _other(
         "tfjob container",
         "one-cpu.tfjob",
@@ -374,7 +393,7 @@ FAULTS = (
         "expected Always",
     ),
     _other(
-        "tfjob name", "one-cpu.tfjob", '  name: "mnist', '  name: "1mnist', "metadata.name", "is not a name for a TFJob"
+        "tfjob name", "one-cpu.tfjob", '  name: "mnist', '  name: "1mnist', "metadata.name", "is not a Kubernetes name"
     ),
     _other(
         "tfjob tag",

@@ -154,7 +154,6 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         "roles.ps.machine",
         "is a Compute Engine type, but masterType",
     ),
-    ("TPU master", AI, spec({M: TPU[W]}), "roles.master.machine", "cloud_tpu is for the worker alone"),
     (
         "two TPUs",
         AI,
@@ -327,20 +326,6 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), algorithm="GRID_SEARCH")),
         "job.hyperparameters.params[0].type",
         "GRID_SEARCH takes no DOUBLE",
-    ),
-    (
-        "scale of words",
-        AI,
-        spec(ONE, **tuned(param("CATEGORICAL", values=("a",), scale="UNIT_LOG_SCALE"))),
-        "job.hyperparameters.params[0].scale",
-        "does not go with a CATEGORICAL",
-    ),
-    (
-        "parallel",
-        AI,
-        spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), max_trials=2, max_parallel_trials=3)),
-        "job.hyperparameters.max_parallel_trials",
-        "3 at once of 2",
     ),
     (
         "vertex legacy",

@@ -9,6 +9,9 @@ import pytest
 from tests.jobs.specs import BARE, FOUR, images, spec
 from training_imgtool.jobs import check, job_data
 from training_imgtool.jobs.kubernetes import names
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.text import dump
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec, Target
 
 M, W, E = Role.MASTER, Role.WORKER, Role.EVALUATOR
@@ -33,6 +36,15 @@ def test_a_jobset_name_is_taken_exactly_when_the_webhook_takes_it(shape: str, le
     name = "j" * length
     of = spec(SHAPES[shape], region=None, id=name)
     assert (check(of, images(of), Target.JOBSET) == []) is webhook_takes(name, SHAPES[shape])
+
+
+@pytest.mark.parametrize("length", range(30, 64))
+def test_lint_has_the_same_rule(length: int) -> None:
+    of = spec(SHAPES["eleven"], region=None, id="short")
+    name = "j" * length
+    text = dump(job_data(of, images(of), Target.JOBSET)).replace('"short"', f'"{name}"')
+    errors = [m for m in lint(text, "f") if m.severity is Severity.ERROR]
+    assert (errors == []) is webhook_takes(name, SHAPES["eleven"]), errors
 
 
 @pytest.mark.parametrize("target", [Target.TFJOB, Target.JOBSET, Target.PODS, Target.ECI])

@@ -22,13 +22,18 @@ def lint(
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
     ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Check a job file against the rules of its service."""
+    """Check a job file against the rules of its service.
+
+    An error is what the service refuses, with the source of the rule; a warning is what it takes and what will hurt; a
+    hint is what a flag supplies. The exit code is 3 if there is an error.
+    """
     from training_imgtool.jobs.lint import lint_file
     from training_imgtool.jobs.model import Severity
 
-    messages = lint_file(file, allow_unknown=allow_unknown, region=region)
+    messages = lint_file(file, allow_unknown=allow_unknown, region=region, strict=strict)
     wrong = any(message.severity is Severity.ERROR for message in messages)
     if as_json:
         rows = [
@@ -40,6 +45,7 @@ def lint(
                 "severity": str(message.severity),
                 "message": message.message,
                 "hint": message.hint,
+                "source": message.source,
             }
             for message in messages
         ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.jobs.kubernetes.rules import image_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, get
+from training_imgtool.jobs.kubernetes.pod_rules import image_findings
+from training_imgtool.jobs.model import Finding, Path, Severity, get, sourced
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 
+_RESOLVER = "tf.distribute.cluster_resolver.TFConfigClusterResolver"
 _TASKS = ("chief", "master", "worker", "ps", "evaluator")
 
 
@@ -22,13 +23,13 @@ def compose_findings(document: Any, *, allow_unknown: bool = False) -> list[Find
     for name, service in services.items() if isinstance(services, dict) else ():
         if isinstance(service, dict):
             found += _service(service, ("services", name))
-    return found
+    return list(sourced(found, "Compose specification"))
 
 
 def tf_config_findings(document: Any) -> list[Finding]:
     """Everything wrong with a TF_CONFIG, or with the variables of several nodes by name."""
     if "cluster" in document or "task" in document:
-        return list(_tf_config(document, ()))
+        return list(sourced(_tf_config(document, ()), _RESOLVER))
     found: list[Finding] = []
     for name, variables in document.items():
         config = variables.get("TF_CONFIG") if isinstance(variables, dict) else None
@@ -36,20 +37,20 @@ def tf_config_findings(document: Any) -> list[Finding]:
             found.append(Finding(path=(name,), message="expected a node with TF_CONFIG"))
         else:
             found += _tf_config(config, (name, "TF_CONFIG"))
-    return found
+    return list(sourced(found, _RESOLVER))
 
 
 def _service(service: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     if "image" in service:
         yield from image_findings(service["image"], (*path, "image"))
-    elif "build" not in service:
+    elif not {"build", "extends", "provider"} & set(service):
         yield Finding(path=(*path, "image"), message="is missing: a service has an image or builds one")
     devices = get(service, "deploy", "resources", "reservations", "devices")
     for index, device in enumerate(devices if isinstance(devices, list) else []):
         if not isinstance(device, dict):
             continue
         here: Path = (*path, "deploy", "resources", "reservations", "devices", index)
-        if "count" in device and "device_ids" in device:
+        if device.get("count") is not None and "device_ids" in device:
             yield Finding(path=(*here, "device_ids"), message="does not go with count: expected one of them")
         count = device.get("count")
         if isinstance(count, str) and count != "all" and not count.isdecimal():

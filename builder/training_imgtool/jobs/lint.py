@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as File
 from typing import Any
 
 from training_imgtool.jobs.compose_rules import compose_findings, tf_config_findings
 from training_imgtool.jobs.google.ai_platform_rules import job_findings
+from training_imgtool.jobs.google.common import GCLOUD
 from training_imgtool.jobs.google.vertex_rules import (
     custom_job_findings,
     custom_job_spec_findings,
@@ -24,13 +25,13 @@ _BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top 
     "apiVersion": object_findings,
     "kind": object_findings,
     "services": compose_findings,
-    "trainingInput": job_findings,
 }
-_VERTEX_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {
+_GOOGLE_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {
     "workerPoolSpecs": custom_job_spec_findings,
     "jobSpec": custom_job_findings,
     "studySpec": tuning_job_findings,
     "trialJobSpec": tuning_job_findings,
+    "trainingInput": job_findings,
 }
 
 
@@ -45,20 +46,25 @@ class Message:
     severity: Severity
     message: str
     hint: str | None = None
+    source: str | None = None
 
     def __str__(self) -> str:
         field = f"{self.field}: " if self.field else ""
-        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {field}{self.message}"
+        source = f" [{self.source}]" if self.source else ""
+        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {field}{self.message}{source}"
 
 
-def lint(text: str, file: str, *, allow_unknown: bool = False, region: str | None = None) -> tuple[Message, ...]:
+def lint(
+    text: str, file: str, *, allow_unknown: bool = False, region: str | None = None, strict: bool = False
+) -> tuple[Message, ...]:
     """Everything wrong with a job file of any target, in the order of the file.
 
     Args:
         text: the file's text, YAML or JSON.
         file: its name, for the places.
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
-        region: where a CustomJobSpec will run, which its file does not say.
+        region: where the job will run, for files of Google's services that leave it to a flag.
+        strict: warnings are errors.
 
     Raises:
         InputError: the text is not YAML.
@@ -70,14 +76,18 @@ def lint(text: str, file: str, *, allow_unknown: bool = False, region: str | Non
         return (_message(nothing, file, None),)
     for parsed in documents:
         found = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        if strict:
+            found = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in found]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(found)]
     return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
 
 
-def lint_file(path: File, *, allow_unknown: bool = False, region: str | None = None) -> tuple[Message, ...]:
+def lint_file(
+    path: File, *, allow_unknown: bool = False, region: str | None = None, strict: bool = False
+) -> tuple[Message, ...]:
     """`lint` of a file; raises InputError also when the file cannot be read."""
     text = read_bytes(path).decode("utf-8", errors="replace")
-    return lint(text, str(path), allow_unknown=allow_unknown, region=region)
+    return lint(text, str(path), allow_unknown=allow_unknown, region=region, strict=strict)
 
 
 def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
@@ -85,9 +95,9 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
     if data.get("kind") == "List" and isinstance(data.get("items"), list):
         return _items(data["items"], allow_unknown=allow_unknown)
-    for key, google_rules in _VERTEX_BY_KEY.items():
+    for key, google_rules in _GOOGLE_BY_KEY.items():
         if key in data:
-            return google_rules(data, region=region, allow_unknown=allow_unknown)
+            return google_rules(data, region=region, allow_unknown=allow_unknown, foreign=True)
     for key, rules in _BY_KEY.items():
         if key in data:
             return rules(data, allow_unknown=allow_unknown)
@@ -100,7 +110,7 @@ def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
     for index, item in enumerate(items):
         for found in _judge(item, allow_unknown=allow_unknown, region=None):
             path: Path = ("items", index, *found.path)
-            yield Finding(path=path, message=found.message, hint=found.hint, severity=found.severity)
+            yield replace(found, path=path)
 
 
 def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
@@ -108,7 +118,7 @@ def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
     inside = [key for key in data if key.replace("_", "").lower() in known]
     if inside:
         message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
-        return [Finding(path=(key,), message=message) for key in inside]
+        return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]
     keys = "trainingInput, workerPoolSpecs, apiVersion, services or cluster"
     return [Finding(path=(), message=f"is no job file that imgtool knows: expected one of {keys} at the top")]
 
@@ -119,7 +129,7 @@ def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:
     if mark is None or mark.bare is None or "in quotes" not in (finding.hint or ""):
         return finding
     hint = f'write "{mark.bare}": without quotes YAML 1.1, which gcloud reads, takes it for something else'
-    return Finding(path=finding.path, message=finding.message, hint=hint, severity=finding.severity)
+    return replace(finding, hint=hint)
 
 
 def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
@@ -137,4 +147,5 @@ def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
         severity=finding.severity,
         message=finding.message,
         hint=finding.hint,
+        source=finding.source,
     )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +31,11 @@ class Format(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding weighs: an error stops the file, the rest are notes."""
+    """How much a finding weighs.
+
+    Error: the service refuses the file. Warning: the service takes it, and it will hurt. Hint: what flags supply,
+    or what imgtool does not check.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -40,12 +44,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something about one value of a job file. `path` is the value's path in the document."""
+    """Something about one value of a job file.
+
+    Attributes:
+        path: the value's path in the document.
+        source: for an error, where the rule stands.
+    """
 
     path: Path
     message: str
     hint: str | None = None
     severity: Severity = Severity.ERROR
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,13 @@ def spec_field(path: Path, names: Mapping[str, str]) -> str:
             rest = path[cut:]
             return known + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
     return dotted(path)
+
+
+def sourced(findings: Iterable[Finding], source: str) -> Iterator[Finding]:
+    """The findings; errors that name no source get this one."""
+    for finding in findings:
+        named = finding.source or finding.severity is not Severity.ERROR
+        yield finding if named else replace(finding, source=source)
 
 
 def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
 
 DURATION = re.compile(r"[0-9]+(?:\.[0-9]{1,9})?s\Z")
+_EXTENSIBLE = {"Compose", "ComposeService", "ComposeDeploy"}  # `x-…` is the user's own
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
     "text": (str,),
@@ -41,7 +42,7 @@ def shape_findings(value: Any, kind: str, path: Path = (), *, allow_unknown: boo
     if head == "any":
         return
     if value is None:
-        yield Finding(path=path, message="is empty (null): expected a value, or leave the key out")
+        yield Finding(path=path, message="is empty (null): the same as without the key", severity=Severity.HINT)
     elif head in {"list", "map"}:
         yield from _collection(value, head, rest, path, allow_unknown)
     elif head == "enum":
@@ -124,6 +125,8 @@ def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[
         return
     kinds = {key.removesuffix("!"): kind for key, kind in shape.items()}
     for key, item in value.items():
+        if key.startswith("x-") and name in _EXTENSIBLE:
+            continue
         if key in kinds:
             yield from shape_findings(item, kinds[key], (*path, key), allow_unknown=allow_unknown)
             continue
@@ -134,7 +137,7 @@ def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[
             severity=Severity.WARNING if allow_unknown else Severity.ERROR,
         )
     for key in shape:
-        if key.endswith("!") and key.removesuffix("!") not in value:
+        if key.endswith("!") and value.get(key.removesuffix("!")) is None:
             yield Finding(path=path, message=f"{key.removesuffix('!')!r} is missing")
 
 

@@ -22,6 +22,7 @@ _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _SHORT_BOOL = {"y": True, "Y": True, "n": False, "N": False}  # YAML 1.1, which PyYAML leaves as text
 _EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+\Z")  # likewise
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")}
+_COMPOSE_TAGS = {"!reset", "!override"}
 _LONGEST = 1_000_000  # characters
 _MOST_NODES = 50_000
 
@@ -128,26 +129,33 @@ class _Reader:
 
     def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
         data: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = str(key_node.value) if isinstance(key_node, self._yaml.ScalarNode) else None
-            if key is None or key_node.tag == "tag:yaml.org,2002:merge":
+            if key is None:
                 self._findings.append(Finding(path=path, message="a key that is not text; readers differ on it"))
-                continue
-            if key in data:
+            elif key_node.tag == "tag:yaml.org,2002:merge":
+                merged = self._merged(value_node, path)
+            elif key in data:
                 line = key_node.start_mark.line + 1
-                self._findings.append(
-                    Finding(
-                        path=(*path, key),
-                        message=f"given twice (again on line {line}): gcloud takes the first, PyYAML the last",
-                    )
+                message = (
+                    f"given twice (again on line {line}): gcloud takes the first, PyYAML the last, kubectl neither"
                 )
-                continue
-            data[key] = self._value(value_node, (*path, key))
-        return data
+                self._findings.append(Finding(path=(*path, key), message=message, source="YAML 1.2"))
+            else:
+                data[key] = self._value(value_node, (*path, key))
+        return {**merged, **data}
+
+    def _merged(self, node: Any, path: Path) -> dict[str, Any]:
+        """What `<<` brings in: a mapping's keys, or those of several, the first of which wins."""
+        nodes = node.value if isinstance(node, self._yaml.SequenceNode) else [node]
+        values = [self._value(item, path) for item in nodes]
+        return {key: item for value in reversed(values) if isinstance(value, dict) for key, item in value.items()}
 
     def _scalar(self, node: Any, path: Path) -> Any:
         if node.tag not in _SCALAR_TAGS:
-            self._findings.append(Finding(path=path, message=f"the tag {node.tag} is not part of a job file"))
+            if node.tag not in _COMPOSE_TAGS:
+                self._findings.append(Finding(path=path, message=f"the tag {node.tag} is not part of a job file"))
             return node.value
         if node.tag == "tag:yaml.org,2002:timestamp":
             return node.value

@@ -132,7 +132,8 @@ def _tpu(
             yield Finding(path=path, message=f"goes only with a cloud_tpu worker; {prefix}Type is {kind}")
         return
     if kind == "cloud_tpu" and prefix != "worker":
-        yield Finding(path=(*INPUT, f"{prefix}Type"), message="cloud_tpu is for the worker alone")
+        message = "cloud_tpu is documented for the worker, beside a master without a TPU"
+        yield Finding(path=(*INPUT, f"{prefix}Type"), message=message, severity=Severity.WARNING)
     if kind == "cloud_tpu" and prefix == "worker" and (count_of(training.get("workerCount")) or 0) > 1:
         yield Finding(path=(*INPUT, "workerCount"), message="a cloud_tpu worker is one: expected 1")
     if image and version is None and prefix == "worker":

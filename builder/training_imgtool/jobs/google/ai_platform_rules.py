@@ -13,6 +13,7 @@ from typing import Any
 from training_imgtool.jobs.google.ai_platform_machines import INPUT as _INPUT
 from training_imgtool.jobs.google.ai_platform_machines import PREFIXES, cluster_findings
 from training_imgtool.jobs.google.common import (
+    GCLOUD,
     bucket_findings,
     duration_findings,
     kms_findings,
@@ -20,17 +21,29 @@ from training_imgtool.jobs.google.common import (
     name_findings,
 )
 from training_imgtool.jobs.google.hyperparameters import tuning_findings
-from training_imgtool.jobs.model import Finding, count_of, get
+from training_imgtool.jobs.model import Finding, Severity, count_of, get, sourced
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, machines, region_findings
 
+_API = "ml.v1 API, revision 20251213"
+_FLAGS = {"parameterServer": "parameter-server"}
 _JOB_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _TIERS = {"BASIC", "STANDARD_1", "PREMIUM_1", "BASIC_GPU", "BASIC_TPU", "CUSTOM"}
 _PYTHONS = ("3.7", "3.5", "2.7")
 
 
-def job_findings(job: Any, *, allow_unknown: bool = False) -> list[Finding]:
-    """Everything wrong with a Job, from its keys to its machine table."""
+def job_findings(
+    job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
+) -> list[Finding]:
+    """Everything wrong with a Job, from its keys to its machine table.
+
+    Args:
+        job: the document. One without `jobId` is a part of a job, gcloud's config.yaml: flags supply the rest.
+        region: what `--region` will say; gcloud overwrites the file's.
+        allow_unknown: keys, machines, accelerators and regions that imgtool does not know are warnings.
+        foreign: not used: this service's tables change no more.
+    """
+    del foreign
     found = list(shape_findings(job, "Job", allow_unknown=allow_unknown))
     job = well_typed(job, "Job") or {}
     found += _job_id(job)
@@ -38,8 +51,9 @@ def job_findings(job: Any, *, allow_unknown: bool = False) -> list[Finding]:
     training = job.get("trainingInput")
     if isinstance(training, dict):
         tables = machines("ai_platform", allow_unknown=allow_unknown)
-        found += _training_input(training, tables)
-    return found
+        training = {**training, "region": region} if region else training
+        found += _training_input(training, tables, part="jobId" not in job)
+    return list(sourced(found, _API))
 
 
 def _job_id(job: Mapping[str, Any]) -> Iterator[Finding]:
@@ -53,9 +67,9 @@ def _job_id(job: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _training_input(training: dict[str, Any], tables: Machines) -> Iterator[Finding]:
-    yield from _layout(training)
-    yield from _container_or_package(training)
+def _training_input(training: dict[str, Any], tables: Machines, *, part: bool) -> Iterator[Finding]:
+    yield from _layout(training, part=part)
+    yield from _container_or_package(training, part=part)
     yield from name_findings(training, _INPUT)
     yield from bucket_findings(training.get("jobDir"), (*_INPUT, "jobDir"))
     yield from kms_findings(
@@ -69,59 +83,84 @@ def _training_input(training: dict[str, Any], tables: Machines) -> Iterator[Find
         yield Finding(path=(*_INPUT, "scheduling", "priority"), message=f"{priority}: expected 0 to 1000")
     region = training.get("region")
     if region is None:
-        yield Finding(path=(*_INPUT, "region"), message="is missing: every job runs in a region, such as us-central1")
+        message = "every job runs in a region, such as us-central1"
+        yield _missing("region", message, "--region", part=part)
     elif isinstance(region, str):
         yield from region_findings(tables, (*_INPUT, "region"), region)
     yield from cluster_findings(training, tables)
     yield from tuning_findings(training.get("hyperparameters"), (*_INPUT, "hyperparameters"))
 
 
-def _layout(training: Mapping[str, Any]) -> Iterator[Finding]:
+def _missing(key: str, message: str, flag: str, *, part: bool) -> Finding:
+    """A key that a whole Job must have, and that a flag gives to a part of one."""
+    if part:
+        return Finding(path=(*_INPUT, key), message=f"{flag} gives it", severity=Severity.HINT)
+    return Finding(path=(*_INPUT, key), message=f"is missing: {message}")
+
+
+def _layout(training: Mapping[str, Any], *, part: bool) -> Iterator[Finding]:
     if training.get("scaleTier", "BASIC") not in _TIERS:
         return  # its shape has said so
-    custom = training.get("scaleTier") == "CUSTOM"
+    sized = [k for p in PREFIXES for k in (f"{p}Type", f"{p}Count") if k in training]
+    if part and "scaleTier" not in training and sized:
+        yield Finding(path=(*_INPUT, "scaleTier"), message="--scale-tier custom gives it", severity=Severity.HINT)
+    custom = training.get("scaleTier") == "CUSTOM" or (part and "scaleTier" not in training and bool(sized))
     if custom and "masterType" not in training:
-        yield Finding(path=(*_INPUT, "masterType"), message="is missing: scaleTier CUSTOM needs it")
+        yield _missing("masterType", "scaleTier CUSTOM needs it", "--master-machine-type", part=part)
     for prefix in PREFIXES:
         kind, count = f"{prefix}Type", f"{prefix}Count"
         if not custom:
             tier = training.get("scaleTier", "BASIC, as none is given")
             for key in (key for key in (kind, count) if key in training):
-                yield Finding(path=(*_INPUT, key), message=f"goes only with scaleTier CUSTOM; here it is {tier}")
+                message = f"goes only with scaleTier CUSTOM; here it is {tier}"
+                severity = Severity.ERROR if key == count else Severity.WARNING
+                yield Finding(path=(*_INPUT, key), message=message, severity=severity)
         elif prefix != "master" and (count not in training or count_of(training[count]) is not None):
-            yield from _counted(training, prefix, count_of(training.get(count)))
+            yield from _counted(training, prefix, count_of(training.get(count)), part=part)
 
 
-def _counted(training: Mapping[str, Any], prefix: str, number: int | None) -> Iterator[Finding]:
+def _counted(training: Mapping[str, Any], prefix: str, number: int | None, *, part: bool) -> Iterator[Finding]:
     kind, count = f"{prefix}Type", f"{prefix}Count"
     if number is not None and number < 0:
         yield Finding(path=(*_INPUT, count), message=f"{number}: expected 0 or more")
     elif number and kind not in training:
-        yield Finding(path=(*_INPUT, kind), message=f"is missing: {count} is {number}")
+        yield _missing(kind, f"{count} is {number}", f"--{_FLAGS.get(prefix, prefix)}-machine-type", part=part)
     elif not number:
         dead = [key for key in (kind, f"{prefix}Config") if key in training]
         if dead:
             message = f"has no effect{' with ' + dead[1] if dead[1:] else ''}: {count} is {number or 0}"
-            yield Finding(path=(*_INPUT, dead[0]), message=message)
+            yield Finding(path=(*_INPUT, dead[0]), message=message, severity=Severity.WARNING)
 
 
-def _container_or_package(training: Mapping[str, Any]) -> Iterator[Finding]:
+def _container_or_package(training: Mapping[str, Any], *, part: bool) -> Iterator[Finding]:
     image = get(training, "masterConfig", "imageUri")
     images = [prefix for prefix in PREFIXES if get(training, f"{prefix}Config", "imageUri")]
     package_keys = [k for k in ("runtimeVersion", "pythonVersion", "packageUris", "pythonModule") if k in training]
     if images and not image:
-        yield Finding(
-            path=(*_INPUT, "masterConfig", "imageUri"),
-            message=f"is missing: {images[0]} has an image, and gcloud looks only at the master's",
-        )
+        message = f"is missing: {images[0]} has an image, and gcloud looks only at the master's"
+        severity = Severity.HINT if part else Severity.ERROR
+        path = (*_INPUT, "masterConfig", "imageUri")
+        yield Finding(path=path, message=message, hint="--master-image-uri gives it", severity=severity, source=GCLOUD)
     if images:
         for key in package_keys:
-            yield Finding(path=(*_INPUT, key), message="does not go with an image: the image brings its own")
+            severity = Severity.ERROR if key == "runtimeVersion" else Severity.WARNING
+            message = "does not go with an image: the image brings its own"
+            yield Finding(path=(*_INPUT, key), message=message, severity=severity)
     else:
-        for key in ("runtimeVersion", "packageUris", "pythonModule"):
+        for key, flag in (
+            ("runtimeVersion", "--runtime-version, or --master-image-uri,"),
+            ("packageUris", "--packages or --package-path"),
+            ("pythonModule", "--module-name"),
+        ):
             if key not in training:
-                yield Finding(path=(*_INPUT, key), message="is missing: a job has images, or a runtime and a package")
+                yield _missing(key, "a job has images, or a runtime and a package", flag, part=part)
         yield from _runtime(training)
+    if part:
+        yield from _overwritten(training)
+    yield from _commands(training, image)
+
+
+def _commands(training: Mapping[str, Any], image: Any) -> Iterator[Finding]:
     own = [f"{prefix}Config" for prefix in PREFIXES for key in ("containerCommand", "containerArgs")
            if get(training, f"{prefix}Config", key)]  # fmt: skip
     if own and training.get("args"):
@@ -134,13 +173,21 @@ def _container_or_package(training: Mapping[str, Any]) -> Iterator[Finding]:
                 yield Finding(path=(*_INPUT, f"{prefix}Config", key), message="goes only with an image")
 
 
+def _overwritten(training: Mapping[str, Any]) -> Iterator[Finding]:
+    for key, flag in (("packageUris", "--packages"), ("enableWebAccess", "--enable-web-access")):
+        if training.get(key):
+            message = f"gcloud overwrites it: give {flag} as well"
+            yield Finding(path=(*_INPUT, key), message=message, severity=Severity.WARNING)
+
+
 def _runtime(training: Mapping[str, Any]) -> Iterator[Finding]:
     python = training.get("pythonVersion")
     if isinstance(python, str) and python not in _PYTHONS:
         yield Finding(path=(*_INPUT, "pythonVersion"), message=f"{python!r}: expected {', '.join(_PYTHONS)}")
     version = training.get("runtimeVersion")
     if isinstance(version, str) and not re.fullmatch(r"[0-9]+\.[0-9]+", version):
-        yield Finding(path=(*_INPUT, "runtimeVersion"), message=f"{version!r}: expected MAJOR.MINOR, such as 2.11")
+        message = f"{version!r}: expected MAJOR.MINOR, such as 2.11"
+        yield Finding(path=(*_INPUT, "runtimeVersion"), message=message, severity=Severity.WARNING)
     uris = training.get("packageUris")
     for index, uri in enumerate(uris if isinstance(uris, list) else []):
         yield from bucket_findings(uri, (*_INPUT, "packageUris", index))

@@ -11,8 +11,7 @@ from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.jobs.model import Finding, Path, Severity
 from training_imgtool.jobs.shapes import DURATION
 
-_LABEL = re.compile(r"[a-z0-9_-]{0,63}\Z")
-_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
+GCLOUD = "gcloud 528"
 _KMS = re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+\Z")
 _NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z")
 _STORAGE = re.compile(r"gs://(?P<bucket>[^\s/?#]+)(?:/[^\r\n]*)?\Z")
@@ -26,22 +25,27 @@ _MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia"
 
 
 def label_findings(labels: Any, path: Path) -> Iterator[Finding]:
-    """Google's rules for labels: 64 at most, 63 characters of `[a-z0-9_-]`, the key's first a letter."""
+    """Google's rules for labels: 64 at most, 63 characters, no capitals, the key's first a letter."""
     if not isinstance(labels, dict):
         return
     if len(labels) > 64:
         yield Finding(path=path, message=f"{len(labels)} labels: expected 64 at most")
     for key, value in labels.items():
-        if not _LABEL_KEY.match(key):
+        if not (key[:1].isalpha() and _is_label(key)):
             yield Finding(
                 path=(*path, key),
                 message=f"{key!r} is not a label's name: expected 1 to 63 of a-z 0-9 _ - and a letter first",
             )
-        if isinstance(value, str) and not _LABEL.match(value):
+        if isinstance(value, str) and not _is_label(value):
             yield Finding(
                 path=(*path, key),
                 message=f"{value!r} is not a label's value: expected up to 63 of a-z 0-9 _ -",
             )
+
+
+def _is_label(text: str) -> bool:
+    """International letters are allowed, capitals are not."""
+    return len(text) <= 63 and text == text.lower() and all(c in "_-" or c.isalnum() for c in text)
 
 
 def name_findings(document: Mapping[str, Any], path: Path) -> Iterator[Finding]:
@@ -107,7 +111,7 @@ def image_findings(value: Any, path: Path, region: str | None, agent: str) -> It
     try:
         reference = parse_reference(value)
     except InputError as error:
-        yield Finding(path=path, message=error.message, hint=error.hint)
+        yield Finding(path=path, message=error.message, hint=error.hint, source="OCI image reference grammar")
         return
     if not isinstance(reference, Digest):
         yield Finding(

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.model import Document, Finding, Path, without_none
+from training_imgtool.jobs.model import Document, Finding, Path, Severity, without_none
 from training_imgtool.spec.model import Hyperparameters, Parameter
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
@@ -113,7 +113,8 @@ def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
         yield Finding(path=(*path, "params"), message="is empty: expected at least one hyperparameter")
     trials, parallel = spec.get("maxTrials", 1), spec.get("maxParallelTrials", 1)
     if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
-        yield Finding(path=(*path, "maxParallelTrials"), message=f"{parallel} at once of {trials} trials in all")
+        message = f"{parallel} at once of {trials} trials in all"
+        yield Finding(path=(*path, "maxParallelTrials"), message=message, severity=Severity.WARNING)
     names: set[str] = set()
     for index, param in enumerate(params if isinstance(params, list) else []):
         if isinstance(param, dict):
@@ -133,9 +134,11 @@ def _parameter(param: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[
         if key in wanted and key not in param:
             yield Finding(path=(*path, key), message=f"is missing: a {kind} parameter has it")
         elif key not in wanted and key in param:
-            yield Finding(path=(*path, key), message=f"does not go with a {kind} parameter")
+            message = f"does not go with a {kind} parameter"
+            yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
     if kind == "CATEGORICAL" and scale not in {None, "NONE"}:
-        yield Finding(path=(*path, "scaleType"), message="does not go with a CATEGORICAL parameter")
+        message = "does not go with a CATEGORICAL parameter"
+        yield Finding(path=(*path, "scaleType"), message=message, severity=Severity.WARNING)
     if grid and kind == "DOUBLE":
         yield Finding(path=(*path, "type"), message="GRID_SEARCH takes no DOUBLE parameter")
     yield from range_findings(param.get("minValue"), param.get("maxValue"), scale, path)

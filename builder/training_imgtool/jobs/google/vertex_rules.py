@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_imgtool.jobs.google.common import (
+    GCLOUD,
     bucket_findings,
     image_findings,
     kms_findings,
@@ -26,44 +27,65 @@ from training_imgtool.jobs.google.vertex_tpu import (
     tpu_region_findings,
 )
 from training_imgtool.jobs.google.vertex_tuning import study_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, count_of
+from training_imgtool.jobs.model import Finding, Path, Severity, count_of, sourced
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
 from training_imgtool.jobs.yamlio import read_table
 
 AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
+_API = "aiplatform.v1 API, revision 20261106"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def custom_job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
-    """Everything wrong with a CustomJob, the API's body."""
+def custom_job_findings(
+    job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
+) -> list[Finding]:
+    """Everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
     found = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
     job = well_typed(job, "CustomJob") or {}
     found += _envelope(job, region)
-    found += _rules(job.get("jobSpec"), ("jobSpec",), region, allow_unknown=allow_unknown, empty_pools=True)
-    return found
+    tables = _tables(allow_unknown=allow_unknown or foreign)
+    found += _rules(job.get("jobSpec"), ("jobSpec",), region, tables, empty_pools=True)
+    return list(sourced(found, _API))
 
 
-def tuning_job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
+def tuning_job_findings(
+    job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
+) -> list[Finding]:
     """Everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
     found = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
     job = well_typed(job, "HyperparameterTuningJob") or {}
     found += [*_envelope(job, region), *study_findings(job)]
-    found += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, allow_unknown=allow_unknown, empty_pools=True)
-    return found
+    tables = _tables(allow_unknown=allow_unknown or foreign)
+    found += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, tables, empty_pools=True)
+    return list(sourced(found, _API))
 
 
-def custom_job_spec_findings(spec: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
+def custom_job_spec_findings(
+    spec: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
+) -> list[Finding]:
     """Everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
 
     gcloud also takes a lone pool in place of the list, as Google's own page writes it.
+
+    Args:
+        spec: the document.
+        region: where the job will run, if that is known.
+        allow_unknown: keys, accelerators, machines and sizes that imgtool does not know are warnings.
+        foreign: machines and sizes alone: Vertex AI gains some that the tables lack.
     """
     alone = isinstance(spec.get("workerPoolSpecs"), dict)
     if alone:
         spec = {**spec, "workerPoolSpecs": [spec["workerPoolSpecs"]]}
     found = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
-    found += _rules(well_typed(spec, "CustomJobSpec"), (), region, allow_unknown=allow_unknown, empty_pools=False)
+    tables = _tables(allow_unknown=allow_unknown or foreign)
+    found += _rules(well_typed(spec, "CustomJobSpec"), (), region, tables, empty_pools=False)
+    found = list(sourced(found, _API))
     return [replace(item, path=_without_index(item.path)) for item in found] if alone else found
+
+
+def _tables(*, allow_unknown: bool) -> Machines:
+    return machines("vertex", allow_unknown=allow_unknown)
 
 
 def _without_index(path: Path) -> Path:
@@ -80,10 +102,9 @@ def _envelope(job: Mapping[str, Any], region: str | None) -> Iterator[Finding]:
     yield from kms_findings(name, ("encryptionSpec", "kmsKeyName"), region)
 
 
-def _rules(spec: Any, path: Path, region: str | None, *, allow_unknown: bool, empty_pools: bool) -> Iterator[Finding]:
+def _rules(spec: Any, path: Path, region: str | None, tables: Machines, *, empty_pools: bool) -> Iterator[Finding]:
     if not isinstance(spec, dict):
         return
-    tables = machines("vertex", allow_unknown=allow_unknown)
     yield from name_findings(spec, path)
     yield from resource_findings(spec, path, region)
     output = spec.get("baseOutputDirectory")
@@ -133,11 +154,15 @@ def _empty(index: int, pools: list[Any], path: Path, *, allowed: bool) -> Iterat
     if index == 0:
         yield Finding(path=path, message="is empty: pool 0 is the chief")
     elif index == len(pools) - 1:
-        yield Finding(path=path, message="is empty: leave out the last pools instead")
+        message = "is empty: leave out the last pools instead"
+        yield Finding(
+            path=path, message=message, severity=Severity.WARNING if allowed else Severity.ERROR, source=GCLOUD
+        )
     elif not allowed:
         yield Finding(
             path=path,
             message="is empty, which gcloud refuses in a file",
+            source=GCLOUD,
             hint="give it an image and replicaCount 0, or use flags: --worker-pool-spec=",
         )
 
@@ -268,4 +293,5 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
         if isinstance(name, str) and not _ENV_NAME.match(name):
             yield Finding(path=(*path, index, "name"), message=f"{name!r} is not a variable's name")
         if name in names[:index]:
-            yield Finding(path=(*path, index, "name"), message=f"{name!r} is there twice")
+            message = f"{name!r} is there twice"
+            yield Finding(path=(*path, index, "name"), message=message, severity=Severity.WARNING)

@@ -1,0 +1,173 @@
+"""Lint's three levels: an error is what the service refuses and says where that stands; good files have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.model import Severity
+
+PACKAGED = """\
+trainingInput:
+  scaleTier: CUSTOM
+  masterType: complex_model_m
+  workerType: complex_model_m
+  workerCount: 9
+  pythonVersion: '3.7'
+  runtimeVersion: '2.11'
+  scheduling: {maxWaitTime: 3600s, maxRunningTime: 7200s}
+"""
+JOBSET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: train}
+spec:
+  failurePolicy: {maxRestarts: 3, rules: [{action: FailJobSet, targetReplicatedJobs: [driver]}]}
+  volumeClaimPolicies:
+  - templates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]
+  replicatedJobs:
+  - name: driver
+    template: &job
+      spec:
+        completions: 2
+        template:
+          spec:
+            containers:
+            - {name: main, image: busybox, volumeMounts: [{name: data, mountPath: /data}]}
+  - name: workers
+    dependsOn: [{name: driver, status: Ready}]
+    template: *job
+"""
+TFJOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {generateName: tfjob-, namespace: kubeflow}
+spec:
+  tfReplicaSpecs:
+    worker:
+      replicas: 2
+      template: {spec: {containers: [{name: tensorflow, image: "kubeflow/tf:1.0", env: [{name: A, value: b}]}]}}
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - {name: main, image: "busybox:1.36", ports: [{containerPort: 80, name: http}]}
+"""
+
+
+def levels(text: str, **options: Any) -> dict[str, str]:
+    return {message.field: message.severity.value for message in lint(text, "f", **options)}
+
+
+@pytest.mark.parametrize("text", [PACKAGED, JOBSET, TFJOB, POD], ids=["gcloud", "jobset", "tfjob", "pod"])
+def test_a_good_file_has_no_error(text: str) -> None:
+    assert "error" not in levels(text).values(), [str(m) for m in lint(text, "f")]
+
+
+def test_what_flags_supply_is_a_hint_for_a_part_and_an_error_for_a_whole_job() -> None:
+    part = {"trainingInput.region": "hint", "trainingInput.packageUris": "hint", "trainingInput.pythonModule": "hint"}
+    assert levels(PACKAGED) == part
+    assert levels(f"jobId: j\n{PACKAGED}") == dict.fromkeys(part, "error")
+    del part["trainingInput.region"]
+    assert levels(PACKAGED, region="us-central1") == part
+    hint = next(m for m in lint(PACKAGED, "f") if m.field.endswith("region"))
+    assert hint.message == "--region gives it"
+
+
+def test_the_region_of_the_flag_is_judged() -> None:
+    text = PACKAGED.replace("complex_model_m", "n1-standard-8") + (
+        "  masterConfig: {acceleratorConfig: {type: NVIDIA_TESLA_V100, count: 1}}\n"
+    )
+    (error,) = [m for m in lint(text, "f", region="us-east1") if m.severity is Severity.ERROR]
+    assert "us-east1 has no NVIDIA_TESLA_V100" in error.message
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_strict_makes_errors_of_warnings(strict: bool) -> None:
+    found = levels(POD, strict=strict)
+    assert found["spec.containers[0].image"] == ("error" if strict else "warning")
+
+
+@pytest.mark.parametrize(
+    ("base", "old", "new", "field", "text"),
+    [
+        (JOBSET, "- name: driver\n", "- name: driver\n    dependsOn: []\n", "dependsOn", "does not go with the first"),
+        (
+            JOBSET,
+            "dependsOn: [{name: driver",
+            "dependsOn: [{name: nobody",
+            "dependsOn[0].name",
+            "none of the jobs before",
+        ),
+        (JOBSET, "[driver]", "[nobody]", "targetReplicatedJobs[0]", "'nobody' is none of driver, workers"),
+        (JOBSET, "{action:", "{name: '1x', action:", "rules[0].name", "a letter first"),
+        (JOBSET, "{action:", "{onJobFailureReasons: [Bad], action:", "onJobFailureReasons[0]", "no reason of a Job's"),
+        (JOBSET, "spec:\n  failure", "spec:\n  managedBy: me\n  failure", "managedBy", "expected DOMAIN/PATH"),
+        (JOBSET, "spec:\n  failure", "spec:\n  network: {subdomain: a.b}\n  failure", "subdomain", "Kubernetes name"),
+        (JOBSET, "- name: workers\n", "- name: workers\n    groupName: A\n", "groupName", "is not a Kubernetes name"),
+        (
+            JOBSET,
+            "spec:\n  failure",
+            "spec:\n  coordinator: {replicatedJob: nobody}\n  failure",
+            "coordinator.replicatedJob",
+            "is none of",
+        ),
+        (
+            JOBSET,
+            "spec:\n  failure",
+            "spec:\n  coordinator: {replicatedJob: driver, podIndex: 2}\n  failure",
+            "coordinator.podIndex",
+            "expected 0 to 1",
+        ),
+        (
+            TFJOB,
+            "spec:\n",
+            "spec:\n  runPolicy: {managedBy: me}\n",
+            "managedBy",
+            "expected kubeflow.org/training-operator",
+        ),
+        (TFJOB, "namespace: kubeflow", "namespace: a.b", "metadata.namespace", "is not a Kubernetes name"),
+        (TFJOB, "[{name: A, value: b}]", "[{name: A=B}]", "env[0].name", "is not a variable's name"),
+        (POD, "name: main", "name: Main", "containers[0].name", "is not a Kubernetes name"),
+        (POD, "name: http", "name: '80'", "ports[0].name", "is not a port's name"),
+        (POD, "spec:\n", "spec:\n  hostname: a.b\n", "spec.hostname", "is not a Kubernetes name"),
+        (POD, "spec:\n", "spec:\n  nodeSelector: {'a b': c}\n", "spec.nodeSelector.a b", "is not a label's name"),
+        (POD, "name: train", "name: train, labels: {a: b c}", "metadata.labels.a", "is not a label's value"),
+    ],
+)
+def test_rules_of_the_webhooks(base: str, old: str, new: str, field: str, text: str) -> None:
+    assert old in base
+    errors = [m for m in lint(base.replace(old, new, 1), "f") if m.severity is Severity.ERROR]
+    assert [(m.field.endswith(field), text in m.message) for m in errors] == [(True, True)], [str(m) for m in errors]
+    assert errors[0].source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "workerPoolSpecs: {machineSpec: {machineType: n1-standard-4}, containerSpec: {imageUri: gcr.io/p/x}}\n",
+        "workerPoolSpecs:\n- machineSpec: {machineType: c9-standard-8}\n  containerSpec: {imageUri: gcr.io/p/x}\n",
+    ],
+    ids=["a lone pool", "a newer machine"],
+)
+def test_vertex_files_that_the_service_takes(text: str) -> None:
+    assert "error" not in levels(text).values()
+
+
+def test_merge_keys_and_compose_tags_are_read() -> None:
+    text = (
+        "x-base: &base {image: 'busybox:1', command: [a]}\n"
+        "services:\n  a: {<<: *base, environment: {A: b}}\n  b: {extends: a, ports: !reset []}\n"
+    )
+    assert set(levels(text).values()) == {"warning"}
+
+
+def test_other_kinds_are_not_judged() -> None:
+    assert levels("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n") == {"kind": "hint"}
+    (typo,) = lint("apiVersion: kubeflow.org/v1\nkind: TfJob\n", "f")
+    assert (typo.severity, typo.hint) == (Severity.ERROR, "did you mean TFJob?")
