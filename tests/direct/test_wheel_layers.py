@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -271,6 +273,68 @@ def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_poin
     bench.wheels = [make_wheel(bench.folder, "bad", files, entry_points=entry_points)]
     with pytest.raises(NeedsEngineError, match=why):
         packages_layers(bench.locked, (), bench.shop())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"evil": b"x", "evil/a.py": b"x"}, {}),
+        ({"bad-1.0.data/data/lib": b"x"}, {}),
+        ({"bad-1.0.data/data/bin": b"x"}, {}),
+        ({"bad-1.0.data/data/pyvenv.cfg/x": b"x"}, {}),
+        ({"pack": b"x"}, {"pack/__init__.py": b"x"}),
+        ({"pack/a.py": b"x"}, {"pack": b"x"}),
+        ({"n" * 256: b"x"}, {}),
+        ({"/".join(["n" * 250] * 17): b"x"}, {}),
+    ],
+)
+def test_paths_that_pip_refuses_are_refused(bench: Bench, first: dict[str, bytes], second: dict[str, bytes]) -> None:
+    bench.wheels = [make_wheel(bench.folder, "bad", first), make_wheel(bench.folder, "other", second)]
+    with pytest.raises(VerificationError, match="pip refuses it too"):
+        packages_layers(bench.locked, (), bench.shop())
+
+
+def test_large_scripts_get_their_interpreter_and_larger_ones_go_to_an_engine(bench: Bench) -> None:
+    def script(size: int) -> dict[str, bytes]:
+        return {"big-1.0.data/scripts/run": b"#!python -u\n" + b"x = 1\n" * (size // 6)}
+
+    bench.wheels = [make_wheel(bench.folder, "big", script(3 << 20))]
+    size = _tree(packages_layers(bench.locked, (), bench.shop()))["/opt/venv/bin/run"].size
+    assert size == len(b"#!/opt/venv/bin/python\n") + (3 << 20) // 6 * 6
+    bench.wheels = [make_wheel(bench.folder, "big", script(17 << 20))]
+    with pytest.raises(NeedsEngineError, match="line to rewrite"):
+        packages_layers(bench.locked, (), bench.shop())
+
+
+@pytest.mark.parametrize(
+    ("member", "honest"),
+    [
+        ("bomb-1.0.data/scripts/x", True),
+        ("bomb-1.0.data/scripts/x", False),
+        ("bomb-1.0.dist-info/WHEEL", True),
+        ("bomb/data.bin", False),
+        ("bomb.py", True),
+        ("bomb.py", False),
+    ],
+)
+def test_a_bomb_ends_early(bench: Bench, member: str, honest: bool) -> None:
+    path = make_wheel(bench.folder, "bomb", {member: b"#!python\n" + bytes(64 << 20)} if "info" not in member else {})
+    if "info" in member:
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive, pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr(member, bytes(64 << 20))
+    if not honest:
+        data = path.read_bytes()
+        for size in (9 + (64 << 20), 64 << 20):
+            data = data.replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))
+        path.write_bytes(data)
+    bench.wheels = [path]
+    tracemalloc.start()
+    with pytest.raises((VerificationError, NeedsEngineError)) as caught:
+        packages_layers(bench.locked, (), bench.shop())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(caught.value, VerificationError) or honest
+    assert peak < 40 << 20
 
 
 def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench: Bench) -> None:

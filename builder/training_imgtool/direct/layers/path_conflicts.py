@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
-from training_imgtool.direct.layers.wheel_zip import read
+from training_imgtool.direct.layers.wheel_zip import content_hash
 
 _SHARED = "__init__.py"
 _DIGITS = 32
@@ -78,6 +78,13 @@ def _above(path: str) -> Iterator[str]:
 
 def _identity(item: Item) -> str:
     entry = item.entry
-    content = read(item.wheel, item.member) if item.wheel and item.member else item.data
-    digest = hashlib.sha256(content + entry.target.encode()).hexdigest()
-    return f"{entry.kind}{entry.mode:o}:{digest[:_DIGITS]}"
+    return f"{entry.kind}{entry.mode:o}:{content_of(item)[:_DIGITS]}"
+
+
+def content_of(item: Item) -> str:
+    """The hash of a file's content or of a link's target."""
+    digest = hashlib.sha256(item.data)
+    if item.wheel and item.member:
+        content_hash(item.wheel, item.member, digest)
+    digest.update(item.entry.target.encode())
+    return digest.hexdigest()

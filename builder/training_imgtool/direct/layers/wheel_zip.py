@@ -23,6 +23,8 @@ _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 0x1 | 0x40  # APPNOTE 4.4.4, bits 0 and 6
 _PATCHED = 0x20
 _BLOCK = 1 << 20
+MOST_READ = 16 << 20
+"""Bytes of a member that is read whole: metadata, RECORD, a script, a source to compile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +144,13 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
 def content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
 
-    Raises VerificationError when its size or CRC-32 is not the directory's.
+    Raises VerificationError when its size or CRC-32 is not the directory's, at the first block that is too much.
     """
     crc, size = 0, 0
     for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
         crc, size = crc32(block, crc), size + len(block)
+        if size > member.size:
+            break
         yield block
     if size != member.size or crc != member.crc:
         raise _damaged(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
@@ -169,9 +173,24 @@ def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Itera
 
 
 def read(wheel: WheelFile, member: Member) -> bytes:
-    """The member's whole content; for small files."""
+    """The member's whole content; raises VerificationError for more than is held in memory."""
+    if member.size > MOST_READ:
+        raise _damaged(wheel.path, f"{member.name} has {member.size} bytes; {MOST_READ} is the most for it")
     with opened(wheel) as descriptor:
         return b"".join(content(wheel, member, stream(descriptor, wheel, member)))
+
+
+def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
+    """Whether the member's content begins so; the rest is not read."""
+    with opened(wheel) as descriptor:
+        return next(content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
+
+
+def content_hash(wheel: WheelFile, member: Member, digest: hashlib._Hash) -> None:
+    """Adds the member's content to a hash."""
+    with opened(wheel) as descriptor:
+        for block in content(wheel, member, stream(descriptor, wheel, member)):
+            digest.update(block)
 
 
 def _damaged(path: Path, what: str) -> VerificationError:

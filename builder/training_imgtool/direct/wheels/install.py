@@ -21,7 +21,7 @@ from email.parser import Parser
 from hashlib import sha256
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.layers.wheel_zip import Member, WheelFile, read
+from training_imgtool.direct.layers.wheel_zip import MOST_READ, Member, WheelFile, read, starts_with
 
 _ENTRY_POINT = re.compile(r"[\w.]+:[\w.]+\s*(?:\[[\w\s,.-]*\])?\Z")
 _SCRIPT_NAME = re.compile(r"[\w+-][\w.+-]*\Z")
@@ -202,11 +202,11 @@ def _wrapper_name(path: str) -> str:
 
 def _script(wheel: WheelFile, member: Member, path: str, environment: Environment) -> Installed:
     mode = _PROGRAM if member.executable else _FILE
-    if member.size >= 1 << 20:  # a program, not a script: `#!python` files are small
+    if not starts_with(wheel, member, b"#!python"):
         return Installed(path, mode, member=member)
+    if member.size > MOST_READ:
+        raise NeedsEngineError(f"{wheel.path.name}: {member.name} has {member.size} bytes and a line to rewrite")
     data = read(wheel, member)
-    if not data.startswith(b"#!python"):
-        return Installed(path, mode, member=member)
     rest = data[data.index(b"\n") + 1 :] if b"\n" in data else b""
     return Installed(path, mode, environment.interpreter_line + rest)
 
@@ -266,7 +266,7 @@ def _record(
         else:
             shown = posixpath.relpath(path, site) if path else row[0]
             rows.append((shown, row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else ""))
-    rows += [(posixpath.relpath(file.path, site), *_hash(file)) for file in generated]
+    rows += [(posixpath.relpath(file.path, site), *_hash(files[file.path])) for file in generated]
     rows += [(posixpath.relpath(path, site), "", "") for path in left.values()]
     out = io.StringIO(newline="")
     csv.writer(out).writerows(sorted(rows))  # lines end in CR LF, as pip's do

@@ -6,22 +6,32 @@ excluded folders gone, then bytecode for every source below site-packages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.core.interpreters import Interpreter
 from training_imgtool.direct.layers.layers import folder_item, folders_of, in_order
+from training_imgtool.direct.layers.path_conflicts import content_of
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
-from training_imgtool.direct.layers.wheel_zip import WheelFile, check_hash, content, open_wheel, opened, read, stream
+from training_imgtool.direct.layers.wheel_zip import (
+    MOST_READ,
+    WheelFile,
+    check_hash,
+    content,
+    open_wheel,
+    opened,
+    stream,
+)
 from training_imgtool.direct.wheels.bytecode import compiled
 from training_imgtool.direct.wheels.install import Environment, Installed, install
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
 
+_LONGEST_NAME, _LONGEST_PATH = 255, 4096  # bytes: NAME_MAX and PATH_MAX of Linux
 _DEEPEST = 10  # folders that compileall enters before Python 3.9
 
 
@@ -64,7 +74,7 @@ def group_files(
 
     Raises:
         NeedsEngineError: two wheels have different files of one name, or pip's result cannot be told.
-        VerificationError: a wheel is not the locked one, or damaged.
+        VerificationError: a wheel is not the locked one, is damaged, or has paths that pip refuses.
         LocalFileError: a wheel cannot be read.
     """
     found: dict[str, Item] = {}
@@ -74,28 +84,52 @@ def group_files(
         for installed in install(file, wheel.name, environment):
             item = _item(installed, file)
             merge(found, item)
+    folders = folders_of(found, environment.top)
+    _check_paths(found, folders)
     gone = tuple(f"{environment.site}/{prefix.strip('/')}".strip("/") for prefix in exclude)
-    folders = [path for path in folders_of(found, environment.top) if not _below(path, gone)]
     kept = [item for path, item in found.items() if not _below(path, gone)]
     return GroupFiles(
-        items=tuple(in_order([*kept, *map(folder_item, folders)])),
+        items=tuple(in_order([*kept, *(folder_item(path) for path in folders if not _below(path, gone))])),
         sources=tuple(in_order(item for item in kept if _is_source(item.entry.path, environment))),
     )
 
 
+def _check_paths(found: Mapping[str, Item], folders: Iterable[str]) -> None:
+    """Refuses what pip refuses: a path that is a file and a folder, and names that Linux does not take."""
+    for folder in folders:
+        if folder in found:
+            raise _both(folder)
+    for path in found:
+        if len(path.encode("utf-8", "surrogateescape")) >= _LONGEST_PATH or any(
+            len(name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for name in path.split("/")
+        ):
+            raise VerificationError(f"/{path[:80]}… in a wheel: longer than file systems take; pip refuses it too")
+
+
 def merge(found: dict[str, Item], item: Item) -> None:
-    """Adds `item`; raises NeedsEngineError when its path holds something else already.
+    """Adds `item`.
 
     Which of two wheels wins depends on the order pip chooses, which changed between its releases.
+
+    Raises:
+        NeedsEngineError: another file with different content is at its path.
+        VerificationError: of it and what is at its path one is a folder, the other is not.
     """
     path = item.entry.path
     other = found.setdefault(path, item)
-    if other is not item and (other.entry != item.entry or _data(other) != _data(item)):
+    if other is item:
+        return
+    if (other.entry.kind is Kind.FOLDER) is not (item.entry.kind is Kind.FOLDER):
+        raise _both(path)
+    if other.entry != item.entry or content_of(other) != content_of(item):
         raise NeedsEngineError(f"/{path} is in two wheels, with different content: pip decides which one stays")
 
 
-def _data(item: Item) -> bytes:
-    return read(item.wheel, item.member) if item.wheel and item.member else item.data
+def _both(path: str) -> VerificationError:
+    return VerificationError(
+        f"/{path} is a file in one place of the wheels and a folder in another; pip refuses it too",
+        hint="leave out one of the packages, or choose another version of it",
+    )
 
 
 def _item(installed: Installed, wheel: WheelFile) -> Item:
@@ -123,6 +157,9 @@ def bytecode_items(
     sources: tuple[Item, ...], interpreter: Interpreter, pool: Executor, *, ahead: int
 ) -> Iterator[Item]:
     """The compiled sources and the folders they lie in, each folder once, before what is in it."""
+    large = next((source.entry for source in sources if source.entry.size > MOST_READ), None)
+    if large:
+        raise NeedsEngineError(f"/{large.path} has {large.size} bytes of source to compile")
     seen: set[str] = set()
     named = ((f"/{path}", data) for path, data in _contents(sources))
     size = sum(source.entry.size for source in sources)
