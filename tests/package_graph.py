@@ -46,7 +46,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.progress",),
     "typer": ("cli.*",),
-    "urllib3": ("core.http_pool", "registry.http.urllib3_client"),
+    "urllib3": ("core.http_pool", "registry.http.connection_errors"),
     "uv": ("wheels.uv",),
     "yaml": ("yamlfile.reader", "jobs.yamlio"),
     "zlib_ng": ("direct.layers.codecs",),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Self
 
 from training_imgtool.registry.http.addresses import Origin
-from training_imgtool.registry.http.urllib3_client import Connections, Response
+from training_imgtool.registry.http.transport import Body, Download, Transport
 
 HANG_UP = None
 
@@ -54,16 +53,8 @@ class Bytes:
                     connection.shutdown(socket.SHUT_WR)
                     return
 
-    def client(self, connections: int = 2, answered: set[Origin] | None = None) -> Connections:
-        return Connections(
-            self.origin,
-            proxies={},
-            ca_file=None,
-            connections=connections,
-            connect_seconds=5,
-            idle_seconds=5,
-            answered=set() if answered is None else answered,
-        )
+    def client(self, connections: int = 2) -> Transport:
+        return Transport(proxies={}, ca_file=None, connections=connections, connect_seconds=5, idle_seconds=5)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -75,16 +66,13 @@ class Bytes:
         self._thread.join(5)
 
 
-def ask(client: Connections, method: str = "GET", blocks: Iterator[bytes] | None = None, **headers: str) -> Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return client.request(method, "/x", named, blocks, connect_seconds=5, idle_seconds=5)
+def ask(server: Bytes, client: Transport, method: str = "GET", body: Body | None = None, **headers: str) -> Download:
+    return client.open(method, f"{server.origin.url}/x", headers=headers, body=body)
 
 
-def content(response: Response) -> bytes:
-    data = b""
-    while block := response.read(5):
-        data += block
-    response.close()
+def content(download: Download) -> bytes:
+    data = b"".join(download.blocks())
+    download.close()
     return data
 
 

@@ -77,15 +77,15 @@ def test_r23_where_a_registry_may_send_us(location: str, expected: str) -> None:
     [
         ("http://registry.example.com/x", "from https to http"),
         ("http://storage.example.net/x", "from https to http"),
-        ("https://169.254.169.254/computeMetadata", "private address"),
+        ("https://169.254.169.254/computeMetadata", "link-local address"),
         ("https://10.1.2.3/x", "private address"),
         ("https://192.168.0.1:8443/x", "private address"),
         ("https://127.0.0.1/x", "private address"),
         ("https://[::1]/x", "private address"),
-        ("https://[fe80::1]/x", "private address"),
+        ("https://[fe80::1]/x", "link-local address"),
         ("https://[::ffff:10.0.0.1]/x", "private address"),
         ("https://localhost/x", "private address"),
-        ("https://metadata.google.internal/x", "private address"),
+        ("https://metadata.google.internal/x", "link-local address"),
         ("https://ann:pw@storage.example.net/x", "credentials in it"),
         ("ftp://storage.example.net/x", "no http or https"),
         ("file:///etc/passwd", "no http or https"),
@@ -108,6 +108,15 @@ def test_a_private_registry_may_name_private_addresses(registry: str) -> None:
     origin = origin_of(registry)
     location = f"{origin.scheme}://10.0.0.9:9000/bucket"
     assert next_url(f"{registry}/v2/a", location, origin, "x") == location
+
+
+@pytest.mark.parametrize("registry", ["http://127.0.0.1:5000", "http://10.0.0.2", "http://registry"])
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "[fe80::1]", "[fd00:ec2::254]", "metadata", "[::ffff:169.254.1.1]"]
+)
+def test_nobody_may_name_a_metadata_service(registry: str, host: str) -> None:
+    with pytest.raises(RegistryRefusedError, match="link-local address"):
+        next_url(f"{registry}/v2/", f"http://{host}/token", origin_of(registry), "logging in")
 
 
 @pytest.mark.parametrize(

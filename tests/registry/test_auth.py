@@ -195,7 +195,7 @@ def test_r24_a_realm_that_is_followed(host: str, realm: str) -> None:
     ("host", "realm", "says"),
     [
         ("registry.example", "http://registry.example/token", "from https to http"),
-        ("registry.example", "https://169.254.169.254/token", "private address"),
+        ("registry.example", "https://169.254.169.254/token", "link-local address"),
         ("registry.example", "https://10.0.0.1/token", "private address"),
         ("registry.example", "https://ann:pw@auth.example/token", "credentials in it"),
         ("registry.example", "/token", "no http or https URL"),

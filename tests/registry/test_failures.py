@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +21,11 @@ from training_imgtool.registry.http.transport import Answer
 AR = "us-docker.pkg.dev"
 
 
-def _answer(status: int, body: bytes | list[dict[str, str]] = b"", method: str = "GET", **headers: str) -> Answer:
+Errors = bytes | Sequence[Mapping[str, object]]
+
+
+def _answer(status: int, body: Errors = b"", method: str = "GET", **headers: str) -> Answer:
+
     raw = body if isinstance(body, bytes) else json.dumps({"errors": body}).encode()
     return Answer(method, "https://h/v2/a", status, {k.replace("_", "-"): v for k, v in headers.items()}, (), raw)
 
@@ -60,6 +66,21 @@ def test_r3_artifact_registrys_404_says_how_to_create() -> None:
     error = refusal(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), host=AR, doing="x")
     assert isinstance(error, RepositoryMissingError)
     assert "--create-repository" in (error.hint or "")
+
+
+def test_the_servers_detail_is_shown_where_it_is_text() -> None:
+    """As docker-registry tells that its disk is full."""
+    full = "write /var/lib/registry/data: no space left on device"
+    errors: list[dict[str, object]] = [{"code": "UNKNOWN", "message": "unknown error", "detail": full}]
+    assert server_text(_answer(500, errors)) == f"UNKNOWN: unknown error ({full})"
+    errors[0]["detail"] = {"Op": "write"}
+    assert server_text(_answer(500, errors)) == "UNKNOWN: unknown error"
+
+
+@pytest.mark.parametrize("errors", [b"", [{"code": "BLOB_UNKNOWN"}], [{"code": "NAME_UNKNOWN"}]])
+def test_a_part_of_an_image_that_is_gone(errors: Errors) -> None:
+    answer = replace(_answer(404, errors), url="https://h/v2/library/python/blobs/sha256:0")
+    assert "push that image again" in (refusal(answer, host="h", doing="reading blob 0").hint or "")
 
 
 def test_r20_unknown_blobs_are_named() -> None:

@@ -38,28 +38,43 @@ def test_waits_double_up_to_the_cap() -> None:
     assert clock.slept == [0.5, 1, 2, 4, 4, 4, 4, 4, 4]
 
 
-def test_jitter_is_full() -> None:
+def test_a_wait_is_at_least_half_of_what_it_may_be() -> None:
     clock = Clock()
     retry = Retry(clock=clock, sleep=clock.sleep, random=iter([0.0, 0.5, 0.25]).__next__)
     _run(retry, _Work(*(PassingError("x") for _ in range(3))))
-    assert clock.slept == [0.0, 0.5, 0.5]
+    assert clock.slept == [0.25, 0.75, 1.25]
 
 
-def test_five_tries_and_a_message() -> None:
+def test_the_shortest_waits_outlast_a_restart_of_15_seconds() -> None:
+    clock = Clock()
+    retry = Retry(clock=clock, sleep=clock.sleep, random=lambda: 0.0)
+    with pytest.raises(TemporaryError, match="seven times in 16 s"):
+        _run(retry, _Work(*(PassingError("refuses connections now") for _ in range(9))))
+
+
+def test_a_quota_per_minute_is_waited_for() -> None:
+    clock = Clock()
+    work = _Work(*(PassingError("answered 429", status=429) for _ in range(9)))
+    with pytest.raises(TemporaryError):
+        _run(Retry(clock=clock, sleep=clock.sleep, random=lambda: 0.0), work)
+    assert clock.slept == [2.5, 5, 10, 15, 15, 15]
+
+
+def test_seven_tries_and_a_message() -> None:
     clock = Clock()
     work = _Work(*(PassingError("answered 503") for _ in range(9)), takes=1.0, clock=clock)
     with pytest.raises(TemporaryError) as caught:
         _run(quick_retry(clock), work)
-    assert str(caught.value) == "registry.example answered 503 five times in 12 s"
+    assert str(caught.value) == "registry.example answered 503 seven times in 38 s"
     assert caught.value.exit_code == 8
     assert caught.value.retryable
-    assert work.calls == [0, 1, 2, 3, 4]
+    assert work.calls == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_each_wait_is_told() -> None:
     notes: list[str] = []
     _run(quick_retry(), _Work(PassingError("answered 429", retry_after=7.0)), notes)
-    assert notes == ["registry.example answered 429; trying again in 7.0 s (try 2 of 5)"]
+    assert notes == ["registry.example answered 429; trying again in 7.0 s (try 2 of 7)"]
 
 
 def test_other_errors_are_not_tried_again() -> None:

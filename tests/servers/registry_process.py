@@ -42,6 +42,7 @@ def run_registry(
     *,
     data: Path | None = None,
     tls: tuple[Path, Path] | None = None,
+    clients_ca: Path | None = None,
     auth: str = "",
     read_only: bool = False,
 ) -> Iterator[RunningRegistry]:
@@ -51,6 +52,7 @@ def run_registry(
         folder: for its configuration and log.
         data: where its blobs are; by default in `folder`.
         tls: certificate and key, PEM.
+        clients_ca: whose certificates clients must have, PEM.
         auth: the `auth:` section's YAML, if any.
         read_only: refuses writes with 405.
     """
@@ -60,7 +62,8 @@ def run_registry(
     lines += [f"  filesystem: {{rootdirectory: {data or folder / 'data'}}}", "  delete: {enabled: true}"]
     lines += ["  maintenance: {readonly: {enabled: true}}"] if read_only else []
     lines += ["http:", f"  addr: 127.0.0.1:{port}"]
-    lines += [f"  tls: {{certificate: {tls[0]}, key: {tls[1]}}}"] if tls else []
+    lines += [f"  tls:\n    certificate: {tls[0]}\n    key: {tls[1]}"] if tls else []
+    lines += [f"    clientcas: [{clients_ca}]"] if clients_ca else []
     config = folder / "config.yml"
     config.write_text("\n".join([*lines, auth]) + "\n")
     log = folder / "log"

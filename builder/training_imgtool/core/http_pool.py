@@ -131,6 +131,13 @@ def _with_limited_heads(manager: Pool) -> Pool:
     return manager
 
 
+def timeouts(connect: float, read: float) -> urllib3.Timeout:
+    """The limits of one request, in seconds."""
+    import urllib3
+
+    return urllib3.Timeout(connect=connect, read=read)
+
+
 def transport_errors() -> tuple[type[Exception], ...]:
     """What a request raises when a connection does not open, breaks or says nonsense."""
     from urllib3.exceptions import HTTPError

@@ -21,6 +21,7 @@ _HOST = re.compile(
 )
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+_LOGIN = re.compile(r"@(?![a-z0-9]+:[0-9a-fA-F]{8})[^@]*/")  # an '@' that a path follows, and no digest
 _LONGEST_NAME = 255
 
 
@@ -92,10 +93,7 @@ def check_digest(text: str) -> str:
 def parse_repository(text: str) -> Repository:
     """Parses `[HOST[:PORT]/]PATH`; raises InvalidReferenceError that names the wrong part."""
     if "@" in text:
-        raise InvalidReferenceError(
-            "expected HOST/PATH without a user name or password; the value is not shown",
-            hint="log in with `docker login HOST`, and write only HOST/PATH",
-        )
+        raise _login_error()
     head, slash, rest = text.partition("/")
     if slash and ("." in head or ":" in head or head == "localhost" or head.startswith("[")):
         registry, path = head, rest
@@ -121,6 +119,13 @@ def parse_repository(text: str) -> Repository:
     return Repository(registry, path)
 
 
+def _login_error() -> InvalidReferenceError:
+    return InvalidReferenceError(
+        "expected HOST/PATH without a user name or password; the value is not shown",
+        hint="log in with `docker login HOST`, and write only HOST/PATH",
+    )
+
+
 def _is_port(registry: str) -> bool:
     """Returns whether the port, if the host has one, is between 1 and 65535."""
     _, colon, port = registry.rpartition(":")
@@ -132,6 +137,8 @@ def parse_reference(text: str) -> Tag | Digest:
 
     A name with neither gets the tag `latest`.
     """
+    if _LOGIN.search(text):
+        raise _login_error()
     name, at, digest = text.partition("@")
     last = name.rfind(":")
     tag = ""

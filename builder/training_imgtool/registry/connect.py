@@ -63,7 +63,6 @@ class Registries:
             ca_file=settings.ca_file,
             connections=connections,
             idle_seconds=idle_seconds,
-            total_seconds=self._retry.total,
         )
         self._logins: dict[str, HostLogin] = {}
         self._clients: dict[str, Registry] = {}

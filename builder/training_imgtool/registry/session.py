@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
-from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.registry.auth.auth import Authorizer, token_server
 from training_imgtool.registry.auth.challenges import Scopes
 from training_imgtool.registry.http.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
 from training_imgtool.registry.http.failures import login_hint, passing, refusal
-from training_imgtool.registry.http.retry import Retry
+from training_imgtool.registry.http.retry import PassingError, Retry
 from training_imgtool.registry.http.transport import SMALL, Answer, Body, Download, Transport
 
 _MOVED_READ = frozenset({301, 302, 303, 307, 308})
@@ -68,6 +68,7 @@ class Session:
         self._now = now
         self.origin = origin_for(host, insecure)
         self._authorizer = authorizer(self.origin)
+        self._answered = False
         self.software: str | None = None  # see `Registry.software`
         self._asking = threading.Lock()
         self._takes_token: bool | None = None
@@ -117,7 +118,7 @@ class Session:
         opened: list[Download] = []
 
         def go(target: str, extra: Mapping[str, str]) -> Answer:
-            download = self._transport.download(target, headers={**(headers or {}), **extra})
+            download = self._transport.open("GET", target, headers={**(headers or {}), **extra}, reading=True)
             if download.answer.status in {200, 206}:
                 opened.append(download)
                 return download.answer
@@ -162,11 +163,15 @@ class Session:
         if origin_of(url) != self.origin:
             return go(url, {})  # storage on another host or port: our credentials are not for it
         sent = self._authorizer.header(scopes)
-        answer = go(url, {"Authorization": sent} if sent else {})
-        if self._wants_tls(answer):
-            url = self._upgraded(url)
-            sent = self._authorizer.header(scopes)
+        try:
             answer = go(url, {"Authorization": sent} if sent else {})
+        except PassingError:
+            if not self._speaks_tls():
+                raise
+            return self._authorized(url, scopes, go)
+        self._answered = True
+        if self._wants_tls(answer):
+            return self._authorized(url, scopes, go)
         if sent and sent.startswith("Basic ") and self._wants_token(answer):
             sent = self._authorizer.header(scopes)
             answer = go(url, {"Authorization": sent} if sent else {})
@@ -202,8 +207,8 @@ class Session:
     def _wants_tls(self, answer: Answer) -> bool:
         """Whether a registry on this machine turned out to want TLS; it is spoken to that way from then on.
 
-        A web server that wants TLS says so to a plain request (Go and nginx do, with status 400). An answer to
-        HEAD has no text, so a GET asks again.
+        A web server that wants TLS says so to a plain request (Go and nginx do, with status 400; for those that hang up
+        see `_speaks_tls`). An answer to HEAD has no text, so a GET asks again.
         """
         if answer.status != 400 or self.origin.scheme != "http" or self._listed or not answer.url.startswith("http:"):
             return False
@@ -211,9 +216,30 @@ class Session:
             answer = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
         if answer.status != 400 or not any(words in answer.body.lower() for words in _TLS_WANTED):
             return False
+        self._use_tls()
+        return True
+
+    def _speaks_tls(self) -> bool:
+        """Whether a registry on this machine that hung up on a plain request, before any answer, answers over TLS.
+
+        Raises what a certificate that is not trusted raises.
+        """
+        if self._answered or self._listed or self.origin.scheme != "http":
+            return False
+        try:
+            self._transport.send("GET", f"https://{self.origin.url.removeprefix('http://')}/v2/", headers={})
+        except (PassingError, TemporaryError):
+            return False
+        except RegistryRefusedError as error:
+            if "does not speak TLS" in error.message:
+                return False
+            raise
+        self._use_tls()
+        return True
+
+    def _use_tls(self) -> None:
         self.origin = Origin("https", self.origin.host, self.origin.port)
         self._authorizer = self._make_authorizer(self.origin)
-        return True
 
 
 def manifest_url(session: Session, ref: Tag | Digest) -> str:

@@ -239,7 +239,7 @@ def test_a_token_server_that_fails_for_now(
     with clients(settings) as registries, pytest.raises(TemporaryError, match="its token server") as caught:
         registries.at(repository).head(repository.tag("x"))
     assert str(status) in str(caught.value)
-    assert len(token_server.requests) == 5
+    assert len(token_server.requests) == 7
 
 
 def test_threads_share_one_token_request(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:

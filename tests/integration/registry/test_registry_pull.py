@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import clients, image, layer, machine, quick_retry
+from tests.registry.support import Clock, clients, image, layer, machine, quick_retry
 from tests.servers.certificates import make_certificate
 from tests.servers.fault_proxy import Action, Fault
-from tests.servers.registry_process import free_port
+from tests.servers.registry_process import free_port, run_registry
 from tests.servers.scripted import Asked, Reply, ScriptedServer
-from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_reference, parse_repository
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import RepositoryMissingError
@@ -279,6 +279,19 @@ def test_r25_a_wrong_certificate(made: dict[str, object], says: str, tmp_path: P
         with pytest.raises(RegistryRefusedError, match=says):
             transport.send("GET", f"https://{server.host}/v2/", headers={})
         transport.close()
+
+
+def test_r25_a_client_certificate_that_is_missing_is_final(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    clock = Clock()
+    settings = machine(tmp_path, IMGTOOL_CA_FILE=str(certificate[0]))
+    with run_registry(tmp_path / "registry", tls=certificate, clients_ca=certificate[0]) as running:
+        repository = parse_repository(f"{running.host}/a/b")
+        with (
+            clients(settings, clock) as registries,
+            pytest.raises(CredentialsError, match="a client cert"),
+        ):
+            registries.at(repository).head(repository.tag("x"))
+    assert clock.slept == []
 
 
 def test_r25_http_on_a_tls_port(plain_registry: str, tmp_path: Path) -> None:

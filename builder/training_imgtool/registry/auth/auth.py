@@ -189,7 +189,11 @@ class Authorizer:
             raise again
         if answer.status != 200 or not answer.complete:
             found = f"HTTP {answer.status}" if answer.complete else f"more than {SMALL} bytes"
-            raise RegistryRefusedError(f"logging in to {self._host}: the token server {server} answered {found}")
+            raise RegistryRefusedError(
+                f"logging in to {self._host}: the token server {server} answered {found}",
+                hint="if the login in Docker's configuration is an identity token, log in with a password or an "
+                f"access token instead: `docker login {self._host}`",
+            )
         try:
             document: dict[str, Any] = json.loads(answer.body)
             text = document.get("token") or document.get("access_token")

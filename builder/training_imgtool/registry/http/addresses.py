@@ -1,8 +1,8 @@
 """Which addresses a registry may send us to, and how a URL is shown. No network.
 
 A registry is trusted with its own credentials and nothing else: it may send a client to storage on
-another host, but not from https to http, not to a private address from a public name, and never with
-the credentials along (facts of go-containerregistry: its redirect and SSRF rules).
+another host, but not from https to http, not to a private address from a public name, never to a link-local address
+or a metadata service, and never with the credentials along (go-containerregistry's redirect and SSRF rules).
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
             f"{what}: the registry sent us from https to http ({shown})",
             hint="a proxy in front of the registry must pass X-Forwarded-Proto, or the registry must know its URL",
         )
+    if _is_metadata(origin.host):
+        raise RegistryRefusedError(f"{what}: the registry sent us to a link-local address ({shown}); not followed")
     if not_public(origin.host) and not private_registry(registry.host):
         raise RegistryRefusedError(f"{what}: the registry sent us to a private address ({shown}); not followed")
     return urlunsplit(parts._replace(fragment=""))
@@ -112,9 +114,17 @@ def not_public(host: str) -> bool:
     """Whether a host is a literal address (or a name of this machine) that the internet does not reach."""
     address = _address(host)
     if address is None:
-        return is_loopback(host) or host in {"metadata", "metadata.google.internal"}
+        return is_loopback(host)
     mapped = getattr(address, "ipv4_mapped", None)
     return not (mapped or address).is_global
+
+
+def _is_metadata(host: str) -> bool:
+    """Whether a host is a link-local address, as a cloud's metadata service is, or such a service's name."""
+    address = _address(host)
+    if address is None:
+        return host in {"metadata", "metadata.google.internal"}
+    return (getattr(address, "ipv4_mapped", None) or address).is_link_local or str(address) == "fd00:ec2::254"
 
 
 def redacted(url: str) -> str:

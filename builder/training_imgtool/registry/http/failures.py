@@ -46,11 +46,23 @@ class TagImmutableError(RegistryRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """One entry of the distribution specification's `errors` list; foreign text."""
+    """One entry of the distribution specification's `errors` list; foreign text.
+
+    Attributes:
+        code: in upper case.
+        message: for people.
+        detail: as it came, at most 2000 characters.
+        reason: the detail where it is text, such as the operating system's words.
+    """
 
     code: str
     message: str
     detail: str
+    reason: str
+
+    def __str__(self) -> str:
+        reason = "" if self.reason in self.message else f" ({self.reason})"
+        return f"{self.code}: {self.message}{reason}".strip(": ")
 
 
 def server_errors(answer: Answer) -> tuple[ServerError, ...]:
@@ -67,6 +79,7 @@ def server_errors(answer: Answer) -> tuple[ServerError, ...]:
             join_lines(str(entry.get("code", "")), 60).upper(),
             mask_secrets(str(entry.get("message", ""))),
             str(entry.get("detail", ""))[:2000],
+            mask_secrets(detail) if isinstance(detail := entry.get("detail"), str) else "",
         )
         for entry in entries[:10]
         if isinstance(entry, dict)
@@ -77,7 +90,7 @@ def server_text(answer: Answer) -> str:
     """What the server said, fit for a message; empty for markup and for nothing."""
     errors = server_errors(answer)
     if errors:
-        return mask_secrets("; ".join(f"{error.code}: {error.message}".strip(": ") for error in errors))
+        return mask_secrets("; ".join(map(str, errors)))
     text = answer.body[:2000].decode("utf-8", "replace").strip()
     markup = "html" in answer.headers.get("content-type", "") or text.startswith(("<", "{"))
     return "" if markup else mask_secrets(text)
@@ -125,6 +138,12 @@ def refusal(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
         digests = tuple(dict.fromkeys(re.findall(_DIGEST, " ".join(f"{e.message} {e.detail}" for e in errors))))
         return BlobUnknownError(
             f"{doing}: the registry lacks blobs of it ({where})", digests=digests, hint="run the command again"
+        )
+    if answer.status == 404 and answer.method == "GET" and "/blobs/" in answer.url:
+        return RegistryRefusedError(
+            message,
+            hint="the registry lacks part of the image: push that image again, or name a registry that has all of it "
+            "with IMGTOOL_MIRRORS",
         )
     return _by_status(answer.status, codes, host)(message)
 

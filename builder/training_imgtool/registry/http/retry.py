@@ -1,7 +1,9 @@
 """The one retry layer: what passes, how long to wait, when to give up.
 
-Delays double from half a second with full jitter up to 30 s; a server's Retry-After counts instead. The
-clock, the sleep and the dice are parameters, so tests wait for nothing.
+Delays double from half a second up to 30 s, each between a half and the whole of that by chance, so that seven
+tries take 16 to 32 s and outlast the restart of a registry. Quotas are counted per minute: after a 429 delays double
+from 5 s. A server's Retry-After counts instead. The clock, the sleep and the dice are parameters, so tests wait for
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ T = TypeVar("T")
 
 PASSING_STATUSES = frozenset({408, 429, 499, 500, 502, 503, 504, 507, 522})
 PASSING_CODES = frozenset({"TOOMANYREQUESTS", "UNKNOWN", "UNAVAILABLE", "BLOB_UPLOAD_INVALID"})
-_TIMES = ("no time", "once", "twice", "three times", "four times", "five times")
+_TIMES = ("no time", "once", "twice", "three times", "four times", "five times", "six times", "seven times")
 
 
 class PassingError(Exception):
@@ -61,14 +63,16 @@ class Retry:
     Attributes:
         tries: in all, the first included.
         base: seconds before the second try, at most; doubled for each further one.
+        quota_base: the same after a 429.
         cap: the longest wait in seconds that is our own choice.
         patience: seconds spent waiting in all; a server that asks for more is given up at once.
         total: seconds for one operation, transfers included.
         random: gives a number in [0, 1).
     """
 
-    tries: int = 5
+    tries: int = 7
     base: float = 0.5
+    quota_base: float = 5.0
     cap: float = 30.0
     patience: float = 300.0
     total: float = 3600.0
@@ -115,7 +119,8 @@ class Retry:
     def _wait(self, number: int, error: PassingError) -> float:
         if error.retry_after is not None:
             return error.retry_after
-        return float(min(self.cap, self.base * 2**number) * self.random())
+        base = self.quota_base if error.status == 429 else self.base
+        return float(min(self.cap, base * 2**number) * (0.5 + self.random() / 2))
 
 
 def retry_after(value: str | None, now: float) -> float | None:

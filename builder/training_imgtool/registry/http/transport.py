@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from training_imgtool.core.http_pool import Pool, Response, make_pool, timeouts
 from training_imgtool.registry.http.addresses import Origin, origin_of
+from training_imgtool.registry.http.connection_errors import proxy_refusal, translated_errors
 from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.urllib3_client import Connections, Response
 
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that is not content
-_READ = 256 * 1024
+_ANSWER_SECONDS = 120.0  # for an answer that is read into memory
 _CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 411 where the length is not said
 
 
@@ -49,20 +50,27 @@ class Answer:
 
 
 class Download:
-    """An answer whose content is read block by block. Close it, or read it to its end."""
+    """An answer whose content the caller reads block by block. Close it, or read it to its end."""
 
-    def __init__(self, answer: Answer, response: Response) -> None:
-        self.answer = answer
+    def __init__(self, method: str, url: str, response: Response) -> None:
+        headers = {name.lower(): response.headers[name] for name in response.headers}
+        challenges = tuple(response.headers.getlist("WWW-Authenticate"))
+        self.answer = Answer(method, url, response.status, headers, challenges, b"")
         self._response = response
 
     def blocks(self) -> Iterator[bytes]:
-        """The content; raises PassingError when the connection breaks first."""
-        while block := self._response.read(_READ):
+        """The content, each block as soon as it arrives; raises PassingError when the connection breaks first."""
+        while True:
+            with translated_errors(origin_of(self.answer.url), answered=True, proxy=None):
+                block = self._response.read1(BLOCK, decode_content=False)
+            if not block:
+                return
             yield block
 
     def close(self) -> None:
         """Gives the connection back, or closes it when content is left."""
         self._response.close()
+        self._response.release_conn()
 
 
 class Transport:
@@ -71,10 +79,10 @@ class Transport:
     Args:
         proxies: `http`, `https`, `no`.
         ca_file: a PEM file to trust instead of the system's.
-        connections: per host, for each of reading and writing.
-        connect_seconds: limit for a connection to open.
+        connections: per host, for each of reading and writing; further requests wait for one.
+        connect_seconds: limit for a connection to open, TLS included.
         idle_seconds: limit between two blocks.
-        total_seconds: limit for one answer.
+        answer_seconds: limit for an answer that is read into memory, once its head is there.
         clock: seconds.
     """
 
@@ -86,7 +94,7 @@ class Transport:
         connections: int = 8,
         connect_seconds: float = 10.0,
         idle_seconds: float = 60.0,
-        total_seconds: float = 3600.0,
+        answer_seconds: float = _ANSWER_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._proxies = proxies
@@ -94,9 +102,9 @@ class Transport:
         self._connections = connections
         self._connect = connect_seconds
         self._idle = idle_seconds
-        self._total = total_seconds
+        self._answer_seconds = answer_seconds
         self._clock = clock
-        self._pools: dict[tuple[Origin, bool], Connections] = {}
+        self._pools: dict[tuple[Origin, bool], Pool] = {}
         self._answered: set[Origin] = set()
         self._lock = threading.Lock()
 
@@ -112,78 +120,84 @@ class Transport:
     ) -> Answer:
         """One exchange; content beyond `limit` bytes is not read (`complete` is then false).
 
-        `seconds` shortens the limits for connecting and between blocks.
-
-        Raises:
-            PassingError: the connection broke, or time was up.
-            RegistryRefusedError: TLS failed.
-            TemporaryError: the host's name is unknown, or nothing listens there.
+        `seconds` shortens the limits for connecting and between blocks. Raises as `open`.
         """
-        download = self._open(method, url, headers, body, seconds=seconds)
+        download = self.open(method, url, headers=headers, body=body, seconds=seconds)
         try:
             content = bytearray()
-            stop = self._clock() + self._total
+            stop = self._clock() + self._answer_seconds
             for block in download.blocks():
                 content += block
                 if len(content) > limit:
                     break
                 if self._clock() > stop:
-                    raise PassingError(f"took longer than {self._total:.0f} s to answer")
+                    raise PassingError(f"took longer than {self._answer_seconds:.0f} s to answer")
         finally:
             download.close()
-        answer = download.answer
-        cut = len(content) > limit
-        return Answer(
-            method, url, answer.status, answer.headers, answer.challenges, bytes(content[:limit]), complete=not cut
-        )
+        head, cut = download.answer, len(content) > limit
+        return Answer(method, url, head.status, head.headers, head.challenges, bytes(content[:limit]), complete=not cut)
 
-    def download(self, url: str, *, headers: Mapping[str, str]) -> Download:
-        """A GET whose content the caller reads. Raises as `send` does."""
-        return self._open("GET", url, headers, None, reading=True)
-
-    def _open(
+    def open(
         self,
         method: str,
         url: str,
-        headers: Mapping[str, str],
-        body: Body | None,
         *,
-        reading: bool = False,
+        headers: Mapping[str, str],
+        body: Body | None = None,
         seconds: float | None = None,
+        reading: bool = False,
     ) -> Download:
-        sent = dict(headers)
-        if body is None:
-            if method in _CARRYING:
-                sent["Content-Length"] = "0"
-        elif body.length is not None:
-            sent["Content-Length"] = str(body.length)
-        response = self._pool(origin_of(url), reading=reading).request(
-            method,
-            _target(url),
-            sent,
-            body.open() if body is not None else None,
-            connect_seconds=min(self._connect, seconds or self._connect),
-            idle_seconds=min(self._idle, seconds or self._idle),
-        )
-        return Download(Answer(method, url, response.status, response.headers, response.challenges, b""), response)
+        """Sends a request and waits for the head of its answer, whose content the caller reads.
 
-    def _pool(self, origin: Origin, *, reading: bool) -> Connections:
+        Args:
+            method: of the request.
+            url: absolute.
+            headers: Content-Length is added where it is known; without it a body goes in chunks.
+            body: what to send.
+            seconds: shortens the limits for connecting and between blocks.
+            reading: takes a connection of the set for reading.
+
+        Raises: see `translated_errors`.
+        """
+        origin, sent = origin_of(url), dict(headers)
+        if body is None and method in _CARRYING:
+            sent["Content-Length"] = "0"
+        elif body is not None and body.length is not None:
+            sent["Content-Length"] = str(body.length)
+        pool = self._pool(origin, reading=reading)
+        proxy = f"{pool.proxy.host}:{pool.proxy.port}" if pool.proxy else None
+        connect, idle = (min(limit, seconds or limit) for limit in (self._connect, self._idle))
+        if body is not None:
+            connect = max(connect, idle)  # urllib3 applies the connect timeout to each block of a body
+        with translated_errors(origin, answered=origin in self._answered, proxy=proxy):
+            response = pool.urlopen(
+                method,
+                f"{origin.url}{_target(url)}",
+                body=body.open() if body is not None else None,
+                headers={**pool.headers, "Accept-Encoding": "identity", **sent},
+                timeout=timeouts(connect, idle),
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+            )
+        if response.status == 407 and proxy:
+            response.close()
+            raise proxy_refusal(proxy, response.status)
+        self._answered.add(origin)
+        return Download(method, url, response)
+
+    def _pool(self, origin: Origin, *, reading: bool) -> Pool:
         with self._lock:
             pool = self._pools.get((origin, reading))
             if pool is None:
-                pool = self._pools[origin, reading] = Connections(
-                    origin,
-                    proxies=self._proxies,
-                    ca_file=self._ca_file,
-                    connections=self._connections,
-                    connect_seconds=self._connect,
-                    idle_seconds=self._idle,
-                    answered=self._answered,
+                pool = self._pools[origin, reading] = make_pool(
+                    origin.url, proxies=self._proxies, ca_file=self._ca_file, connections=self._connections
                 )
             return pool
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Closes every idle connection, and each other one when its answer is closed."""
         with self._lock:
             pools, self._pools = list(self._pools.values()), {}
         for pool in pools:

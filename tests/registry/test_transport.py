@@ -1,4 +1,4 @@
-"""What urllib3's adapter promises, against a server that answers with the bytes it is told to."""
+"""What the transport promises, against a server that answers with the bytes it is told to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from tests.registry.bytes_server import HANG_UP, OK, Bytes, ask, content
 from tests.registry.support import quick_retry
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError
-from training_imgtool.registry.http.addresses import Origin
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Body, Transport
 
@@ -21,8 +20,8 @@ NONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 def test_one_connection_serves_request_after_request() -> None:
     with Bytes(OK, CHUNKED, NONE, OK) as server:
         client = server.client()
-        assert [content(ask(client)) for _ in range(4)] == [b"ok", b"abcdefghijk", b"", b"ok"]
-        client.clear()
+        assert [content(ask(server, client)) for _ in range(4)] == [b"ok", b"abcdefghijk", b"", b"ok"]
+        client.close()
     assert server.connections == 1
     assert b"User-Agent: imgtool/" in server.heads[0]
     assert b"Accept-Encoding: identity\r\n" in server.heads[0]
@@ -30,25 +29,25 @@ def test_one_connection_serves_request_after_request() -> None:
 
 def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     with Bytes(b"HTTP/1.1 200 OK\r\n\r\nall of it", hang_up_after=True) as server:
-        assert content(ask(server.client())) == b"all of it"
+        assert content(ask(server, server.client())) == b"all of it"
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_not_used() -> None:
     with Bytes(OK, OK, hang_up_after=True) as server:
         client = server.client()
         for _ in range(2):
-            assert content(ask(client)) == b"ok"
+            assert content(ask(server, client)) == b"ok"
             threading.Event().wait(0.05)  # the end of the connection arrives
-        client.clear()
+        client.close()
     assert server.connections == 2
 
 
 def test_content_that_is_left_costs_the_connection() -> None:
     with Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nsome", OK) as server:
         client = server.client()
-        ask(client).close()
-        assert content(ask(client)) == b"ok"
-        client.clear()
+        ask(server, client).close()
+        assert content(ask(server, client)) == b"ok"
+        client.close()
     assert server.connections == 2
 
 
@@ -63,7 +62,7 @@ def test_content_that_is_left_costs_the_connection() -> None:
 )
 def test_content_that_is_cut_is_not_whole(answer: bytes) -> None:
     with Bytes(answer, hang_up_after=True) as server:
-        response = ask(server.client())
+        response = ask(server, server.client())
         with pytest.raises(PassingError, match="broke the connection"):
             content(response)
         response.close()
@@ -71,7 +70,7 @@ def test_content_that_is_cut_is_not_whole(answer: bytes) -> None:
 
 def test_no_answer() -> None:
     with Bytes(HANG_UP) as server, pytest.raises(PassingError, match="broke the connection"):
-        ask(server.client())
+        ask(server, server.client())
 
 
 def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
@@ -85,17 +84,17 @@ def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
     with Bytes(refusal, hang_up_after=True) as server:
         client = server.client()
         try:
-            response = ask(client, "PUT", body(), Content_Length=str(400 << 16))
+            response = ask(server, client, "PUT", Body(body, 400 << 16))
         except PassingError:
             return  # the reset overtook the answer: then it is tried again
-        assert response.status == 413
+        assert response.answer.status == 413
         response.close()
-        client.clear()
+        client.close()
 
 
 def test_a_body_of_unknown_length_goes_in_chunks() -> None:
     with Bytes(OK) as server:
-        assert content(ask(server.client(), "PUT", iter((b"abc", b"d" * 20)))) == b"ok"
+        assert content(ask(server, server.client(), "PUT", Body(lambda: iter((b"abc", b"d" * 20)), None))) == b"ok"
         assert b"Transfer-Encoding: chunked\r\n" in server.heads[0]
 
 
@@ -107,33 +106,34 @@ def test_a_body_that_cannot_be_made_frees_the_connection() -> None:
     with Bytes(OK, OK) as server:
         client = server.client(connections=1)
         with pytest.raises(ValueError, match="no more"):
-            ask(client, "PUT", broken(), Content_Length="9")
-        assert content(ask(client)) == b"ok"  # the one slot is free again
-        client.clear()
+            ask(server, client, "PUT", Body(broken, 9))
+        assert content(ask(server, client)) == b"ok"  # the one slot is free again
+        client.close()
 
 
 def test_further_requests_wait_for_a_connection() -> None:
     with Bytes(OK, OK, OK) as server:
         client = server.client(connections=1)
-        first = ask(client)
+        first = ask(server, client)
         second: list[bytes] = []
-        thread = threading.Thread(target=lambda: second.append(content(ask(client))), daemon=True)
+        thread = threading.Thread(target=lambda: second.append(content(ask(server, client))), daemon=True)
         thread.start()
         thread.join(0.1)
         assert second == []
         assert content(first) == b"ok"
         thread.join(5)
         assert second == [b"ok"]
-        client.clear()
+        client.close()
     assert server.connections == 1
 
 
 def test_what_the_server_says_twice() -> None:
     twice = b'WWW-Authenticate: Basic realm="a"\r\nWWW-Authenticate: Bearer realm="b"\r\nX-Y: 1\r\nx-y: 2\r\n'
     with Bytes(b"HTTP/1.1 401 No\r\n" + twice + b"Content-Length: 0\r\n\r\n") as server:
-        response = ask(server.client())
-        assert response.challenges == ('Basic realm="a"', 'Bearer realm="b"')
-        assert response.headers["x-y"] == "1, 2"
+        response = ask(server, server.client())
+        answer = response.answer
+        assert answer.challenges == ('Basic realm="a"', 'Bearer realm="b"')
+        assert answer.headers["x-y"] == "1, 2"
         response.close()
 
 
@@ -169,24 +169,23 @@ def test_what_asks_has_no_length() -> None:
 def test_connections_end_with_the_transport() -> None:
     with Bytes(OK, OK) as server:
         client = server.client()
-        late = ask(client)
-        client.clear()
+        late = ask(server, client)
+        client.close()
         assert content(late) == b"ok"
-        assert content(ask(client)) == b"ok"
+        assert content(ask(server, client)) == b"ok"
     assert server.connections == 2
 
 
 def test_a_registry_that_answered_before_is_coming_back() -> None:
-    """Blobs are read and written over clients of their own; what one learned, the other knows."""
-    answered: set[Origin] = set()
+    """Blobs are read and written over connections of their own; what one set learned, the other knows."""
     with Bytes(OK) as server:
-        clients = [server.client(answered=answered) for _ in range(2)]
-        assert content(ask(clients[0])) == b"ok"
-        clients[0].clear()
+        client = server.client()
+        assert content(ask(server, client)) == b"ok"
+        client.close()
     with pytest.raises(PassingError, match="refuses connections now"):
-        ask(clients[1])
+        client.open("GET", f"{server.origin.url}/x", headers={}, reading=True)
     with pytest.raises(TemporaryError, match="nothing answers"):
-        ask(server.client())
+        ask(server, server.client())
 
 
 @pytest.mark.parametrize(
@@ -202,14 +201,14 @@ def test_a_registry_that_answered_before_is_coming_back() -> None:
 )
 def test_what_is_no_answer(answer: bytes) -> None:
     with Bytes(answer, hang_up_after=True) as server, pytest.raises(PassingError):
-        content(ask(server.client()))
+        content(ask(server, server.client()))
 
 
 def test_a_port_of_something_else_is_asked_twice_and_named() -> None:
     with Bytes(*[b"SSH-2.0-OpenSSH_9.2\r\n"] * 3) as server:
         client = server.client()
         with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is no registry") as caught:
-            quick_retry().run(lambda _: ask(client), who="x", notice=lambda _: None)
+            quick_retry().run(lambda _: ask(server, client), who="x", notice=lambda _: None)
         assert "name and port" in (caught.value.hint or "")
     assert server.connections == 2
 
@@ -218,5 +217,5 @@ def test_a_port_of_something_else_is_asked_twice_and_named() -> None:
 def test_a_header_stays_in_its_line(value: str) -> None:
     with Bytes(OK) as server:
         with pytest.raises(ValueError, match="Invalid header value"):
-            ask(server.client(), X=value)
+            ask(server, server.client(), X=value)
         assert not [head for head in server.heads if b"Injected" in head]
