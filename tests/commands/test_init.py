@@ -7,11 +7,11 @@ import jsonschema
 import pytest
 import yaml
 
-from training_imgtool.commands.init import starter_files, write_starter
+from training_imgtool.commands.init import starter, write_starter
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.spec.json_schema import json_schema
 from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Accelerator, Role, Target
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, Target
 
 NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.txt", ".dockerignore"]
 
@@ -19,7 +19,8 @@ NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.t
 @pytest.mark.parametrize("accelerator", Accelerator)
 def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator: Accelerator) -> None:
     folder = tmp_path / "My Project"
-    written = write_starter(folder, tensorflow="2.15.1", accelerator=accelerator)
+    written, notes = write_starter(folder, tensorflow="2.15.1", accelerator=accelerator)
+    assert notes == ()
     assert written == tuple(folder / name for name in NAMES)
     spec = load(folder / "image.yaml").spec
     assert (spec.name, spec.tensorflow, spec.accelerator) == ("my-project", "2.15.1", accelerator)
@@ -30,9 +31,9 @@ def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator:
     jsonschema.Draft7Validator(json_schema()).validate(yaml.safe_load((folder / "image.yaml").read_text()))
 
 
-def test_the_files_end_in_a_newline_and_the_trainer_is_python() -> None:
-    contents = starter_files("m", "2.15.1", Accelerator.CPU)
-    assert list(contents) == NAMES
+def test_the_files_end_in_a_newline_and_the_trainer_is_python(tmp_path: Path) -> None:
+    contents = starter(tmp_path, name="m").files
+    assert sorted(contents) == sorted(NAMES)
     for text in contents.values():
         assert text.endswith("\n")
         assert not text.endswith("\n\n")
@@ -59,7 +60,7 @@ def test_the_commented_keys_are_right_when_uncommented(tmp_path: Path) -> None:
 
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("scikit-learn\n")
-    written = write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+    written, _ = write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
     assert tmp_path / "requirements.txt" not in written
     assert (tmp_path / "requirements.txt").read_text() == "scikit-learn\n"
     before = (tmp_path / "image.yaml").read_bytes()
@@ -88,3 +89,116 @@ def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(LocalFileError, match="cannot make the folder"):
         write_starter(tmp_path / "f", name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+
+
+PROGRAM = """import argparse
+import tensorflow as tf
+{imports}
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("-d", "--data-dir", required=True)
+    {body}
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def project(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
+    """Writes a project; returns its bytes."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return {name: (folder / name).read_bytes() for name in files}
+
+
+def proposed(folder: Path, files: dict[str, str]) -> tuple[ImageSpec, str]:
+    """The spec that init proposes for a project whose files stay as they are, and its text."""
+    before = project(folder, files)
+    written, notes = write_starter(folder)
+    assert notes == ()
+    assert not {str(path.relative_to(folder)) for path in written} & set(files)
+    assert {name: (folder / name).read_bytes() for name in files} == before
+    return load(folder / "image.yaml").spec, (folder / "image.yaml").read_text()
+
+
+def program(imports: str = "", body: str = "") -> str:
+    return PROGRAM.format(imports=imports, body=body)
+
+
+def test_a_project_with_a_dockerfile_and_requirements(tmp_path: Path) -> None:
+    spec, text = proposed(
+        tmp_path,
+        {
+            "Dockerfile": "FROM tensorflow/tensorflow:2.13.0-gpu\nRUN apt-get install -y libgomp1 git\n",
+            "requirements.txt": "pandas\n",
+            "census/task.py": program("from census import model"),
+            "census/model.py": "import tensorflow as tf\nx = tf.distribute.ParameterServerStrategy\n",
+            "census/__init__.py": "",
+            "tools/prepare.py": 'if __name__ == "__main__":\n    print()\n',
+        },
+    )
+    assert (spec.tensorflow, spec.accelerator) == ("2.13.0", Accelerator.GPU)
+    assert (spec.trainer.source, spec.trainer.module) == ("census", "census.task")
+    assert list(spec.roles) == [Role.MASTER, Role.WORKER, Role.PS]
+    assert spec.args == ()
+    assert "its options: --epochs, --data-dir (required)" in text
+    assert "# system_packages: [git, libgomp1]  # from Dockerfile" in text
+    assert "# or tools/prepare.py" in text
+    assert "to the arguments; the program must take it" in text
+    assert "Dockerfile: FROM tensorflow/tensorflow:2.13.0-gpu" in text
+
+
+def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
+    metadata = '[project]\nname = "Digit_Reader"\ndependencies = ["tensorflow~=2.14.0", "scikit-learn>=1.4"]\n'
+    files = {"pyproject.toml": metadata, "src/reader/train.py": program("from reader import x"), "src/reader/x.py": ""}
+    spec, _ = proposed(tmp_path, files)
+    assert (spec.name, spec.tensorflow) == ("digit-reader", "2.14.1")
+    assert (spec.trainer.source, spec.trainer.module) == ("src", "reader.train")
+    assert spec.env["PYTHONPATH"] == "/app/src"
+    assert list(spec.roles) == [Role.MASTER]
+    assert (tmp_path / "requirements.txt").read_text() == "# From pyproject.toml.\nscikit-learn>=1.4\n"
+
+
+def test_scripts_that_import_their_neighbours(tmp_path: Path) -> None:
+    files = {"dist-mnist/dist_mnist.py": program("import mnist_utils"), "dist-mnist/mnist_utils.py": "x = 1\n"}
+    spec, _ = proposed(tmp_path, files)
+    assert (spec.trainer.source, spec.trainer.module) == ("dist-mnist", "dist_mnist")
+    assert spec.env["PYTHONPATH"] == "/app/dist-mnist"
+
+
+def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path) -> None:
+    files = {"Dockerfile": "FROM python:3.12-slim\n", "a/train.py": program(), "requirements.txt": "tensorflow<2.16\n"}
+    spec, text = proposed(tmp_path, files)
+    assert spec.python is None
+    assert '# python: "3.12"  # from Dockerfile: FROM python:3.12-slim' in text
+    assert spec.tensorflow == "2.15.1"
+
+
+def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": program()})
+    written, (note,) = write_starter(tmp_path)
+    assert note.startswith("train.py cannot start as it lies: imgtool starts a module in a folder below the spec")
+    assert tmp_path / "trainer/task.py" not in written
+    assert "# trainer: {source: FOLDER" in (tmp_path / "image.yaml").read_text()
+
+
+def test_files_that_say_nothing(tmp_path: Path) -> None:
+    """Damaged or hostile files are no clue, and none of their text reaches the spec."""
+    project(
+        tmp_path,
+        {
+            "Dockerfile": "FROM tensorflow/tensorflow:2.13.0@x\x07y\nNONSENSE\n",
+            "pyproject.toml": "[project\n",
+            "requirements.txt": "===\n",
+            "a/train.py": "def broken(:\n",
+            "a/b\nname: evil.py": program(),
+        },
+    )
+    written, _ = write_starter(tmp_path, name="m")
+    assert tmp_path / "trainer/task.py" in written
+    spec = load(tmp_path / "image.yaml").spec
+    assert (spec.name, spec.tensorflow, spec.accelerator) == ("m", "2.15.1", Accelerator.CPU)

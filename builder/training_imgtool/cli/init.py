@@ -19,14 +19,16 @@ def register(app: typer.Typer) -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
-    tensorflow: Annotated[str, typer.Option(help="The TensorFlow release.")] = "2.15.1",
-    accelerator: Annotated[Accelerator, typer.Option(help="cpu, gpu or tpu.")] = Accelerator.CPU,
-    name: Annotated[str | None, typer.Option(help="The images' name; by default the folder's.")] = None,
+    tensorflow: Annotated[str | None, typer.Option(help="The TensorFlow release; by default the project's.")] = None,
+    accelerator: Annotated[Accelerator | None, typer.Option(help="By default what the project asks for.")] = None,
+    name: Annotated[str | None, typer.Option(help="The images' name; by default the project's or folder's.")] = None,
 ) -> None:
-    """Write a first spec and trainer. Existing files stay as they are."""
+    """Write a first spec for the folder's code, else with a small trainer. Existing files stay as they are."""
     from training_imgtool.commands.init import write_starter
 
-    written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
+    written, notes = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     emit("".join(f"{path}\n" for path in written))
+    for note in notes:
+        emit_note(note)
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
     emit_note(f"next: imgtool build{where}    # then imgtool run{where} trains here; build --push is for a registry")

@@ -1,20 +1,26 @@
-"""The files of `imgtool init`: a spec with its choices explained, and a small trainer that really trains."""
+"""The files of `imgtool init`: a spec for the folder's code, else one with a small trainer that really trains."""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
+from training_imgtool.commands.programs import Start, find_start
+from training_imgtool.commands.survey import Survey, survey
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.core.resources import data_file
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.value_rules import check_text, quote
+from training_imgtool.versions.matrix import load_matrix
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
 _OLDEST = (2, 4)  # tf.distribute.MultiWorkerMirroredStrategy was experimental before
+
+_DEFAULT = "2.15.1"
 
 _ROLES = {
     Accelerator.CPU: """\
@@ -31,18 +37,19 @@ _ROLES = {
   worker: {accelerator: tpu, tpu: {type: TPU_V3, count: 8}}
 """,
 }
+_PS = "  ps: {machine: n1-highmem-2}\n"
 _SPEC = """\
 # What imgtool builds. `imgtool schema` prints a JSON schema of this file for your editor.
-name: {name}  # the images are REGISTRY/{name}
+{origin}name: {name}  # the images are REGISTRY/{name}
 # registry: us-central1-docker.pkg.dev/my-project/training  # or --registry, or IMGTOOL_REGISTRY
 
-tensorflow: "{tensorflow}"  # Python, CUDA, cuDNN and the base image follow from it: imgtool compat
-# python: "3.11"
-accelerator: {accelerator}  # cpu, gpu or tpu; a role may have its own
-requirements: requirements.txt  # resolved together with TensorFlow, and locked in image.lock
-trainer: {{source: trainer, module: trainer.task}}
-args: ["--epochs=5"]
-env: {{TF_CPP_MIN_LOG_LEVEL: "1"}}
+tensorflow: "{tensorflow}"  # {tensorflow_from}
+{python}
+accelerator: {accelerator}  # {accelerator_from}
+{system_packages}requirements: {requirements}  # resolved together with TensorFlow, and locked in image.lock
+{trainer}
+{args}
+{env}
 
 roles:  # master, worker, ps, evaluator: one image each
 {roles}
@@ -50,7 +57,7 @@ job:
   target: {target}  # or {others}
   region: us-central1
   # job_dir: gs://my-bucket/{name}  # where checkpoints and the model go
-  # pass_job_dir: true  # appends --job-dir=DIR to the arguments
+  # pass_job_dir: true  # appends --job-dir=DIR to the arguments{job_dir}
   scheduling: {{max_running: 7200s}}
 """
 _TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config")
@@ -67,17 +74,142 @@ _DOCKERIGNORE = """\
 """
 
 
-def starter_files(name: str, tensorflow: str, accelerator: Accelerator) -> dict[str, str]:
-    """The files of a first project: relative path to text.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """The files of a first project: relative path to text; and what the user should know about them."""
 
-    Args:
-        name: the images' name.
-        tensorflow: the TensorFlow release, such as 2.15.1.
-        accelerator: what the roles compute on.
+    files: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def starter(
+    folder: Path, *, name: str | None = None, tensorflow: str | None = None, accelerator: Accelerator | None = None
+) -> Starter:
+    """The files that `folder` needs, from what it has. Arguments win over what its files say.
 
     Raises:
         InputError: a name or release that no spec could have.
     """
+    seen = survey(folder, load_matrix())
+    chosen = name or _usable_name(seen.name or folder.resolve().name)
+    _check_name(chosen)
+    release = tensorflow or (seen.tensorflow.value if seen.tensorflow else _DEFAULT)
+    _check_release(release, own_trainer=not seen.code.programs)
+    kind = accelerator or (Accelerator.GPU if seen.gpu else Accelerator.CPU)
+    code = _Lines(seen, folder)
+    target = "ai-platform" if kind is Accelerator.TPU else "vertex"
+    spec = _SPEC.format(
+        origin=f"# imgtool init read {', '.join((*seen.files, *code.read))}. Check what it proposes.\n"
+        if seen.files or code.read
+        else "",
+        name=chosen,
+        tensorflow=release,
+        tensorflow_from=f"from {seen.tensorflow.where}"
+        if seen.tensorflow and not tensorflow
+        else "Python, CUDA, cuDNN and the base image follow from it: imgtool compat",
+        python=_python(seen, release),
+        accelerator=kind,
+        accelerator_from=f"from {seen.gpu}"
+        if seen.gpu and not accelerator
+        else "cpu, gpu or tpu; a role may have its own",
+        system_packages=_system_packages(seen),
+        requirements=seen.requirements or "requirements.txt",
+        trainer=code.trainer,
+        args=code.args,
+        env=code.env,
+        roles=code.roles(kind),
+        target=target,
+        others=", ".join(other for other in _TARGETS if other != target),
+        job_dir=code.job_dir,
+    )
+    files = {"image.yaml": spec, **({} if code.program else _trainer(chosen)), ".dockerignore": _DOCKERIGNORE}
+    if not seen.requirements:
+        from_project = "".join(f"{line}\n" for line in seen.dependencies)
+        files["requirements.txt"] = f"# From pyproject.toml.\n{from_project}" if from_project else _REQUIREMENTS
+    return Starter(files=files, notes=code.notes)
+
+
+class _Lines:
+    """The lines of a spec that depend on the folder's program; those of the starter's own trainer without one."""
+
+    def __init__(self, seen: Survey, folder: Path) -> None:
+        self.program = seen.code.programs[0] if seen.code.programs else None
+        self.read = tuple(str(program.path) for program in seen.code.programs[:5])
+        self._start = find_start(self.program, folder) if self.program else Start("trainer", "trainer.task", None)
+        self._strategies = seen.code.strategies
+        self._others = tuple(str(program.path) for program in seen.code.programs[1:5])
+
+    @property
+    def trainer(self) -> str:
+        if self._start is None:
+            return "# trainer: {source: FOLDER, module: FOLDER.MODULE}"
+        others = f"  # or {', '.join(self._others)}" if self._others else ""
+        return f"trainer: {{source: {self._start.source}, module: {self._start.module}}}{others}"
+
+    @property
+    def args(self) -> str:
+        if self.program is None:
+            return 'args: ["--epochs=5"]'
+        options = ", ".join(
+            f"{option.name}{' (required)' if option.required else ''}" for option in self.program.options[:12]
+        )
+        return f"# args: []  # its options: {options}" if options else "# args: []"
+
+    @property
+    def env(self) -> str:
+        path = self._start.python_path if self._start else None
+        more = f", PYTHONPATH: {path}" if path else ""
+        return f'env: {{TF_CPP_MIN_LOG_LEVEL: "1"{more}}}' + ("  # its imports start there" if path else "")
+
+    @property
+    def job_dir(self) -> str:
+        """A warning where the program would refuse `--job-dir`."""
+        return "; the program must take it" if self.program and not self.program.has_job_dir else ""
+
+    def roles(self, accelerator: Accelerator) -> str:
+        """The roles that the program's strategy needs: one process does not become three by itself."""
+        lines = _ROLES[accelerator]
+        if self.program is None or accelerator is Accelerator.TPU:
+            return lines
+        if "ParameterServerStrategy" in self._strategies:
+            return lines + _PS
+        if "MultiWorkerMirroredStrategy" in self._strategies:
+            return lines
+        return lines.splitlines(keepends=True)[0]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.program is None or self._start is not None:
+            return ()
+        needed = "imgtool starts a module in a folder below the spec, such as trainer/task.py"
+        return (
+            f"{self.program.path} cannot start as it lies: {needed}; move it, then complete `trainer` in image.yaml",
+        )
+
+
+def _python(seen: Survey, release: str) -> str:
+    """The Python of the project's Dockerfile where TensorFlow has wheels for it."""
+    if seen.python is None:
+        return '# python: "3.11"'
+    minor = load_matrix().minors.get(".".join(release.split(".")[:2]))
+    fits = minor is not None and release in minor.releases and seen.python.value in minor.releases[release].pythons
+    return f'{"" if fits else "# "}python: "{seen.python.value}"  # from {seen.python.where}'
+
+
+def _system_packages(seen: Survey) -> str:
+    """A comment: a Dockerfile often installs what its build needs, and packages cost an engine."""
+    names = ", ".join(seen.system_packages)
+    return f"# system_packages: [{names}]  # from Dockerfile; these need a Docker Engine\n" if names else ""
+
+
+def _trainer(name: str) -> dict[str, str]:
+    return {
+        "trainer/__init__.py": f'"""The training program of {name}."""\n',
+        "trainer/task.py": data_file("starter_task.py.txt").read_text(encoding="utf-8"),
+    }
+
+
+def _check_name(name: str) -> None:
     check_text(name)
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -85,52 +217,47 @@ def starter_files(name: str, tensorflow: str, accelerator: Accelerator) -> dict[
             "joined by single '.', '_' or '-'",
             hint="give one with --name",
         )
+
+
+def _check_release(tensorflow: str, *, own_trainer: bool) -> None:
     release = _TENSORFLOW.fullmatch(tensorflow)
     if not release:
         raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(tensorflow)}")
-    if (int(release[1]), int(release[2])) < _OLDEST:
+    if own_trainer and (int(release[1]), int(release[2])) < _OLDEST:
         raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {tensorflow}")
-    target = "ai-platform" if accelerator is Accelerator.TPU else "vertex"
-    others = ", ".join(other for other in _TARGETS if other != target)
-    roles = _ROLES[accelerator]
-    spec = _SPEC.format(
-        name=name, tensorflow=tensorflow, accelerator=accelerator, roles=roles, target=target, others=others
-    )
-    task = data_file("starter_task.py.txt").read_text(encoding="utf-8")
-    return {
-        "image.yaml": spec,
-        "trainer/__init__.py": f'"""The training program of {name}."""\n',
-        "trainer/task.py": task,
-        "requirements.txt": _REQUIREMENTS,
-        ".dockerignore": _DOCKERIGNORE,
-    }
 
 
 def write_starter(
-    folder: Path, *, name: str | None = None, tensorflow: str, accelerator: Accelerator
-) -> tuple[Path, ...]:
-    """Writes the files of a first project and returns those that are new; what is there is left as it is.
+    folder: Path, *, name: str | None = None, tensorflow: str | None = None, accelerator: Accelerator | None = None
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Writes the files of a first project. Existing files stay as they are.
 
     Args:
         folder: where; made when it is missing.
-        name: the images' name; by default the folder's, as far as letters go.
-        tensorflow: the TensorFlow release.
-        accelerator: what the roles compute on.
+        name: the images' name; by default the project's, otherwise the folder's, as far as letters go.
+        tensorflow: the TensorFlow release; by default what the project's files ask for.
+        accelerator: what the roles compute on; by default what the project's Dockerfile asks for.
+
+    Returns:
+        The new files, and what the user should know.
 
     Raises:
         InputError: the folder has a spec already, or the name or release is none.
         LocalFileError: a file could not be written.
     """
-    contents = starter_files(name or _name_of(folder), tensorflow, accelerator)
     if os.path.lexists(folder / "image.yaml"):
         raise InputError(f"{folder / 'image.yaml'} is there already", hint="choose another folder, or edit it")
-    new = [path for path in contents if not os.path.lexists(folder / path)]
+    made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
+    order = sorted(
+        made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != "image.yaml")
+    )
+    new = [path for path in order if not os.path.lexists(folder / path)]
     for path in new:
         _make_folder((folder / path).parent)
         check_writable(folder / path)
     for path in new:
-        write_atomic(folder / path, contents[path].encode())
-    return tuple(folder / path for path in new)
+        write_atomic(folder / path, made.files[path].encode())
+    return tuple(folder / path for path in new), made.notes
 
 
 def _make_folder(folder: Path) -> None:
@@ -140,6 +267,6 @@ def _make_folder(folder: Path) -> None:
         raise LocalFileError(f"cannot make the folder {folder}: {(error.strerror or str(error)).lower()}") from error
 
 
-def _name_of(folder: Path) -> str:
-    """A name for the images from a folder's: `My Project` gives my-project."""
-    return re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "trainer"
+def _usable_name(text: str) -> str:
+    """A name for the images from a project's or folder's: `My Project` gives my-project."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "trainer"
