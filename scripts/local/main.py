@@ -6,10 +6,10 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, engine, machine, registry
+from local import bases, engine, engine28, machine, registry
 from local.machine import UnavailableError, say
 
-_PARTS = ("engine", "registry", "bases", "cuda", "tools")
+_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28")
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
 
@@ -31,6 +31,8 @@ def up(parts: tuple[str, ...]) -> int:
 def _start(part: str) -> str:
     if part == "engine":
         return engine.up()
+    if part == "engine28":
+        return engine28.up()
     if part == "registry":
         return f"{registry.up()} answers"
     if part == "tools":

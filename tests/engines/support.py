@@ -7,6 +7,7 @@ import functools
 import hashlib
 import http.server
 import io
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import pytest
 
@@ -161,6 +162,10 @@ class PrivateEngine:
         self.process.terminate()
 
 
+_PLAIN = "--bridge=none --iptables=false --storage-driver=vfs"  # what works in a container too
+SERVICES = Path(__file__).resolve().parents[2] / ".services"
+
+
 @functools.cache
 def private_engine_missing() -> str | None:
     """Why no second dockerd can be started here, or None."""
@@ -170,19 +175,31 @@ def private_engine_missing() -> str | None:
 
 
 @contextmanager
-def private_engine() -> Iterator[PrivateEngine]:
+def private_engine(
+    version: str = "", *, options: str = _PLAIN, daemon: Mapping[str, Any] | None = None
+) -> Iterator[PrivateEngine]:
     """Starts a dockerd in a folder and a network namespace of its own, and ends it with all that it started.
 
     In the machine's own network it would take away docker0, which the machine's engine needs (`--bridge=none` does).
+
+    Args:
+        version: a part of `scripts/services up`, such as `engine28`, whose programs are started; else this machine's.
+        options: of dockerd.
+        daemon: its configuration file.
     """
     if reason := private_engine_missing():
         pytest.skip(reason)
+    programs = SERVICES / version / "bin" if version else None
+    if programs and not (programs / "dockerd").exists():
+        pytest.skip(f"no {version} (scripts/services up {version})")
     folder = Path(tempfile.mkdtemp(prefix="imgtool-engine-"))
+    (folder / "daemon.json").write_text(json.dumps(daemon or {}))
     dockerd = f"dockerd -H unix://{folder}/d.sock --data-root {folder}/root --exec-root {folder}/exec -p {folder}/d.pid"
-    dockerd += " --bridge=none --iptables=false --storage-driver=vfs"
+    dockerd += f" --config-file {folder}/daemon.json {options}"
     command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"]
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"} if programs else None
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
     try:
         if not wait_for(lambda: _answers(folder / "d.sock") or process.poll() is not None, 60) or process.poll():
             pytest.skip(f"a private dockerd does not start: {(folder / 'log').read_text()[-500:]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -13,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, wait_for
+from tests.engines.support import BUSYBOX, private_engine, wait_for
 from tests.faults.base import put_base
-from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Ended, Project
+from tests.faults.private import Private, private_project
+from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
 
@@ -208,47 +208,14 @@ def test_p01_while_the_engine_pushes(project: Project, proxy: FaultProxy) -> Non
     assert project.config.read_text() == OLD_CONFIG
 
 
-class Private:
-    """A project beside an engine of its own: its commands run in that engine's network, where its registry is."""
-
-    def __init__(self, project: Project, engine: PrivateEngine, host: str) -> None:
-        self.project, self.engine = project, engine
-        self.before = ("nsenter", f"--net=/proc/{engine.process.pid}/ns/net", "--")
-        project.env |= {
-            "DOCKER_HOST": engine.host,
-            "IMGTOOL_REGISTRY": f"{host}/team",
-            "IMGTOOL_MIRRORS": f"docker.io={host}",
-        }
-
-    def finished(self, process: subprocess.Popen[bytes]) -> Ended:
-        """The end of a command whose engine was taken away."""
-        ended = self.project.ended(process)
-        self.project.failed(ended, "--json", code=5)
-        return ended
-
-
 @pytest.fixture
-def private(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
-    """See the class. The registry's port is one that is free in the new network too."""
-    if not shutil.which("nsenter"):
-        pytest.skip("no nsenter program")
-    folder = tmp_path_factory.mktemp("registry-of-the-engine")
-    with run_registry(folder) as registry:
-        put_base(registry.host)
-    project = Project(tmp_path)
-    with private_engine() as engine:
-        command = ["nsenter", f"--net=/proc/{engine.process.pid}/ns/net", "--", "docker-registry", "serve"]
-        with (folder / "log").open("ab") as log:
-            process = subprocess.Popen([*command, str(folder / "config.yml")], stdout=log, stderr=log)
-        try:
-            yield Private(project, engine, registry.host)
-        finally:
-            process.kill()
-            process.wait(10)
+def private(tmp_path: Path) -> Iterator[Private]:
+    with private_engine() as engine, private_project(tmp_path, engine) as made:
+        yield made
 
 
-@pytest.mark.parametrize("way", ["killed", "stopped"])
-def test_e03_the_engine_goes_while_it_builds(private: Private, way: str) -> None:
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_e03_the_engine_goes_while_it_builds(private: Private, end: str) -> None:
     """SIGKILL breaks connections off; SIGTERM kills the steps first, which is not their fault."""
     project = private.project
     with_step(project, "RUN echo begun; sleep 300")
@@ -258,8 +225,9 @@ def test_e03_the_engine_goes_while_it_builds(private: Private, way: str) -> None
         told = next(line for line in lines if b"begun" in line and b"|" in line)
         assert b"[worker]" in told
         began = time.monotonic()
-        (private.engine.kill if way == "killed" else private.engine.stop)()
-        ended = private.finished(process)
+        (private.engine.kill if end == "killed" else private.engine.stop)()
+        ended = project.ended(process)
+    project.failed(ended, "--json", code=5)
     assert time.monotonic() - began < 30
     assert "worker: RUN echo begun; sleep 300 (line " in ended.err
     assert ended.document["error"]["retryable"] is True

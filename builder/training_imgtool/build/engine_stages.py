@@ -106,7 +106,7 @@ def push_tag(
 ) -> Digest:
     """Pushes an image that has the tag already; returns its digest once the registry has answered with that image.
 
-    The engine's answer proves nothing, and Podman and Docker's containerd image store name no digest. An image ID is the
+    The answer proves nothing, and Podman and Docker's containerd image store name no digest. An image ID is the
     digest of the image's config, or, with the containerd image store, of its manifest.
     Raises what pushing and asking raise, and VerificationError when the registry has another image, or none.
     """

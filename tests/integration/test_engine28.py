@@ -1,0 +1,76 @@
+"""Docker Engine 28 with each of its image stores: everything that imgtool does with an engine, by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engines.support import BUSYBOX, private_engine
+from tests.faults.private import Private, private_project
+from tests.faults.project import SPEC, Ended
+
+pytestmark = [pytest.mark.registry, pytest.mark.slow]
+OWN_STEP = """\
+{% extends "worker.Dockerfile.j2" %}
+{% block BLOCK %}
+RUN echo begun > /begun
+{% endblock %}
+"""
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["containerd's store", "graph drivers"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
+    if not BUSYBOX.is_file():
+        pytest.skip("no /bin/busybox (apt install busybox-static)")
+    daemon = {"features": {"containerd-snapshotter": request.param}}
+    folder = tmp_path_factory.mktemp("project")
+    with private_engine("engine28", options="", daemon=daemon) as engine, private_project(folder, engine) as made:
+        yield made
+
+
+def run(world: Private, *arguments: str, code: int = 0) -> Ended:
+    """Runs imgtool where the engine and the registry are."""
+    ended = world.project.run(*arguments, "--json", before=world.before, timeout=120)
+    assert ended.code == code, ended.err
+    return ended
+
+
+def write_step(world: Private, block: str) -> None:
+    """Gives the worker a RUN of its own: before its code, or in the stage below the wheels."""
+    world.project.write("own.j2", OWN_STEP.replace("BLOCK", block))
+    world.project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
+
+
+def outcomes(ended: Ended) -> dict[str, str]:
+    return {image["role"]: image["outcome"] for image in ended.document["images"]}
+
+
+def test_an_image_that_the_engine_builds_and_pushes(world: Private) -> None:
+    """The stand-in base has no Python, which is all that `verify` finds wrong with the image."""
+    write_step(world, "before_code")
+    assert outcomes(run(world, "push", "--engine", "docker", "--role", "worker")) == {"worker": "built"}
+    assert outcomes(run(world, "push", "--role", "worker")) == {"worker": "found"}
+    assert outcomes(run(world, "build", "--role", "worker")) == {"worker": "found"}  # in the engine's own store
+    checks = run(world, "verify", "--role", "worker", code=10).document["images"][0]["checks"]
+    assert {check["check"] for check in checks if check["status"] == "MISMATCH"} == {"python", "tensorflow", "wheels"}
+
+
+def test_an_image_on_a_stage_that_the_engine_pushes(world: Private) -> None:
+    write_step(world, "system_extra")
+    ended = run(world, "push")
+    assert outcomes(ended) == {"master": "appended", "worker": "appended"}
+    assert "[system cpu] pushed" in ended.err
+    ran = run(world, "run")  # it pulls both images
+    assert {replica["state"] for replica in ran.document["replicas"]} <= {"exited", "stopped"}
+
+
+def test_an_image_that_is_loaded(world: Private) -> None:
+    """`build` and `run` find it in the engine by its key."""
+    world.project.write("trainer/task.py", "print('loaded')\n")
+    world.project.spec(SPEC.replace("  worker: {machine: n1-standard-4}\n", ""))
+    assert outcomes(run(world, "build", "--engine", "direct", "--load")) == {"master": "appended"}
+    assert outcomes(run(world, "build")) == {"master": "found"}
+    ran = run(world, "run")
+    assert "stage " not in ran.err
+    assert "[master] found" in ran.err
