@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from training_imgtool.context import scan as scanning
 from training_imgtool.context.context import Context, scan
 from training_imgtool.context.hash_cache import remembered_hashes
 from training_imgtool.core.errors import InputError
+from training_imgtool.core.json_cache import read_cached, write_cached
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_unknown(tree: Path, tmp_path: Path, damage: object) 
     (tree / "model.bin").write_bytes(b"x" * (20 << 20))
     before = _scan(tmp_path / "cache", tree)
     (kept,) = (tmp_path / "cache/hashes").iterdir()
-    kept.write_text(json.dumps(dict.fromkeys(json.loads(kept.read_bytes()), damage)))
+    write_cached(kept, dict.fromkeys(read_cached(kept), damage))
     assert _scan(tmp_path / "cache", tree) == before
 
 

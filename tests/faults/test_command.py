@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import training_imgtool
 from tests.faults.project import IMGTOOL, NOBODY, OLD_CONFIG, SPEC, Project
 from training_imgtool.core import errors
 
@@ -295,3 +297,40 @@ def test_bugs_are_said_to_be_bugs(project: Project) -> None:
     )
     assert process.returncode == 70
     assert "Traceback" in process.stderr
+
+
+@pytest.mark.parametrize("name", ["IMGTOOL_CA_FILE", "SSL_CERT_FILE"])
+def test_p17_a_fifo_for_certificates_does_not_hang(project: Project, name: str) -> None:
+    os.mkfifo(project.root / "ca.pem")
+    env = {name: str(project.root / "ca.pem")}
+    project.refused("lock", env=env, code=2, says=["ca.pem: expected a PEM file"], hint="IMGTOOL_CA_FILE")
+
+
+def test_p17_a_fifo_as_pip_conf_does_not_hang(project: Project) -> None:
+    os.mkfifo(project.root / "pip.conf")
+    assert project.run("show", "--locked", env={"PIP_CONFIG_FILE": str(project.root / "pip.conf")}).code == 0
+
+
+def test_a10_a_password_in_a_registry_is_not_shown(project: Project) -> None:
+    place = "robot:hunter2hunter2@registry.example.com/x"
+    for ended in (
+        project.refused(
+            "show", "--registry", place, code=2, says=["without a user name or password"], hint="docker login"
+        ),
+        project.refused("show", env={"IMGTOOL_REGISTRY": place}, code=2, says=["without a user name or password"]),
+    ):
+        assert "hunter2" not in ended.err
+
+
+def test_a_zip_archive_is_named_as_the_cause(project: Project) -> None:
+    archive = project.root / "imgtool.pyz"
+    package = Path(training_imgtool.__file__).parent
+    with zipfile.ZipFile(archive, "w") as bundle:
+        for path in package.rglob("*.py"):
+            bundle.write(path, Path(package.name) / path.relative_to(package))
+        bundle.writestr("__main__.py", "import training_imgtool.cli.main as command; command.main()")
+    libraries = [path for path in sys.path if "site-packages" in path]
+    env = {"PYTHONPATH": os.pathsep.join([str(archive), *libraries])}
+    command = (sys.executable, "-S", str(archive), "compat")
+    ended = project.run(before=command, bare=True, env=env)
+    assert (ended.code, "does not run from a zip archive" in ended.err) == (9, True), ended.err

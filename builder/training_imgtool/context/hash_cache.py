@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from training_imgtool.context.secret_files import PATTERNS
-from training_imgtool.core.atomic_files import write_atomic
-from training_imgtool.core.errors import LocalFileError
+from training_imgtool.core.json_cache import read_cached, write_cached
 
 _FEWEST = 64  # files: fewer are read faster than remembered,
 _LEAST = 16 << 20  # unless they have so many bytes
 _MOST = 200_000  # entries that are kept; then what is not in use goes
+_MAX_BYTES = 256 << 20
 
 
 @contextmanager
@@ -26,22 +25,15 @@ def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, s
     """
     name = hashlib.sha256(b"\0".join((PATTERNS.encode(), bytes(root.absolute()))))
     path = cache / "hashes" / f"{name.hexdigest()}.json"
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        found = None
-    before: dict[str, str] = found if isinstance(found, dict) else {}
+    cached = read_cached(path, _MAX_BYTES)
+    before: dict[str, str] = cached if isinstance(cached, dict) else {}
     memo = dict(before)
     yield memo
     new = memo.keys() - before.keys()
     if len(new) < _FEWEST and sum(map(_size, new)) < _LEAST:
         return
     kept = memo if len(memo) <= _MOST else {key: memo[key] for key in new}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(kept).encode())
-    except (OSError, LocalFileError):
-        return
+    write_cached(path, kept, _MAX_BYTES)
 
 
 def _size(key: str) -> int:

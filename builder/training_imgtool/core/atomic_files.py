@@ -26,22 +26,22 @@ _DAY_NS = 86_400 * 10**9
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # network file systems
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Replaces the content of a file at once and for good (POSIX rename, then fsync of the folder).
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bool = True) -> None:
+    """Replaces the content of a file in one step (POSIX rename, then fsync of the folder).
 
-    A symbolic link stays and its target is replaced. An existing file keeps its mode and, where the process
-    may, its owner.
+    An existing file keeps its mode and, if the process is allowed to set it, its owner.
 
     Args:
         path: the file, new or old. Its folder must exist.
-        data: all of it.
+        data: the file's whole content.
         mode: permission bits; by default those of the old file, for a new one those of the umask.
+        follow: what happens to a symbolic link: it stays and its target gets the content, or the file replaces it.
 
     Raises:
-        LocalFileError: it could not be written; the old file is as it was, and no temporary file is left.
+        LocalFileError: the write failed; the old file is as it was, and no temporary file is left.
     """
     try:
-        target, old = _target(path)
+        target, old = _target(path) if follow else (path, None)
         temporary, handle = create_temporary_file(target.parent)
         try:
             with open(handle, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path

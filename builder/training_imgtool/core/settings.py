@@ -36,6 +36,9 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
     ca_file = next(
         (environ[n] for n in ("IMGTOOL_CA_FILE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(n)), None
     )
+    if ca_file and Path(ca_file).exists() and not Path(ca_file).is_file():
+        hint = "correct IMGTOOL_CA_FILE, SSL_CERT_FILE or REQUESTS_CA_BUNDLE"
+        raise UsageError(f"{ca_file}: expected a PEM file", hint=hint)
     config = environ.get("DOCKER_CONFIG")
     return Settings(
         cache=Path(cache),

@@ -167,7 +167,9 @@ def _template_error(template: str, error: Mapping[str, str], values: Mapping[str
         case "limits" | "memory":
             return TemplateError(f"{where}: the template exceeded 5 s or 512 MiB")
         case "recursion":
-            return TemplateError(f"{where}: the template includes or extends itself")
+            return TemplateError(
+                f"{where}: the template includes or extends itself, or more than about 100 others deep"
+            )
     return TemplateError(f"{where}: {message}")
 
 

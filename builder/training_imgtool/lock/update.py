@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from training_imgtool.core.atomic_files import write_atomic
-from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError
+from training_imgtool.core.errors import FieldError, FieldListError, InputError
+from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
@@ -192,9 +190,8 @@ class _Maker:
             with ThreadPoolExecutor(min(_SIZE_JOBS, len(unknown))) as pool:
                 asked = dict(zip(unknown, pool.map(self._store.index.size, unknown.values()), strict=True))
             known |= asked
-            with self._sizes_lock, suppress(OSError, LocalFileError):
-                self._sizes.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(self._sizes, json.dumps({**_read_sizes(self._sizes), **asked}).encode())
+            with self._sizes_lock:
+                write_cached(self._sizes, {**_read_sizes(self._sizes), **asked})
         for one in found:
             self._store.remember(one.sha256, one.url)
         return tuple(
@@ -211,10 +208,7 @@ class _Maker:
 
 def _read_sizes(path: Path) -> dict[str, int]:
     """Sizes by sha256, which never change; a damaged file counts for nothing."""
-    try:
-        rows = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
+    rows = read_cached(path)
     if not isinstance(rows, dict):
         return {}
     return {key: size for key, size in rows.items() if isinstance(size, int) and size > 0}

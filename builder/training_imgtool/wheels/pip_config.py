@@ -90,7 +90,7 @@ def _files(environ: Mapping[str, str]) -> list[Path]:
 def _read(path: Path) -> dict[str, str]:
     parser = configparser.RawConfigParser()
     try:
-        if not parser.read(path, encoding="utf-8"):
+        if not path.is_file() or not parser.read(path, encoding="utf-8"):
             return {}
     except (configparser.Error, UnicodeDecodeError, OSError):
         return {}  # pip itself says what is wrong with it

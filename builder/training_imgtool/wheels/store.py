@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.progress import Note, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
@@ -57,10 +59,10 @@ class WheelStore:
         """The wheel's file when it is here with the right size, else None."""
         path = self._place(wheel)
         try:
-            state = path.stat()
+            state = path.lstat()
         except OSError:
             return None
-        if state.st_size != wheel.size:
+        if not stat.S_ISREG(state.st_mode) or state.st_size != wheel.size:
             return None
         mark_used(path, state)
         return path
@@ -102,7 +104,7 @@ class WheelStore:
         if path is None:
             yield from self._download(wheel, progress, Flag(), anew=True)
             return
-        with path.open("rb") as stream:
+        with open_cache_file(path) as stream:
             while block := stream.read(_BLOCK):
                 yield block
 
@@ -202,7 +204,7 @@ class WheelStore:
 
     def _urls(self, wheel: Wheel) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
-            hint = (self._place(wheel).parent / "url").read_text(encoding="utf-8").strip()
+            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
             if hint:
                 yield hint
         url = self.index.locate(wheel.name, wheel.file, wheel.sha256)
@@ -261,7 +263,11 @@ def index_of(settings: Settings, folder: Path) -> Index:
 def _locked(path: Path) -> Iterator[BinaryIO]:
     """`path` open for reading and writing, with a lock on the very file that has the name now."""
     while True:
-        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise LocalFileError(f"{path}: expected a file", hint="delete it, or set IMGTOOL_CACHE")
+        stream = os.fdopen(handle, "r+b")
         fcntl.flock(stream, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
@@ -286,6 +292,6 @@ def _continued(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
+    with open_cache_file(path) as stream:
         while block := stream.read(_BLOCK):
             yield block

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,13 @@ from typing import Any, Protocol
 
 from training_imgtool.core.atomic_files import create_temporary_file, mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.reference import InvalidReferenceError, check_digest
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
 
 RECORD_TYPE = "application/vnd.imgtool.layer.v1+json"
 _BLOCK = 1 << 20
+_MAX_RECORD = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +118,10 @@ class LayerCache:
             return None
         path = self._records / key[:2] / f"{key}.json"
         try:
-            mark_used(path, path.stat())
-            return read_record(path.read_bytes(), key)
+            data = read_cache_file(path, _MAX_RECORD)
+            if data is not None:
+                mark_used(path, path.stat())
+                return read_record(data, key)
         except OSError:
             pass
         except VerificationError:
@@ -150,11 +155,11 @@ class LayerCache:
         """Whether the blob is here, by its size; reading it checks the hash."""
         path = self._blob(blob.digest)
         try:
-            state = path.stat()
+            state = path.lstat()
         except OSError:
             return False
         mark_used(path, state)
-        return state.st_size == blob.size
+        return stat.S_ISREG(state.st_mode) and state.st_size == blob.size
 
     def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
         """Keeps a blob and returns its digest and size; raises LocalFileError."""
@@ -175,7 +180,7 @@ class LayerCache:
         path = self._blob(blob.digest)
         digest = hashlib.sha256()
         try:
-            with path.open("rb") as file:
+            with open_cache_file(path) as file:
                 while block := file.read(_BLOCK):
                     digest.update(block)
                     yield block

@@ -13,13 +13,15 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training_imgtool.core.atomic_files import write_atomic
-from training_imgtool.core.errors import ImgtoolError, LocalFileError, RegistryRefusedError, VerificationError
+from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, VerificationError
+from training_imgtool.core.json_cache import read_cache_file, write_cache_file
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.memory import RepositoryMemory, file_name
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
+
+_MAX_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def _inline(manifest: Manifest) -> bytes | None:
 def _read(path: Path) -> Stored | None:
     """What was kept, if it is whole: the config is checked against the manifest that names it."""
     try:
-        kept = json.loads(path.read_bytes())
+        kept = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
         manifest = parse_manifest(base64.b64decode(kept["manifest"]), kept["type"], str(path))
         config = base64.b64decode(kept["config"])
     except (OSError, ValueError, KeyError, TypeError, ImgtoolError):
@@ -143,8 +145,4 @@ def _write(path: Path, stored: Stored) -> None:
         "manifest": base64.b64encode(stored.manifest.body).decode(),
         "config": base64.b64encode(stored.config).decode(),
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(kept).encode())
-    except (OSError, LocalFileError):
-        return
+    write_cache_file(path, json.dumps(kept).encode())

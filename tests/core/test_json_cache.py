@@ -1,0 +1,58 @@
+"""Files of the cache: damage, links, FIFOs and files of another name are as good as missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.core.json_cache import open_cache_file, read_cache_file, read_cached, write_cached
+
+
+def test_a_value_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "rendered/a.json"
+    write_cached(path, {"texts": ["ä", 1, None]})
+    assert read_cached(path) == {"texts": ["ä", 1, None]}
+
+
+@pytest.mark.parametrize("damage", [b"", b"\n", b"{}", b"0" * 64 + b"\n{}", b"\0" * 100])
+def test_damage_is_a_miss(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(damage)
+    assert read_cached(tmp_path / "a.json") is None
+
+
+def test_a_file_under_another_name_is_a_miss(tmp_path: Path) -> None:
+    write_cached(tmp_path / "locks/a.json", [1])
+    (tmp_path / "rendered").mkdir()
+    for name in ("rendered/a.json", "locks/b.json"):
+        shutil.copy(tmp_path / "locks/a.json", tmp_path / name)
+        assert read_cached(tmp_path / name) is None
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "cache/a.json"
+    path.parent.mkdir()
+    victim.write_text("precious")
+    path.symlink_to(victim)
+    assert read_cache_file(path) is None
+    write_cached(path, [1])
+    assert victim.read_text() == "precious"
+    assert not path.is_symlink()
+    assert read_cached(path) == [1]
+
+
+def test_a_fifo_is_a_miss_and_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    os.mkfifo(path)
+    assert read_cached(path) is None
+    with pytest.raises(FileNotFoundError):
+        open_cache_file(path)
+    write_cached(path, [1])
+    assert read_cached(path) == [1]
+
+
+def test_what_is_too_large_is_not_written(tmp_path: Path) -> None:
+    write_cached(tmp_path / "a.json", "x" * 300, limit=200)
+    assert not (tmp_path / "a.json").exists()
