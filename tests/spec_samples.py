@@ -115,8 +115,10 @@ BAD: tuple[Bad, ...] = (
     Bad("name: m\nroles: {master: {}}\n", "1:1", "tensorflow", 'missing: expected a full release, such as "2.15.1"'),
     Bad("name:\ntensorflow: 2.15.1\nroles: {master: {}}\n", "1:1", "name", "found nothing"),
     # Roles
-    _roles("roles: {}\n", "3:1", "roles", "expected a master, found no role", "master, worker, ps, evaluator"),
-    _roles("roles: {worker: {}}\n", "3:1", "roles", "expected a master, found worker", "add `master: {}`"),
+    _roles(
+        "roles: {}\n", "3:1", "roles", "expected a master or workers, found no role", "master, worker, ps, evaluator"
+    ),
+    _roles("roles: {ps: {}}\n", "3:1", "roles", "expected a master or workers, found ps", "add `master: {}`"),
     _roles("roles: {chief: {}}\n", "3:9", "roles.chief", "unknown key 'chief'", "did you mean master?"),
     _roles("roles:\n  wokrer: {}\n  master:\n", "4:3", "roles.wokrer", "unknown key", "did you mean worker?"),
     _roles(

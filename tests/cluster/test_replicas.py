@@ -17,8 +17,10 @@ from training_imgtool.cluster.replicas import (
     make_cluster,
     parse_service,
     service_of,
+    target_of,
 )
 from training_imgtool.core.errors import InputError, UsageError
+from training_imgtool.jobs import view_of
 from training_imgtool.spec.model import ImageSpec, JobSpec, Role, RoleSpec, Target, Volume
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
@@ -72,11 +74,6 @@ def test_a_role_that_the_spec_has_not(counts: dict[str, int], option: str) -> No
     assert adapted(spec(roles={M: RoleSpec()}), workers=0, ps=0) == spec(roles={M: RoleSpec()})
 
 
-def test_a_cluster_needs_a_master() -> None:
-    with pytest.raises(InputError, match="no role master"):
-        cluster(Service.LOCAL, roles={W: RoleSpec()})
-
-
 @pytest.mark.parametrize(
     ("service", "job", "hosts"),
     [
@@ -124,6 +121,32 @@ def test_a_host_name_that_no_dns_takes() -> None:
 def test_a_lone_master_gets_what_the_service_gives_one(service: Service, variables: set[str]) -> None:
     alone = cluster(service, roles={M: RoleSpec(machine="n1-standard-4")})
     assert set(alone.chief.env) == variables
+
+
+WORKERS = {W: RoleSpec(machine="n1-standard-4", count=2)}
+
+
+def test_without_a_master_worker_0_is_the_chief() -> None:
+    made = cluster(Service.TFJOB, roles=WORKERS)
+    assert [replica.name for replica in made.replicas] == ["worker-0", "worker-1"]
+    assert made.chief.name == "worker-0"
+    config = json.loads(made.chief.env["TF_CONFIG"])
+    assert list(config["cluster"]) == ["worker"]
+    assert config["task"] == {"type": "worker", "index": 0}
+
+
+def test_googles_services_call_worker_0_the_chief() -> None:
+    workers = spec(roles=WORKERS)
+    view = view_of(workers, images(workers), target_of(Service.VERTEX))
+    made = make_cluster(view.spec, view.images, Service.VERTEX)
+    assert [replica.name for replica in made.replicas] == ["master", "worker-0"]
+    assert made.chief.image == made.replicas[1].image
+    assert list(json.loads(made.chief.env["TF_CONFIG"])["cluster"]) == ["chief", "worker"]
+
+
+def test_a_cluster_without_master_and_workers_is_refused() -> None:
+    with pytest.raises(InputError, match="no master and no worker"):
+        cluster(Service.LOCAL, roles={W: RoleSpec(count=0)})
 
 
 def test_jobs_environment_where_the_service_can_set_it() -> None:

@@ -136,8 +136,15 @@ def test_y12_unknown_key(project: Project) -> None:
 def test_y13_roles(project: Project) -> None:
     wrong = SPEC.replace("  worker:", "  wroker:")
     refused(project, wrong, "image.yaml:7:3: roles.wroker: unknown key", hint="did you mean worker?")
-    refused(project, SPEC.replace(MACHINES, "  {}\n"), "roles: expected a master, found no role", "master, worker, ps")
-    refused(project, SPEC.replace("  master:", "  ps:"), "roles: expected a master, found ps, worker")
+    refused(
+        project,
+        SPEC.replace(MACHINES, "  {}\n"),
+        "roles: expected a master or workers, found no role",
+        "master, worker, ps",
+    )
+    refused(
+        project, SPEC.replace("  master:", "  ps:").replace("  worker:", "  evaluator:"), "expected a master or workers"
+    )
     refused(project, SPEC.replace("  worker:", "  master:"), "the key 'master' is already given in line 6")
 
 

@@ -256,6 +256,16 @@ def test_success_stops_the_others_and_is_summarised(project: Make) -> None:
     assert replicas["master"]["image"] == made.images["master"]
 
 
+def test_a_cluster_of_workers_ends_with_worker_0(project: Make) -> None:
+    worker = 'case "$(hostname)" in *-worker-0) sleep 1;; *) ' + SERVE.replace("\n", " ") + ";; esac\n"
+    made = project({"worker": worker}, roles={"worker": {"machine": "n1-standard-4", "count": 2}})
+    document = json.loads(made.run("--as", "tfjob", "--json").stdout)
+    assert [(one["name"], one["state"]) for one in document["replicas"]] == [
+        ("worker-0", "exited"),
+        ("worker-1", "stopped"),
+    ]
+
+
 def test_arguments_replace_the_specs(project: Make) -> None:
     made = project({"master": PROBE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"args": ["--own"]}})
     made.run("--", "--epochs=1", "two words")

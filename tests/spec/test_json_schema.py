@@ -87,7 +87,7 @@ def test_a_typo_in_the_job_is_named() -> None:
 def test_the_roles_are_those_of_the_spec() -> None:
     roles = SCHEMA["properties"]["roles"]
     assert list(roles["properties"]) == list(Role)
-    assert roles["required"] == ["master"]
+    assert roles["anyOf"] == [{"required": ["master"]}, {"required": ["worker"]}]
     assert SCHEMA["required"] == ["name", "tensorflow", "roles"]
 
 

@@ -18,7 +18,7 @@ from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
 from training_imgtool.jobs.compose import service_name
 from training_imgtool.jobs.kubernetes.common import job_name
-from training_imgtool.jobs.model import args_with_job_dir, passed_job_dir, replicas, says_chief
+from training_imgtool.jobs.model import args_with_job_dir, leader, passed_job_dir, replicas, says_chief
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
 JOB_DIR = "/job"
@@ -40,6 +40,11 @@ def parse_service(text: str) -> Service:
     if text not in list(Service):
         raise UsageError(f"--as {text}: expected {', '.join(Service)}")
     return Service(text)
+
+
+def target_of(service: Service) -> Target:
+    """A target whose jobs the service runs."""
+    return _TARGET.get(service, Target.COMPOSE)
 
 
 def service_of(target: Target) -> Service:
@@ -86,7 +91,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All replicas of a run, master first.
+    """All replicas of a run, the chief first: the master, or worker 0 where the spec has no master.
 
     Attributes:
         mounts: where the job directory appears in every container.
@@ -136,11 +141,11 @@ def make_cluster(
         run_images: what the engine is asked for instead, by role.
 
     Raises:
-        InputError: there is no master, or a host name would be too long.
+        InputError: there is no chief, or a host name would be too long.
     """
     counts = replicas(spec)
-    if Role.MASTER not in counts:
-        raise InputError("the spec has no role master: a cluster needs one, and its end is the run's")
+    if leader(spec) is None:
+        raise InputError("the cluster has no master and no worker: the run ends with the chief, which is one of them")
     hosts = hosts_of(spec, images, service)
     job, notes = _job(spec, images, service)
     mounted = JOB_DIR if spec.job.job_dir else None

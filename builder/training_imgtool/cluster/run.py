@@ -14,13 +14,14 @@ from training_imgtool.cluster.image_source import RunImage, obtain
 from training_imgtool.cluster.limits import Share, shares, wanted
 from training_imgtool.cluster.owner import Owner, sweep, this_process
 from training_imgtool.cluster.rehearsal import Kill
-from training_imgtool.cluster.replicas import Cluster, Service, adapted, make_cluster, service_of
+from training_imgtool.cluster.replicas import Cluster, Service, adapted, make_cluster, service_of, target_of
 from training_imgtool.cluster.summary import Summary
 from training_imgtool.cluster.supervisor import Supervisor
 from training_imgtool.core.errors import LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.engines.containers import Machine
 from training_imgtool.engines.docker.containers import Containers
+from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
 from training_imgtool.spec.model import ImageSpec, Role
 
@@ -66,12 +67,16 @@ class Ready:
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
     """The spec adapted to the request; raises UsageError for a replica that is to be killed and does not exist."""
     spec = adapted(spec, workers=request.workers, ps=request.ps, args=request.args)
-    counts = replicas(spec)
+    counts = replicas(view_of(spec, {}, target_of(_service(spec, request))).spec)
     for kill in request.kills:
         if kill.index >= counts.get(kill.role, 0):
             having = ", ".join(f"{count} {role}" for role, count in counts.items())
             raise UsageError(f"--kill {kill.role}:{kill.index}: there is no such replica; the cluster has {having}")
     return spec
+
+
+def _service(spec: ImageSpec, request: Request) -> Service:
+    return request.service or service_of(spec.job.target)
 
 
 def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Progress, engine: DockerEngine) -> Ready:
@@ -80,7 +85,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
     Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
     """
     spec = check(inputs.spec_file.spec, request)
-    service = request.service or service_of(spec.job.target)
+    service = _service(spec, request)
     containers, owner = Containers(engine.api), this_process()
     job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
@@ -88,15 +93,23 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
     roles = tuple(replicas(spec))
     work = BuildRun(inputs=inputs, options=BuildOptions(roles=roles), settings=settings, progress=progress)
     images = obtain(work, engine)
+    view = view_of(spec, {role: image.digest for role, image in images.items()}, target_of(service))
+    spec = view.spec
+    images = {role: images.get(role) or images[Role.WORKER] for role in view.images}
     cluster = make_cluster(
         spec,
-        {role: image.digest for role, image in images.items()},
+        view.images,
         service,
         run_images={role: image.reference for role, image in images.items()},
     )
     given, notes = _shares(spec, cluster, containers.machine(), local=_is_local(engine))
     checkpoint = latest(job_dir)
-    notes = (*cluster.notes, *notes, *_folder_notes(job_dir, checkpoint, engine))
+    notes = (
+        *(note.removeprefix("note: ") for note in view.notes),
+        *cluster.notes,
+        *notes,
+        *_folder_notes(job_dir, checkpoint, engine),
+    )
     for note in notes:
         progress(Note(note))
     return Ready(

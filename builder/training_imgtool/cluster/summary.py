@@ -222,7 +222,7 @@ def _then(death: DeathResult) -> str:
 
 
 def _went_on(death: DeathResult, summary: Summary) -> bool:
-    """The replica came back and the master ended with 0 after that."""
+    """The replica came back and the chief ended with 0 after that."""
     return death.back_after is not None and summary.failure is None
 
 

@@ -121,7 +121,7 @@ class Supervisor:
         self._watcher.follow(live.name, live.attempt, live.container_id, live.used)
 
     def _watch(self) -> None:
-        """Returns when the master has ended for good, or the run has failed."""
+        """Returns when the chief has ended for good, or the run has failed."""
         chief = self._live[self._ready.cluster.chief.name]
         while not self._fatal and not (chief.ended is not None and chief.restart_at is None):
             self._do_what_is_due()

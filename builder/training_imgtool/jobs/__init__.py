@@ -17,7 +17,7 @@ from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, ima
 from training_imgtool.jobs.text import command_line
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
-__all__ = ["Format", "JobFile", "JobOptions", "check", "job_data"]
+__all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "job_data", "view_of"]
 
 
 class JobTarget(Protocol):
@@ -57,7 +57,7 @@ def check(
     refused = list(misfits(spec, target))
     if refused:
         return refused
-    seen = _as_seen(spec, images, target)
+    seen = view_of(spec, images, target)
     errors = _target(target).check(seen.spec, seen.images, options or JobOptions())
     fields = {error.field for error in errors}
     return [
@@ -75,7 +75,7 @@ def job_data(
     errors = check(spec, images, target, options)
     if errors:
         raise FieldListError(tuple(errors))
-    seen = _as_seen(spec, images, target)
+    seen = view_of(spec, images, target)
     job = _target(target).make(seen.spec, seen.images, options)
     header = (
         f"Written by imgtool {options.version} for {target}; spec {spec_hash(spec)[:16]}.",
@@ -88,21 +88,22 @@ def job_data(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """A spec as one target sees it; `named` gives a message or a field the user's own words back."""
+class TargetView:
+    """A spec as one target sees it, with the images of its roles, and notes on where it differs from the user's."""
 
     spec: ImageSpec
     images: Images
     notes: tuple[str, ...] = ()
 
     def named(self, text: str) -> str:
+        """A message or a field in the words of the user's spec."""
         return text.replace("roles.master", "roles.worker") if self.notes else text
 
 
-def _as_seen(spec: ImageSpec, images: Images, target: Target) -> _Seen:
-    """Google's services have a chief in every job: without a master, worker 0 becomes it."""
+def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
+    """Returns the spec as `target` sees it: for Google's services, worker 0 becomes the master that a spec lacks."""
     if leader(spec) is Role.MASTER or target not in _WITH_CHIEF:
-        return _Seen(spec=spec, images=images)
+        return TargetView(spec=spec, images=images)
     worker = spec.roles[Role.WORKER]
     roles = {**spec.roles, Role.MASTER: replace(worker, count=1), Role.WORKER: replace(worker, count=worker.count - 1)}
     note = (
@@ -111,7 +112,7 @@ def _as_seen(spec: ImageSpec, images: Images, target: Target) -> _Seen:
     )
     named = {**images, Role.MASTER: images[Role.WORKER]} if Role.WORKER in images else images
     roles = {role: roles[role] for role in Role if role in roles}
-    return _Seen(spec=replace(spec, roles=roles), images=named, notes=(note,))
+    return TargetView(spec=replace(spec, roles=roles), images=named, notes=(note,))
 
 
 def _target(target: Target) -> JobTarget:

@@ -97,7 +97,7 @@ def _mapping(kinds: tuple[Any, Any], limits: Mapping[str, Any], definitions: dic
             return schema
         master = str(Role.MASTER)
         values[master] = {"allOf": [value, {"properties": {"count": {"enum": [1, None]}}}]}
-        return {**schema, "required": [master]}
+        return {**schema, "anyOf": [{"required": [master]}, {"required": [str(Role.WORKER)]}]}
     if limits.get("rule") == "env":
         names = {"pattern": f"^(?:{ENV_NAME})$", "not": {"enum": sorted(OWNED_ENV)}}
         return {"type": "object", "maxProperties": MAX_ENV, "propertyNames": names, "additionalProperties": value}

@@ -146,16 +146,19 @@ def _allowed(root: Table) -> frozenset[str]:
 
 
 def _check_roles(root: Table, reader: Reader) -> None:
-    """Requires one master, except with AI Platform's runtime versions, whose predefined clusters name no role."""
+    """Requires one master, or workers of whom worker 0 is the chief.
+
+    AI Platform's runtime versions need neither: their predefined clusters name no role.
+    """
     roles = _entry(root, "roles")
     if not isinstance(roles, Table):
         return
     names = {key.text for key, _ in roles.entries} & set(Role)
     predefined = _entry(_entry(root, "job"), "runtime_version")
-    if Role.MASTER not in names and len(names) == len(roles.entries) and predefined is None:
+    if not names & {Role.MASTER, Role.WORKER} and len(names) == len(roles.entries) and predefined is None:
         given = f"found {', '.join(key.text for key, _ in roles.entries)}" if roles.entries else "found no role"
         hint = f"add `master: {{}}`; the roles are {', '.join(Role)}"
-        reader.fail("roles", f"expected a master, {given}", hint=hint)
+        reader.fail("roles", f"expected a master or workers, {given}", hint=hint)
     count = _entry(_entry(roles, Role.MASTER), "count")
     if isinstance(count, Scalar) and not count.null and count.text.isdigit() and count.text != "1":
         reader.fail("roles.master.count", f"expected 1, found {count.text[:20]}", hint="further replicas are workers")
