@@ -12,6 +12,7 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Accelerator, Eci, Gpus, ImageSpec, JobSpec, Role, RoleSpec
 
 
@@ -80,8 +81,24 @@ LOCK = Lock(inputs="d" * 64, platform="linux/amd64", variants=(CPU, GPU))
         ("gpu.lock", "gpu.lock.lock"),
     ],
 )
-def test_a_lock_has_the_name_of_its_spec(spec: str, lock: str) -> None:
-    assert lock_path(Path(spec)) == Path(lock)
+def test_a_lock_has_the_name_of_its_spec(spec: str, lock: str, tmp_path: Path) -> None:
+    path = tmp_path / spec
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('name: a\ntensorflow: "2.15.1"\nroles: {master: {}}\n')
+    (path.parent / "trainer").mkdir()
+    (path.parent / "trainer/task.py").touch()
+    assert lock_path(load(path)) == tmp_path / lock
+
+
+def test_values_of_the_command_line_have_a_lock_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "image.yaml"
+    path.write_text('name: a\ntensorflow: "2.15.1"\nroles: {master: {}}\n')
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/task.py").touch()
+    spec_file = load(path, {"tensorflow": "2.16.2", "python": "3.11"})
+    assert (spec_file.spec.tensorflow, spec_file.spec.python) == ("2.16.2", "3.11")
+    assert lock_path(spec_file) == tmp_path / "image.tensorflow-2.16.2.python-3.11.lock"
+    assert lock_path(load(path, {"user": "1000"})) == tmp_path / "image.lock"  # the lock does not depend on it
 
 
 def test_round_trip(tmp_path: Path) -> None:

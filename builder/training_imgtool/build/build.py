@@ -15,18 +15,21 @@ from training_imgtool.core.progress import Note
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.pending_heads import ThereError
 from training_imgtool.engines import Engine
-from training_imgtool.registry.connect import connect
+from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 
 _MUCH_CODE = 100_000_000  # bytes
 
 
-def build(run: BuildRun) -> tuple[BuildResult, ...]:
-    """Makes sure that the sink has the images of the selected roles.
+def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildResult, ...]:
+    """Makes sure that the sink has the images of the selected roles, over the connections of `registries` or its own.
 
     Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
     """
-    with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
+    if registries is None:
+        with connect(run.settings, run.progress) as own:
+            return build(run, own)
+    with EngineStages(run, registries) as stages:
         try:
             with open_sink(run, registries, stages) as sink:
                 return _build(run, sink, stages)

@@ -89,13 +89,13 @@ class Inputs:
         return tuple(image for image in self.images if not roles or image.role in roles)
 
 
-def open_spec(where: Path | None) -> SpecFile:
-    """Finds and loads the spec that the command line names."""
+def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:
+    """Finds and loads the spec that the command line names, with other `values` for some of its keys."""
     try:
         cwd = Path.cwd()
     except OSError as error:
         raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
-    return load(find(where, cwd))
+    return load(find(where, cwd), values)
 
 
 def prepare(
@@ -212,7 +212,7 @@ def ensure_lock(
         renewal: what to look for anew even if the present lock is current; with any, a damaged one is replaced.
         write: write a new one beside the spec.
     """
-    path = lock_path(spec_file.path)
+    path = lock_path(spec_file)
     present = _present(path, progress, replace=renewal is not None)
     inputs = lock_inputs(spec_file)
     if present is not None and present.inputs == inputs and not renewal:

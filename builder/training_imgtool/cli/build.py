@@ -8,11 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from training_imgtool.build import build as building
-from training_imgtool.build.request import BuildOptions, BuildResult
+from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.many import SpecChoice, SpecResult, build_many, expand_choices
+from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
 from training_imgtool.core.errors import UsageError
+from training_imgtool.core.progress import Progress
+from training_imgtool.core.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +25,8 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
-    spec: opt.Spec = None,
+    specs: opt.Specs = None,
+    values: opt.Values = None,
     roles: opt.Roles = None,
     push: Annotated[bool, typer.Option("--push", help="Push the images and verify them in the registry.")] = False,
     load: Annotated[
@@ -42,16 +47,20 @@ def build(
     """Build the images of a spec, one per role."""
     if sum((push, load, output is not None)) > 1:
         raise UsageError("--push, --load and --output name three destinations", hint="give one of them")
+    layout = _layout(output)
     options = BuildOptions(
         roles=tuple(roles or ()),
         push=push,
-        layout=_layout(output),
+        layout=layout,
         engine=engine,
         tags=tuple(tag or ()),
         no_cache=no_cache,
     )
+    choices = expand_choices(specs or (), values or ())
+    if layout is not None and len(choices) > 1:
+        raise UsageError("--output holds the images of one spec", hint="give one spec, or --push")
     carry_out = _foresee if dry_run else build_and_print
-    carry_out(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
+    carry_out(choices, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
 
 
 def _layout(output: str | None) -> Path | None:
@@ -64,20 +73,61 @@ def _layout(output: str | None) -> Path | None:
 
 
 def build_and_print(
-    spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
+    choices: tuple[SpecChoice, ...],
+    options: BuildOptions,
+    *,
+    registry: str | None,
+    locked: bool,
+    progress: str,
+    as_json: bool,
 ) -> None:
-    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`."""
-    from training_imgtool.build.inputs import open_spec, prepare
-    from training_imgtool.build.request import BuildRun
+    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`.
 
+    With several specs a line begins with the spec's name, and the exit code is that of the gravest failure.
+    """
     settings = machine.settings()
+    if len(choices) > 1:
+        with machine.progress(progress) as view:
+            results = build_many(choices, options, settings, view, registry=registry, locked=locked)
+        _print_many(results, as_json=as_json)
+        return
     with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
-        results = building.build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
+        inputs = _prepare(choices[0], settings, view, registry=registry, locked=locked)
+        images = building.build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
-        emit_json({"ok": True, "images": [_as_data(result) for result in results]})
+        emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
-        emit("".join(f"{result.role} {result.reference}\n" for result in results))
+        emit("".join(f"{image.role} {image.reference}\n" for image in images))
+
+
+def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
+    """Prints every image and every failure, and raises the gravest."""
+    failures = {result.choice.name: result.error for result in results if result.error is not None}
+    if not as_json:
+        emit("".join(f"{row.choice.name} {image.role} {image.reference}\n" for row in results for image in row.images))
+    else:
+        specs = [
+            {
+                "spec": str(row.choice.path or "."),
+                "set": dict(row.choice.values),
+                "images": [_as_data(image) for image in row.images],
+                "error": error_data(row.error) if row.error else None,
+            }
+            for row in results
+        ]
+        emit_json({"ok": not failures, "specs": specs})
+    for name, error in failures.items():
+        emit_failure(error, name)
+    emit_note(f"{len(results) - len(failures)} of {len(results)} specs are done")
+    if failures:
+        raise typer.Exit(exit_code(failures.values()))
+
+
+def _prepare(
+    choice: SpecChoice, settings: Settings, view: Progress, *, registry: str | None, locked: bool, write: bool = True
+) -> Inputs:
+    spec_file = open_spec(choice.path, choice.values)
+    return prepare(spec_file, settings, view, registry=registry, locked=locked, write=write)
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
@@ -95,18 +145,29 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
 
 
 def _foresee(
-    spec: Path | None, options: BuildOptions, *, registry: str | None, locked: bool, progress: str, as_json: bool
+    choices: tuple[SpecChoice, ...],
+    options: BuildOptions,
+    *,
+    registry: str | None,
+    locked: bool,
+    progress: str,
+    as_json: bool,
 ) -> None:
-    """Says what a build would find and make; asks the registry, changes nothing."""
-    from training_imgtool.build.inputs import open_spec, prepare
-    from training_imgtool.build.request import BuildRun
-
+    """Prints what a build would find and make; asks the registry, changes nothing."""
     settings = machine.settings()
-    with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked, write=False)
-        foreseen = building.foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
-    tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
+    rows = []
+    for choice in choices:
+        with machine.progress(progress) as view:
+            inputs = _prepare(choice, settings, view, registry=registry, locked=locked, write=False)
+            foreseen = building.foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
+        tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
+        rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
+    many = len(choices) > 1
     if as_json:
-        emit_json({"ok": True, "images": [{"role": r, "would": what, "tag": tags[r]} for r, what in foreseen.items()]})
+        images = [
+            {**({"spec": choice.name} if many else {}), "role": role, "would": what, "tag": tag}
+            for choice, role, what, tag in rows
+        ]
+        emit_json({"ok": True, "images": images})
     else:
-        emit("".join(f"{role} {what} {tags[role]}\n" for role, what in foreseen.items()))
+        emit("".join(f"{f'{choice.name} ' if many else ''}{role} {what} {tag}\n" for choice, role, what, tag in rows))

@@ -62,7 +62,7 @@ def lock(
         answer = f"the lock has {drift.expected}, the registry answers {drift.actual}"
         emit_note(f"{drift.subject}: {answer}; see imgtool mirror")
     if as_json:
-        emit_json({"ok": True, "lock": str(lock_path(spec_file.path)), "variants": rows})
+        emit_json({"ok": True, "lock": str(lock_path(spec_file)), "variants": rows})
         return
     for row in rows:
         emit(

@@ -10,6 +10,11 @@ import typer
 from training_imgtool.spec.model import Role
 
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
+Specs = Annotated[list[Path] | None, typer.Argument(metavar="[SPEC]...", help="Specs such as image.yaml, or folders.")]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE,…", help="Build a variant per value, such as tensorflow=2.15.1,2.16.2."),
+]
 Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; repeatable.")]
 Registry = Annotated[
     str | None,

@@ -8,13 +8,14 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
 
 from training_imgtool.core.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
 from training_imgtool.core.sanitize import sanitize_lines
+from training_imgtool.core.threads import SEVERITY_ORDER
 
 _MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 _KINDS = re.compile(r"(?:note|warning|no counterpart): ")
@@ -83,8 +84,8 @@ def report_error(error: Exception, arguments: Sequence[str]) -> int:
     if os.environ.get("IMGTOOL_DEBUG"):
         emit_error("".join(traceback.format_exception(error)))
     failure = error if isinstance(error, ImgtoolError) else _translate(error)
-    _print(failure)
-    _emit_failure(error_data(failure), arguments)
+    emit_failure(failure)
+    _emit_result(error_data(failure), arguments)
     return failure.exit_code
 
 
@@ -92,11 +93,11 @@ def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
     """Reports that a signal ended the run, and returns its exit code."""
     emit_error("\nimgtool: stopped\n")
     error = {"code": code, "message": reason, "retryable": False, "hint": None, "details": [], "fields": []}
-    _emit_failure(error, arguments)
+    _emit_result(error, arguments)
     return code
 
 
-def _emit_failure(error: dict[str, Any], arguments: Sequence[str]) -> None:
+def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
     """With --json, writes the failure as the result; the exit code stays the same when stdout takes nothing."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
@@ -107,12 +108,19 @@ def _emit_failure(error: dict[str, Any], arguments: Sequence[str]) -> None:
         return
 
 
-def _print(failure: ImgtoolError) -> None:
-    lines = [f"Error: {sanitize_lines(str(failure))}"]
+def emit_failure(failure: ImgtoolError, name: str = "") -> None:
+    """Writes an error to stderr: the message, after the name of what failed, the details, and what to do."""
+    lines = [f"Error: {f'{name}: ' if name else ''}{sanitize_lines(str(failure))}"]
     lines += [f"  {sanitize_lines(line)}" for line in failure.details]
     if failure.hint:
         lines.append(f"Try: {sanitize_lines(failure.hint)}")
     emit_error("\n".join(lines) + "\n")
+
+
+def exit_code(failures: Iterable[ImgtoolError]) -> int:
+    """The exit code of the gravest failure."""
+    codes = {failure.exit_code for failure in failures}
+    return next(code for code in SEVERITY_ORDER if code in codes)
 
 
 def error_data(failure: ImgtoolError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from training_imgtool.build.many import expand_choices
 from training_imgtool.build.request import BuildOptions
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.build import build_and_print
@@ -17,7 +18,8 @@ def register(app: typer.Typer) -> None:
 
 
 def push(
-    spec: opt.Spec = None,
+    specs: opt.Specs = None,
+    values: opt.Values = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     tag: opt.Tags = None,
@@ -33,4 +35,11 @@ def push(
     options = BuildOptions(
         roles=tuple(roles or ()), push=True, engine=engine, tags=tuple(tag or ()), create_repository=create_repository
     )
-    build_and_print(spec, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
+    build_and_print(
+        expand_choices(specs or (), values or ()),
+        options,
+        registry=registry,
+        locked=locked,
+        progress=progress,
+        as_json=as_json,
+    )

@@ -93,7 +93,7 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))
-    path = lock_path(spec_file.path)
+    path = lock_path(spec_file)
 
     def lock() -> str:
         current = path.exists() and read_lock(path).inputs == lock_inputs(spec_file)

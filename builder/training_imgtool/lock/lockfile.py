@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Wheel
+from training_imgtool.spec.load import SpecFile, load
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.yamlfile.reader import read_bytes
-
-if TYPE_CHECKING:
-    from training_imgtool.spec.load import SpecFile
 
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
@@ -43,9 +41,17 @@ def read_lock(path: Path) -> Lock:
     return parse_lock(read_bytes(path, _MAX_BYTES), str(path))
 
 
-def lock_path(spec: Path) -> Path:
-    """Where a spec's lock lies: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added."""
-    return spec.with_name(f"{spec.stem if spec.suffix in {'.yaml', '.yml'} else spec.name}.lock")
+def lock_path(spec_file: SpecFile) -> Path:
+    """Where a spec's lock lies: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
+
+    A spec with values from `--set` that the lock depends on has a lock of its own: `gpu.tensorflow-2.16.2.lock`.
+    """
+    path = spec_file.path
+    changed = spec_file.values and lock_inputs(load(path)) != lock_inputs(spec_file)
+    stem = path.stem if path.suffix in {".yaml", ".yml"} else path.name
+    given = spec_file.values.items() if changed else ()
+    values = (f".{key}-{re.sub(r'[^A-Za-z0-9._+-]', '-', value)}" for key, value in given)
+    return path.with_name(f"{stem}{''.join(values)}.lock")
 
 
 def lock_inputs(spec_file: SpecFile) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,6 +29,7 @@ class SpecFile:
         spec: its content.
         text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
         positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
+        values: text that the command line gave to keys, instead of what the file has there.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class SpecFile:
     spec: ImageSpec
     text_sha256: str
     positions: Mapping[str, Position]
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def locate(self, field: str) -> str | None:
         """Returns `file:line:column` of a key, or of the nearest key above it; None for an empty path."""
@@ -51,11 +53,12 @@ class SpecFile:
         return FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
 
 
-def load(path: Path) -> SpecFile:
+def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
     """Reads a spec.
 
     Args:
         path: the file.
+        values: text for keys (`tensorflow`, `roles.worker.count`), instead of what the file has there.
 
     Raises:
         FieldListError: values are wrong; it holds all errors in the order of the file.
@@ -63,6 +66,8 @@ def load(path: Path) -> SpecFile:
     """
     data = read_bytes(path)
     root = parse(data, str(path), what="spec")
+    for key, text in (values or {}).items():
+        root = _with_value(root, key.split("."), text)
     reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_allowed(root))
     spec = reader.read(ImageSpec, root, "")
     _check_roles(root, reader)
@@ -76,7 +81,21 @@ def load(path: Path) -> SpecFile:
         spec=spec,
         text_sha256=hashlib.sha256(data).hexdigest(),
         positions=MappingProxyType(reader.positions),
+        values=MappingProxyType(dict(values or {})),
     )
+
+
+def _with_value(table: Table, keys: list[str], text: str) -> Table:
+    """The table with a scalar at `keys`; a value that the file has keeps its place for messages."""
+    present = next((value for key, value in table.entries if key.text == keys[0]), None)
+    at = present.at if present is not None else table.at
+    value: Node = Scalar(at, text, quoted=True)
+    if len(keys) > 1:
+        value = _with_value(present if isinstance(present, Table) else Table(at, ()), keys[1:], text)
+    entries = [(key, value if key.text == keys[0] else old) for key, old in table.entries]
+    if present is None:
+        entries.append((Scalar(at, keys[0], quoted=False), value))
+    return Table(table.at, tuple(entries))
 
 
 def find(where: Path | None, cwd: Path) -> Path:

@@ -1,0 +1,133 @@
+"""Many specs in one process: `imgtool push images/*`, `--set tensorflow=2.15.1,2.16.2`, or both.
+
+Specs are built side by side. Stages that two of them share are made once: a spec whose shared stages nobody has made in
+this process holds the others that need them back until they are in the registry.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from training_imgtool.build.build import build
+from training_imgtool.build.inputs import open_spec, prepare
+from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
+from training_imgtool.core.errors import ImgtoolError, UsageError
+from training_imgtool.core.progress import Event, Note, Progress
+from training_imgtool.core.settings import Settings
+from training_imgtool.registry.connect import Registries, connect
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChoice:
+    """One spec of the command line, with the values that `--set` gives to its keys."""
+
+    path: Path | None
+    values: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The spec and its values, such as `images/mnist tensorflow=2.16.2`."""
+        return " ".join([str(self.path or "."), *(f"{key}={value}" for key, value in self.values.items())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecResult:
+    """What became of one spec: its images, or the failure."""
+
+    choice: SpecChoice
+    images: tuple[BuildResult, ...] = ()
+    error: ImgtoolError | None = None
+
+
+def expand_choices(specs: Sequence[Path], settings: Sequence[str]) -> tuple[SpecChoice, ...]:
+    """Every spec with every combination of the values of `--set KEY=VALUE[,VALUE…]`; raises UsageError."""
+    keys: dict[str, list[str]] = {}
+    for text in settings:
+        key, equals, values = text.partition("=")
+        if not equals or not key or not all(values.split(",")):
+            raise UsageError(f"--set {text}: expected KEY=VALUE[,VALUE…], such as tensorflow=2.15.1,2.16.2")
+        if key in keys:
+            raise UsageError(f"--set gives {key} twice", hint=f"--set {key}={','.join([*keys[key], values])}")
+        keys[key] = values.split(",")
+    combinations = [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
+    paths: list[Path | None] = [*dict.fromkeys(specs)] or [None]
+    return tuple(SpecChoice(path=path, values=values) for path in paths for values in combinations)
+
+
+def build_many(
+    choices: tuple[SpecChoice, ...],
+    options: BuildOptions,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None,
+    locked: bool,
+) -> tuple[SpecResult, ...]:
+    """Builds every spec, several side by side, over the same connections; a spec that fails stops no other."""
+    gate = _StageGate()
+    with connect(settings, progress) as registries:
+
+        def attempt(choice: SpecChoice) -> SpecResult:
+            view = partial(_tell, progress, choice.name)
+            try:
+                spec_file = open_spec(choice.path, choice.values)
+                inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, registries=registries)
+                run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
+                return SpecResult(choice=choice, images=_build_gated(run, gate, registries))
+            except ImgtoolError as error:
+                return SpecResult(choice=choice, error=error)
+
+        pool = ThreadPoolExecutor(min(_AT_ONCE, len(choices)), thread_name_prefix="spec")
+        try:
+            results = tuple(pool.map(attempt, choices))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+    return results
+
+
+def _build_gated(run: BuildRun, gate: _StageGate, registries: Registries) -> tuple[BuildResult, ...]:
+    shared = {
+        key for image in run.wanted for stage, key in image.keys.items() if stage != image.dockerfile.stages[-1].label
+    }
+    with gate.hold(shared):
+        return build(run, registries)
+
+
+class _StageGate:
+    """Lets one spec at a time through with a stage that no spec has made yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._gates: dict[str, threading.Lock] = {}
+        self._made: set[str] = set()
+
+    @contextmanager
+    def hold(self, keys: set[str]) -> Iterator[None]:
+        """Waits for the stages under `keys` that others make; holds those that nobody makes until the block ends."""
+        with ExitStack() as held:
+            for key in sorted(keys):  # in one order everywhere, so that no two wait for each other
+                with self._lock:
+                    gate = None if key in self._made else self._gates.setdefault(key, threading.Lock())
+                if gate is not None:
+                    held.enter_context(gate)
+            yield
+            self._made |= keys
+
+
+def _tell(progress: Progress, name: str, event: Event) -> None:
+    """Passes an event on with the spec's name in front of its subject."""
+    if isinstance(event, Note):
+        progress(replace(event, text=f"{name}: {event.text}"))
+    else:
+        progress(replace(event, subject=f"{name} {event.subject}"))

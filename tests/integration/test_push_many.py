@@ -1,0 +1,88 @@
+"""Several specs and variants in one `imgtool push`: shared stages once, one summary, the gravest exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.push_world import Machine, Project, Wheels, blobs_sent, check_whole, make_base
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.registry_process import run_registry
+
+pytestmark = pytest.mark.registry
+USERS = ("1000", "1001", "1002")
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
+    with run_registry(tmp_path / "registry") as registry:
+        make_base().put(registry.host)
+        with FaultProxy(registry.host) as running:
+            yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
+
+
+@pytest.fixture
+def machine(tmp_path: Path, proxy: FaultProxy, project: Project) -> Machine:
+    machine = Machine(tmp_path / "machine", f"{proxy.host}/many", proxy.host)
+    machine.give(project.wheels)
+    return machine
+
+
+def test_variants_share_their_stages(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+    arguments = ("push", "--locked", "--set", f"user={','.join(USERS)}")
+    out, err = machine.run(*arguments, cwd=project.folder)
+    rows = [line.rsplit(" ", 2) for line in out.splitlines()]
+    assert [name for name, _, _ in rows] == [f". user={user}" for user in USERS for _ in range(3)]
+    assert len({reference for _, _, reference in rows}) == 9
+    check_whole(proxy.host, (reference for _, _, reference in rows))
+    sent = blobs_sent(proxy.log)
+    assert len(sent) == len(set(sent)), "a stage was made twice"
+    assert err.count("wheels become layers") == 1
+    assert "3 of 3 specs are done" in err
+    proxy.clear()
+    again, _ = machine.run(*arguments, cwd=project.folder)
+    assert again == out
+    assert proxy.methods() == ["HEAD"] * 9
+
+
+def test_a_spec_that_fails_stops_no_other(machine: Machine, project: Project, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(project.folder, broken)
+    (broken / "image.yaml").write_text("name: broken\n")
+    out, err = machine.run("push", "--locked", "--json", project.folder, broken, cwd=tmp_path, code=3)
+    document = json.loads(out)
+    assert not document["ok"]
+    good, bad = document["specs"]
+    assert (len(good["images"]), good["error"]) == (3, None)
+    assert (bad["images"], bad["error"]["code"]) == ([], 3)
+    assert f"Error: {broken}: " in err
+    assert "1 of 2 specs are done" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "user"), "expected KEY=VALUE"),
+        (("--set", "user=1,,2"), "expected KEY=VALUE"),
+        (("--set", "user=1", "--set", "user=2"), "--set gives user twice"),
+    ],
+)
+def test_values_that_are_none(machine: Machine, project: Project, arguments: tuple[str, ...], message: str) -> None:
+    _, err = machine.run("push", *arguments, cwd=project.folder, code=2)
+    assert message in err
+
+
+def test_a_value_that_the_spec_does_not_take_is_refused_at_its_place(machine: Machine, project: Project) -> None:
+    _, err = machine.run("push", "--set", "tensorflow=2.15.9", cwd=project.folder, code=3)
+    assert "image.yaml:2:13: tensorflow" in err
+    _, err = machine.run("push", "--set", "roles.worker.colour=red", cwd=project.folder, code=3)
+    assert "colour" in err
