@@ -16,7 +16,8 @@ from pathlib import Path
 
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
-from training_imgtool.jobs.convert import convert
+from training_imgtool.jobs.conversion.job import read_job
+from training_imgtool.jobs.conversion.vertex import convert
 from training_imgtool.jobs.google.package import staged_uri, trainer_package
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.text import command_line, dump
@@ -80,7 +81,8 @@ def _config(words: list[str], spec: ImageSpec | None, files: dict[str, str]) -> 
     job: JobFile
     if "--from" in options:
         name = options["--from"]
-        job = convert(files[name], name, target or Target.VERTEX, JobOptions(version=VERSION))
+        old = read_job(files[name], name, region=options.get("--region"), flags=options.get("--flags", ""))
+        job = convert(old, JobOptions(version=VERSION))
     else:
         assert spec is not None, "a page's spec comes before its commands"
         given = JobOptions(version=VERSION, hosts=parse_hosts(options.get("--hosts", "")))

@@ -9,13 +9,12 @@ import pytest
 
 from tests.jobs import schemas
 from tests.jobs.faults import GOLDEN
-from training_imgtool.core.errors import FieldListError, InputError
+from training_imgtool.core.errors import FieldListError, InputError, UsageError
 from training_imgtool.jobs import Format, JobOptions
-from training_imgtool.jobs.convert import convert, convert_file, tags_in
+from training_imgtool.jobs.conversion.job import read_job
+from training_imgtool.jobs.conversion.vertex import convert, tags_in
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Target
 
-VX = Target.VERTEX
 IMAGE = "us-central1-docker.pkg.dev/p/r/x@sha256:" + "a" * 64
 JOB = f"""\
 jobId: my_job
@@ -40,7 +39,7 @@ trainingInput:
 
 
 def test_every_field_goes_where_the_mapping_says() -> None:
-    job = convert(JOB, "config.yaml", VX)
+    job = convert(read_job(JOB, "config.yaml"))
     chief, workers, servers, evaluators = job.documents[0]["workerPoolSpecs"]
     assert chief == {
         "machineSpec": {"machineType": "n1-standard-8"},
@@ -62,7 +61,7 @@ def test_every_field_goes_where_the_mapping_says() -> None:
 
 
 def test_name_labels_and_key_are_flags_and_part_of_the_api_body() -> None:
-    job = convert(JOB, "config.yaml", VX, JobOptions(file="vertex.yaml"))
+    job = convert(read_job(JOB, "config.yaml"), JobOptions(file="vertex.yaml"))
     assert job.command == (
         "gcloud", "ai", "custom-jobs", "create", "--region", "us-central1", "--display-name", "my_job",
         "--config", "vertex.yaml", "--labels", "team=vision",
@@ -74,7 +73,7 @@ def test_name_labels_and_key_are_flags_and_part_of_the_api_body() -> None:
 
 
 def test_a_line_for_each_field_without_counterpart() -> None:
-    lost = [note for note in convert(JOB, "config.yaml", VX).notes if note.startswith("no counterpart: ")]
+    lost = [note for note in convert(read_job(JOB, "config.yaml")).notes if note.startswith("no counterpart: ")]
     assert [re.split(": ", line)[1] for line in lost] == [
         "etag",
         "trainingInput.scaleTier",
@@ -85,7 +84,7 @@ def test_a_line_for_each_field_without_counterpart() -> None:
 
 def test_both_forms_pass_the_strict_schemas() -> None:
     schemas.need()
-    job = convert(JOB, "config.yaml", VX)
+    job = convert(read_job(JOB, "config.yaml"))
     assert schemas.complaints("vertex", job.documents[0]) == []
     assert schemas.complaints("vertex-api", job.api) == []
     assert dump(job).startswith(
@@ -106,17 +105,13 @@ trainingInput:
 
 AI_FILES = sorted(GOLDEN.glob("*.ai-platform.yaml"))
 REFUSED = {
-    "legacy": "is a legacy type of AI Platform",
-    "legacy-gpu": "is a legacy type of AI Platform",
     "tpu-worker": "exactly one pool of one replica",
     "tpu-worker-default": "exactly one pool of one replica",
     "hyperparameters": "cannot continue the trials of another job",
     "tpu-version": "exactly one pool of one replica",
-    "basic-tpu": "BASIC_TPU says nothing about machines",
-    "premium": "PREMIUM_1 says nothing about machines",
-    "basic-gpu": "BASIC_GPU says nothing about machines",
-    "runtime": "runs on AI Platform's own runtime",
-    "runtime-custom": "runs on AI Platform's own runtime",
+    "basic-tpu": "exactly one pool of one replica",
+    "runtime": "pool 0 needs an image",
+    "runtime-custom": "pool 0 needs an image",
 }
 
 
@@ -125,10 +120,10 @@ def test_every_golden_job(path: Path) -> None:
     name = path.name.partition(".")[0]
     if name in REFUSED:
         with pytest.raises(FieldListError, match=REFUSED[name]):
-            convert_file(path)
+            convert(read_job(path.read_text(), path.name))
         return
     schemas.need()
-    job = convert_file(path)
+    job = convert(read_job(path.read_text(), path.name))
     tuning = "studySpec" in job.documents[0]
     assert schemas.complaints("vertex-tuning" if tuning else "vertex", job.documents[0]) == []
     assert schemas.complaints("vertex-tuning" if tuning else "vertex-api", job.api) == []
@@ -158,27 +153,103 @@ def test_every_golden_job(path: Path) -> None:
 )
 def test_what_cannot_be_converted(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        convert(text, "config.yaml", VX)
+        convert(read_job(text, "config.yaml"))
 
 
 def test_tags_are_pinned_by_whoever_can_ask_the_registry() -> None:
     text = _flat().replace("@sha256:" + "a" * 64, ":v1")
-    (tag,) = tags_in(text, "c")
+    (tag,) = tags_in(read_job(text, "c"))
     assert str(tag) == "us-central1-docker.pkg.dev/p/r/x:v1"
     digest = tag.repository.digest("sha256:" + "b" * 64)
-    job = convert(text, "c", VX, digests={tag: digest})
+    job = convert(read_job(text, "c"), digests={tag: digest})
     assert job.documents[0]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] == str(digest)
-    assert tags_in(JOB, "c") == ()
-
-
-def test_only_to_vertex() -> None:
-    with pytest.raises(InputError, match="writes --target vertex, not tfjob"):
-        convert(_flat(), "config.yaml", Target.TFJOB)
+    assert tags_in(read_job(JOB, "c")) == ()
 
 
 def test_flags_of_a_converted_job() -> None:
-    job = convert(_flat(), "config.yaml", VX)
+    job = convert(read_job(_flat(), "config.yaml"))
     assert dump(job, Format.GCLOUD) == (
         "gcloud ai custom-jobs create \\\n    --region us-central1 \\\n    --display-name converted \\\n"
         f"    --worker-pool-spec=replica-count=1,machine-type=n1-standard-8,container-image-uri={IMAGE}\n"
     )
+
+
+def test_flags_lie_over_the_file_as_gcloud_lays_them() -> None:
+    part = f"trainingInput: {{scaleTier: CUSTOM, masterType: n1-standard-4, masterConfig: {{imageUri: {IMAGE}}}}}\n"
+    flags = (
+        "gcloud ai-platform jobs submit training my_job --config config.yaml --region=us-central1 --stream-logs "
+        "--worker-machine-type n1-standard-8 --worker-count 2 --master-accelerator count=1,type=nvidia-tesla-v100 "
+        "--job-dir gs://my-bucket/x --labels team=vision --use-chief-in-tf-config true -- --epochs=3 'a b'"
+    )
+    job = read_job(part, "config.yaml", flags=flags)
+    assert (job["jobId"], job["labels"]) == ("my_job", {"team": "vision"})
+    chief, workers = convert(job).documents[0]["workerPoolSpecs"]
+    assert chief["machineSpec"] == {
+        "machineType": "n1-standard-4", "acceleratorType": "NVIDIA_TESLA_V100", "acceleratorCount": 1,
+    }  # fmt: skip
+    assert chief["containerSpec"]["args"] == ["--epochs=3", "a b", "--job-dir=gs://my-bucket/x"]
+    assert (workers["replicaCount"], workers["machineSpec"]) == (2, {"machineType": "n1-standard-8"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [("--nonsense x", "--nonsense is not a flag of gcloud"), ("--region", "--region has no value")],
+)
+def test_flags_that_gcloud_does_not_have(flags: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_job(_flat(), "c", flags=flags)
+
+
+def test_the_output_of_jobs_describe() -> None:
+    described = _flat() + (
+        "createTime: '2024-03-01T10:00:00Z'\njobId: old\nstate: SUCCEEDED\njobPosition: '0'\n"
+        "trainingOutput: {consumedMLUnits: 0.1}\netag: abc\nendTime: x\nstartTime: y\n"
+    )
+    job = convert(read_job(described, "described.yaml"))
+    assert job.documents == convert(read_job(_flat(), "c")).documents
+    assert "no counterpart: etag: belongs to a patch of an existing job" in job.notes
+
+
+@pytest.mark.parametrize(
+    ("change", "machine", "note"),
+    [
+        (("CUSTOM", "BASIC"), {"machineType": "n1-standard-4"}, "BASIC becomes 1 master on n1-standard-4"),
+        (
+            ("n1-standard-8", "complex_model_m"),
+            {"machineType": "n1-highcpu-16"},
+            "complex_model_m becomes n1-highcpu-16",
+        ),
+        (
+            ("n1-standard-8", "standard_gpu"),
+            {"machineType": "n1-standard-8", "acceleratorType": "NVIDIA_TESLA_T4", "acceleratorCount": 1},
+            "Vertex AI has no K80",
+        ),
+        (
+            ("n1-standard-8", "complex_model_m_v100"),
+            {"machineType": "n1-standard-16", "acceleratorType": "NVIDIA_TESLA_V100", "acceleratorCount": 4},
+            "complex_model_m_v100 becomes n1-standard-16",
+        ),
+    ],
+)
+def test_tiers_and_legacy_types_become_machines(change: tuple[str, str], machine: object, note: str) -> None:
+    job = convert(read_job(_flat().replace(*change), "c"))
+    assert job.documents[0]["workerPoolSpecs"][0]["machineSpec"] == machine
+    assert any(note in line for line in job.notes), job.notes
+
+
+def test_a_tuning_job_stays_one() -> None:
+    text = _flat() + (
+        "  hyperparameters: {goal: MAXIMIZE, maxTrials: 40, maxParallelTrials: 4, params: "
+        "[{parameterName: lr, type: DOUBLE, minValue: 0.001, maxValue: 0.1, scaleType: UNIT_LOG_SCALE}]}\n"
+    )
+    job = convert(read_job(text, "c"))
+    assert job.documents[0]["maxTrialCount"] == 40
+    (parameter,) = job.documents[0]["studySpec"]["parameters"]
+    assert parameter["doubleValueSpec"] == {"minValue": 0.001, "maxValue": 0.1}
+    assert job.command[:3] == ("gcloud", "ai", "hp-tuning-jobs")
+
+
+def test_another_option_that_begins_like_job_dir() -> None:
+    text = _flat() + "  jobDir: gs://my-bucket/x\n  args: [--job-directory=x]\n"
+    args = convert(read_job(text, "c")).documents[0]["workerPoolSpecs"][0]["containerSpec"]["args"]
+    assert args == ["--job-directory=x", "--job-dir=gs://my-bucket/x"]

@@ -38,6 +38,14 @@ def config(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job instead of a spec.")
     ] = None,
+    region: Annotated[str | None, typer.Option(help="With --from: the region, which gcloud takes as a flag.")] = None,
+    flags: Annotated[
+        str, typer.Option(metavar="TEXT", help="With --from: the gcloud command that submitted it, or its flags.")
+    ] = "",
+    new_spec: Annotated[
+        Path | None,
+        typer.Option("--spec", metavar="FILE", help="With --from: write the image.yaml of a packaged job to FILE."),
+    ] = None,
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
     ] = False,
@@ -57,14 +65,15 @@ def config(
     )
     with machine.progress(progress) as view:
         if source is not None:
-            written = config.converted(source, request, machine.settings(), view)
+            old = config.Conversion(flags=flags, region=region, spec=new_spec)
+            written = config.convert_file(source, old, request, machine.settings(), view)
         else:
             written = config.made(spec, request, machine.settings(), view, registry=registry, locked=locked)
     for line in written.notes:
         emit_note(line)
     if command:
         emit(written.command + "\n")
-    elif output is None:
+    elif output is None and new_spec is None:
         emit(written.text)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training_imgtool import __version__
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
-from training_imgtool.core.errors import FieldListError, UsageError
+from training_imgtool.core.errors import FieldListError, InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
@@ -33,6 +35,21 @@ class Request:
     hosts: str | None = None
     allow_unknown: bool = False
     output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What goes with a job file of the closed service.
+
+    Attributes:
+        flags: the flags of the gcloud command that submitted it, or the whole command.
+        region: as `--region` among the flags.
+        spec: where the image.yaml of a packaged job is written.
+    """
+
+    flags: str = ""
+    region: str | None = None
+    spec: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,34 +145,58 @@ def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 
-def converted(source: Path, request: Request, settings: Settings, progress: Progress) -> Written:
-    """An existing AI Platform job file as its Vertex equivalent, with a note per field that has no counterpart.
+def convert_file(source: Path, old: Conversion, request: Request, settings: Settings, progress: Progress) -> Written:
+    """An existing AI Platform job: as its Vertex equivalent, or with `old.spec` as an image.yaml that is written there.
 
     Images that it names by tag are pinned to what the registry says now. Raises InputError for a file that is no
     such job, and what asking the registry raises.
     """
-    from training_imgtool.jobs.convert import convert_file, tags_in
+    from training_imgtool.jobs.conversion.job import is_packaged, read_job
+    from training_imgtool.jobs.conversion.vertex import convert, tags_in
     from training_imgtool.registry.connect import connect
     from training_imgtool.yamlfile.reader import read_bytes
 
     if request.target not in {None, Target.VERTEX}:
         raise UsageError(f"--from converts to vertex, not to {request.target}")
-    tags = tags_in(read_bytes(source).decode("utf-8", errors="replace"), str(source))
+    text = read_bytes(source).decode("utf-8", errors="replace")
+    options = replace(_options(request, None), file=str(request.output or "config.yaml"))
+    job = read_job(text, str(source), flags=old.flags, region=old.region, allow_unknown=request.allow_unknown)
+    job |= {"jobId": request.job_id} if request.job_id else {}
+    if is_packaged(job):
+        return _spec_of_package(job, old)
+    if old.spec is not None:
+        raise UsageError(f"--spec: {source} runs images of its own, which Vertex AI runs too", hint="leave --spec out")
     digests = {}
-    if tags:
+    if tags := tags_in(job):
         with connect(settings, progress) as registries:
-            found = {tag: registries.at(tag.repository).head(tag) for tag in tags}
-        digests = {tag: tag.repository.digest(digest) for tag, digest in found.items() if digest}
-    job = convert_file(
-        source,
-        allow_unknown=request.allow_unknown,
-        version=__version__,
-        output=str(request.output or "config.yaml"),
-        digests=digests,
-    )
-    written = _written(job, request, {})
+            heads = {tag: registries.at(tag.repository).head(tag) for tag in tags}
+        digests = {tag: tag.repository.digest(digest) for tag, digest in heads.items() if digest}
+    written = _written(convert(job, options, digests), request, {})
     _write(written, request, progress)
     return written
+
+
+def _spec_of_package(job: Mapping[str, Any], old: Conversion) -> Written:
+    from training_imgtool.jobs.conversion.spec import spec_text
+    from training_imgtool.versions.matrix import load_matrix
+
+    if old.spec is None:
+        raise InputError(
+            "the job runs a package on the service's own runtime, which Vertex AI does not have",
+            hint="--spec image.yaml writes the spec of images with the same TensorFlow",
+        )
+    check_writable(old.spec)
+    if old.spec.exists():
+        raise LocalFileError(f"{old.spec} exists already: choose another name, or remove it")
+    releases = {name: minor.recommended for name, minor in load_matrix().minors.items()}
+    folder = old.spec.resolve().parent
+    requirements = "requirements.txt" if (folder / "requirements.txt").is_file() else None
+    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "trainer"
+    text, notes = spec_text(job, name, releases, requirements=requirements)
+    write_atomic(old.spec, text.encode())
+    where = shlex.quote(str(old.spec))
+    command = f"imgtool push {where} && imgtool config {where} -o vertex.yaml"
+    return Written(text=text, command=command, notes=(*notes, f"next: {command}"), images={})
 
 
 def _write(written: Written, request: Request, progress: Progress) -> None:
