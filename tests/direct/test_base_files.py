@@ -17,7 +17,7 @@ from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import DependsOnBaseError, Files
 from training_imgtool.direct.layers.codecs import unpacked
-from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layer_cache import LayerCache, dump_record, read_record
 from training_imgtool.direct.layers.tar_listing import layer_tree
 from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, lookup
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
@@ -188,6 +188,27 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
     shelf.records = {key: record.replace(b'"files": "', b'"files": "AAAA') for key, record in shelf.records.items()}
     assert reader(tmp_path / "two", shelf).files(None, base.layers, base.read).node("/app")
     assert base.reads == 2
+
+
+def test_without_the_cache_a_forged_record_does_not_count(tmp_path: Path) -> None:
+    """Neither the one in the registry nor what this machine took over from it; both are right afterwards."""
+    honest, lying, shelf, other = Base(archive("app/ 700 5 5")), Base(archive("other/")), Shelf(), Shelf()
+    reader(tmp_path / "a", shelf).files(None, honest.layers, honest.read).node("/app")
+    reader(tmp_path / "b", other).files(None, lying.layers, lying.read).node("/app")
+    ((key, _),) = shelf.records.items()
+    shelf.records = {key: dump_record(key, read_record(record, name)) for name, record in other.records.items()}
+
+    def has_app(reader: BaseReader) -> bool:
+        return reader.files(None, honest.layers, honest.read).node("/app") is not None
+
+    victim = tmp_path / "victim"
+    assert not has_app(reader(victim, shelf))
+    assert not has_app(reader(victim))
+    assert has_app(
+        BaseReader(LayerCache(victim, shelf, believe=False), LayerCache(victim), "")
+    )  # as `StartFiles` has it
+    assert has_app(reader(victim))
+    assert has_app(reader(tmp_path / "another", shelf))
 
 
 def test_the_bases_of_the_matrix_are_not_read_for_what_is_sure(tmp_path: Path) -> None:

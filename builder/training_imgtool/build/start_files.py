@@ -29,8 +29,9 @@ class StartFiles:
         self._registries = registries
         self._stored = stored
         folder = run.settings.cache / "layers"
-        place = str(records.store) if records else ""
-        self._reader = BaseReader(LayerCache(folder, records), LayerCache(folder), place)
+        believe = not run.options.no_cache
+        place = str(records.store) if records and believe else ""
+        self._reader = BaseReader(LayerCache(folder, records, believe=believe), LayerCache(folder), place)
         self._lock = threading.Lock()
         self._files: dict[str, Files] = {}
 
