@@ -195,8 +195,8 @@ def test_without_the_cache_a_forged_record_does_not_count(tmp_path: Path) -> Non
     honest, lying, shelf, other = Base(archive("app/ 700 5 5")), Base(archive("other/")), Shelf(), Shelf()
     reader(tmp_path / "a", shelf).files(None, honest.layers, honest.read).node("/app")
     reader(tmp_path / "b", other).files(None, lying.layers, lying.read).node("/app")
-    ((key, _),) = shelf.records.items()
-    shelf.records = {key: dump_record(key, read_record(record, name)) for name, record in other.records.items()}
+    ((key, _),), ((name, forged),) = shelf.records.items(), other.records.items()
+    shelf.records[key] = dump_record(key, read_record(forged, name))
 
     def has_app(reader: BaseReader) -> bool:
         return reader.files(None, honest.layers, honest.read).node("/app") is not None
