@@ -19,6 +19,7 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import LogLine, Step, Transfer
 from training_imgtool.core.reference import Login
+from training_imgtool.engines.docker.errors import engine_error
 from training_imgtool.engines.docker.events import BuildLog, PullLog, PushLog, error_message
 from training_imgtool.engines.docker.registry_errors import registry_error, worth_retrying
 
@@ -215,3 +216,32 @@ def test_what_a_refusal_means(message: str, login: Login | None, expected: type,
     assert message in found.message
     assert found.hint
     assert "canary-secret" not in f"{found}{found.hint}{found.details}"
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "hint"),
+    [
+        (("cp: write error: No space left on device\n",), EngineUnavailableError, "docker system df"),
+        ((), BuildFailedError, "the step printed nothing. If a disk is full: `docker system df`"),
+        (("oh no\n",), BuildFailedError, "the step's last lines are above"),
+    ],
+)
+def test_what_a_failed_step_hints_at(printed: tuple[str, ...], expected: type[ImgtoolError], hint: str) -> None:
+    with pytest.raises(ImgtoolError, match="exit code 255") as caught:
+        built([*stream(*STEPS, *printed), error("The command 'x' returned a non-zero code: 255", 255)])
+    assert type(caught.value) is expected
+    assert hint in (caught.value.hint or "")
+
+
+def test_the_cause_is_not_behind_a_long_instruction() -> None:
+    step = "RUN set -eu; " + "; ".join(f"apt-get install package-{number}" for number in range(100))
+    with pytest.raises(EngineUnavailableError, match="no docker0") as caught:
+        built([*stream(f"Step 1/1 : {step}\n"), error("failed to create endpoint x on network bridge: no docker0")])
+    assert caught.value.message.startswith("worker: RUN set -eu; apt-get install package-0")
+    assert caught.value.message.index("no docker0") < 200
+
+
+def test_an_answer_that_is_cut_off() -> None:
+    """What urllib3 makes of a chunk's length that never came."""
+    error = engine_error("pulling", "unix:///d.sock", ValueError("invalid literal for int() with base 16: b''"))
+    assert error.message.endswith("failed: the connection ended in the middle of an answer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -189,8 +190,10 @@ def test_p14_half_of_the_roles_fail(pushing: Project, proxy: FaultProxy) -> None
     assert len(ended.document["error"]["details"]) == 1
     proxy.clear()
     proxy.add(for_ever("PUT", "/manifests/worker", 403, denied()))
-    ended = pushing.refused("push", "--tag", "v1", code=6, says=["demo:worker-"])
-    assert "[master] appended" in ended.err
+    ended = pushing.refused("push", "--tag", "v1", "--json", code=6, says=["demo:worker-"])
+    master, worker = ended.document["error"]["details"]
+    assert re.fullmatch(r"master: appended \S+/demo@sha256:[0-9a-f]{64}", master)
+    assert worker == "worker: failed"
     assert pushed(proxy) == ["master"]  # and no v1 of any role
     proxy.clear()
     assert list(pushing.images(pushing.run("push"))) == ["master", "worker"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from training_imgtool.build.builders import DirectBuilder, EngineBuilder, Sink, plan_role
+from training_imgtool.build.builders import Builder, DirectBuilder, EngineBuilder, Sink, plan_role
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.sinks import EngineSink, open_sink
-from training_imgtool.core.errors import EngineUnavailableError, NeedsEngineError
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.pending_heads import ThereError
@@ -57,38 +57,56 @@ def foresee(run: BuildRun) -> dict[Role, str]:
 
 
 def _build(run: BuildRun, sink: Sink, stages: EngineStages) -> tuple[BuildResult, ...]:
-    found = {} if run.options.no_cache else dict(sink.find(run.wanted))
-    missing = tuple(image for image in run.wanted if image.role not in found)
-    made = _make(run, missing, sink, stages) if missing else {}
-    results = tuple((found | made)[image.role] for image in run.wanted)
-    sink.finish(results)
-    return results
+    results = {} if run.options.no_cache else dict(sink.find(run.wanted))
+    missing = tuple(image for image in run.wanted if image.role not in results)
+    if missing:
+        _prepare(run, missing, stages)
+        direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, stages)
+
+        def make(image: RoleImage) -> None:
+            results[image.role] = _make(run, sink, image, direct, engine)
+
+        try:
+            run_all({image.role: partial(make, image) for image in missing}, most=sink.at_once)
+        except ImgtoolError as error:
+            error.details += _outcomes(run, results)
+            raise
+    made = tuple(results[image.role] for image in run.wanted)
+    sink.finish(made)
+    return made
 
 
-def _make(run: BuildRun, missing: tuple[RoleImage, ...], sink: Sink, stages: EngineStages) -> dict[Role, BuildResult]:
+def _make(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, engine: Builder) -> BuildResult:
+    """Chooses a builder and makes an image: the direct one where it is proven to give an engine's image."""
+    if run.options.only_engine:
+        return engine.make(image)
+    try:
+        return direct.make(image)
+    except (ThereError, NeedsEngineError) as error:
+        if (found := sink.answer(image)) is not None:
+            return found  # the registry answered while the image was made
+        if run.options.engine == "direct" or not run.options.push:
+            raise
+        run.progress(Note(f"{image.role}: needs an engine: {error}"))
+        return engine.make(image)
+
+
+def _prepare(run: BuildRun, missing: tuple[RoleImage, ...], stages: EngineStages) -> None:
     _note_size(run)
     if run.options.create_repository:
         from training_imgtool.registry.auth.google import create_repository
 
         create_repository(run.inputs.repository, run.settings, run.progress)
-    direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, stages)
     if run.options.only_engine:
         stages.build_all(missing)  # a role that fails here keeps the others from being pushed
 
-    def make(image: RoleImage) -> BuildResult:
-        if run.options.only_engine:
-            return engine.make(image)
-        try:
-            return direct.make(image)
-        except (ThereError, NeedsEngineError) as error:
-            if (found := sink.answer(image)) is not None:
-                return found  # the registry answered while the image was made
-            if run.options.engine == "direct" or not run.options.push:
-                raise
-            run.progress(Note(f"{image.role}: needs an engine: {error}"))
-            return engine.make(image)
 
-    return run_all({image.role: partial(make, image) for image in missing}, most=sink.at_once)
+def _outcomes(run: BuildRun, results: dict[Role, BuildResult]) -> tuple[str, ...]:
+    """One line per role of a failed run: the image's name, or that there is none."""
+    if not results:
+        return ()
+    found = {role: f"{result.outcome} {result.reference}" for role, result in results.items()}
+    return tuple(f"{image.role}: {found.get(image.role, 'failed')}" for image in run.wanted)
 
 
 def _note_size(run: BuildRun) -> None:

@@ -121,6 +121,13 @@ class Sink(Protocol):
         """Ends the work in the background."""
 
 
+class Builder(Protocol):
+    """Makes a role's image. Thread-safe."""
+
+    def make(self, image: RoleImage) -> BuildResult:
+        """Makes the image and hands it to the sink."""
+
+
 class EngineBuilder:
     """Has an engine execute every stage."""
 

@@ -14,6 +14,7 @@ from training_imgtool.core.sanitize import join_lines
 from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full
 
 _PACKAGES = frozenset({"docker", "requests", "urllib3", "http", "json", "ssl"})
+_CUT = frozenset({"IncompleteRead", "InvalidChunkLength"})  # of urllib3 and http.client
 _START = "start it (for example `sudo systemctl start docker`), or point DOCKER_HOST or `docker context use` at one"
 
 
@@ -39,6 +40,8 @@ def cause_of(error: BaseException) -> str:
         explanation = getattr(inner, "explanation", None)
         if isinstance(explanation, str) and explanation:
             return join_lines(explanation, limit=400)
+        if type(inner).__name__ in _CUT or "invalid literal for int() with base 16" in str(inner):
+            return "the connection ended in the middle of an answer"
     last = list(_inner(error))[-1]
     return join_lines(f"{type(last).__name__}: {last}", limit=400)
 

@@ -22,6 +22,7 @@ Event = Mapping[str, Any]
 
 _TAIL = 20
 _LONGEST_PARTIAL = 1 << 16  # characters of a line without an end
+_IN_MESSAGES = 60  # characters of an instruction: the cause comes after it
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)\Z", re.DOTALL)
 _EXIT = re.compile(r"returned a non-zero code: (-?\d+)")
 _HOUSEKEEPING = re.compile(
@@ -105,7 +106,7 @@ class BuildLog:
             place = f"line {lines[self._number - 1]} of the rendered Dockerfile"
         else:
             place = f"in the stage that begins at line {self._stage.line} of the rendered Dockerfile"
-        return f"{self._stage.subject}: {self._instruction} ({place})"
+        return f"{self._stage.subject}: {join_lines(self._instruction, limit=_IN_MESSAGES)} ({place})"
 
     def failure(self, message: str, status: int | None = None) -> ImgtoolError:
         """The error that the engine's `message` is; `status` is that of its answer when it refused the request."""
@@ -125,12 +126,16 @@ class BuildLog:
         return EngineUnavailableError(f"{said} (the Docker Engine's words)", details=tuple(self._tail))
 
     def _step_failed(self, code: int) -> ImgtoolError:
+        said, details = f"{self.where()}: ended with exit code {code}", tuple(self._tail)
+        if is_full("\n".join(details)):
+            return EngineUnavailableError(f"{said}: a disk is full", hint=FULL_HINT, details=details)
         if code != 137:
-            return BuildFailedError(
-                f"{self.where()}: ended with exit code {code}",
-                hint="`imgtool render` prints the Dockerfile; the step's last lines are above",
-                details=tuple(self._tail),
+            hint = "`imgtool render` prints the Dockerfile; " + (
+                "the step's last lines are above"
+                if details
+                else f"the step printed nothing. If a disk is full: {FULL_HINT}"
             )
+            return BuildFailedError(said, hint=hint, details=details)
         if not self._answers():
             return EngineUnavailableError(f"{self.where()}: the Docker Engine stopped while this ran")
         return BuildFailedError(
