@@ -94,7 +94,10 @@ def test_what_is_no_manifest(body: bytes, header: str, error: type[Exception], s
         {"digest": DIGEST, "size": "3"},
         {"digest": "sha256:ab", "size": 3},
         {"digest": f"sha256:{'A' * 64}", "size": 3},
+        {"digest": DIGEST, "size": 1 << 63},
         {"digest": DIGEST, "size": 3, "mediaType": 7},
+        {"digest": DIGEST, "size": 3, "mediaType": "\ud800"},
+        {"digest": DIGEST, "size": 3, "mediaType": "a\nb"},
         {"digest": ["sha256"], "size": 3},
     ],
 )

@@ -154,8 +154,10 @@ def read_descriptor(value: Any, where: str) -> Descriptor:
     if not isinstance(value, dict):
         raise VerificationError(f"{where} is not a descriptor")
     size, media_type = value.get("size"), value.get("mediaType", "")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not isinstance(media_type, str):
-        raise VerificationError(f"{where} is not a descriptor: its size or mediaType is wrong")
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 63:
+        raise VerificationError(f"{where} is not a descriptor: its size is wrong")
+    if not isinstance(media_type, str) or not (media_type.isascii() and media_type.isprintable()):
+        raise VerificationError(f"{where} is not a descriptor: its mediaType is wrong")
     try:
         return Descriptor(media_type, check_digest(str(value.get("digest"))), size)
     except InvalidReferenceError as error:

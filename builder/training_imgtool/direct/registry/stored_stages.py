@@ -42,9 +42,9 @@ class StoredStages:
     def stage(self, tag: Tag) -> Stored | None:
         """The stage's image, when the repository has it."""
         path = self._file(tag)
-        found = _read(path)
-        if found is not None:
-            return found
+        stored = _read(path)
+        if stored is not None:
+            return stored
         registry = self._registries.at(tag.repository)
         try:
             manifest = registry.manifest(tag)
@@ -67,9 +67,9 @@ class StoredStages:
 
     def _base(self, base: Digest) -> Stored:
         path = self._cache / "bases" / f"{file_name(base.digest)}.json"
-        found = _read(path)
-        if found is not None and found.manifest.digest == base.digest:
-            return found
+        stored = _read(path)
+        if stored is not None and stored.manifest.digest == base.digest:
+            return stored
         registry = self._registries.at(base.repository)
         try:
             manifest = registry.manifest(base)
@@ -112,37 +112,37 @@ def with_inline_config(image: DirectImage) -> DirectImage:
 
 
 def _inline(manifest: Manifest) -> bytes | None:
-    config = manifest.document.get("config")
-    data = config.get("data") if isinstance(config, dict) else None
+    descriptor = manifest.document.get("config")
+    data = descriptor.get("data") if isinstance(descriptor, dict) else None
     if not isinstance(data, str):
         return None
     try:
-        found = base64.b64decode(data, validate=True)
+        config = base64.b64decode(data, validate=True)
     except (ValueError, binascii.Error):
         return None
-    return found if sha256_digest(found) == manifest.config.digest else None
+    return config if sha256_digest(config) == manifest.config.digest else None
 
 
 def _read(path: Path) -> Stored | None:
-    """What was kept, if it is whole: the config is checked against the manifest that names it."""
+    """A file of the cache, if it is whole: the manifest's digest is checked, and the config against the manifest."""
     try:
-        kept = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
-        manifest = parse_manifest(base64.b64decode(kept["manifest"]), kept["type"], str(path))
-        config = base64.b64decode(kept["config"])
-    except (OSError, ValueError, KeyError, TypeError, ImgtoolError):
+        document = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
+        manifest = parse_manifest(base64.b64decode(document["manifest"]), str(document["type"]), str(path))
+        config = base64.b64decode(document["config"])
+        intact = manifest.digest == document["digest"] and sha256_digest(config) == manifest.config.digest
+    except (ValueError, KeyError, TypeError, RecursionError, ImgtoolError):
         return None
-    intact = manifest.digest == kept.get("digest") and sha256_digest(config) == manifest.config.digest
     return Stored(manifest, config) if intact else None
 
 
 def _write(path: Path, stored: Stored) -> None:
-    """Keeps a manifest and its config; a cache that cannot be written costs requests, nothing else."""
+    """Keeps a manifest and its config."""
     if sha256_digest(stored.config) != stored.manifest.config.digest:
         raise VerificationError(f"{stored.manifest.digest}: the config is not the one that the manifest names")
-    kept = {
+    document = {
         "type": stored.manifest.media_type,
         "digest": stored.manifest.digest,
         "manifest": base64.b64encode(stored.manifest.body).decode(),
         "config": base64.b64encode(stored.config).decode(),
     }
-    write_cache_file(path, json.dumps(kept).encode())
+    write_cache_file(path, json.dumps(document).encode())
