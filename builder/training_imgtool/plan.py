@@ -42,13 +42,23 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel by name and hash. Where it comes from is the machine's own setting."""
+    """One wheel, or one source archive, by name and hash. Where it comes from is the machine's own setting."""
 
     name: str
     version: str
     file: str
     sha256: str
     size: int  # bytes
+    source: Source | None = None  # what imgtool builds the wheel from; None for one that an index has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A source archive and all that its wheel depends on: the same wheel comes of it on every machine."""
+
+    archive: Wheel
+    python: str  # the minor version of the interpreter that builds it, "3.11"
+    requires: tuple[Wheel, ...]  # the build requirements, sorted by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Lock
 from training_imgtool.registry.manifests import OCI_MANIFEST, sha256_digest
 from training_imgtool.versions.matrix import Matrix, load_matrix
-from training_imgtool.wheels.store import index_of
+from training_imgtool.wheels.index import open_index
 
 MATRIX = load_matrix()
 
@@ -105,7 +105,7 @@ def _settings(server: ScriptedServer, folder: Path) -> Settings:
 def _check(server: ScriptedServer, folder: Path, **options: Any) -> DriftReport:
     settings = _settings(server, folder)
     with clients(settings) as registries:
-        return find_drifts(MATRIX, index_of(settings, folder), registries, **options)
+        return find_drifts(MATRIX, open_index(settings, folder), registries, **options)
 
 
 def test_what_agrees_is_no_drift_and_takes_few_requests(server: ScriptedServer, tmp_path: Path) -> None:

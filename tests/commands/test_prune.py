@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import time
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class Cache:
     layers: LayerCache
 
     def wheel(self, name: str, size: int) -> Wheel:
-        return self.wheels.put(f"{name}-1.0-py3-none-any.whl", name.encode() * (size // len(name)))
+        content = io.BytesIO(name.encode() * (size // len(name)))
+        return self.wheels.put(f"{name}-1.0-py3-none-any.whl", content)
 
     def grow_old(self, days: float) -> None:
         """As if nothing had been touched for so long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import threading
 from collections.abc import Iterator
@@ -327,7 +328,7 @@ def test_a_wheel_that_is_made_here_is_made_again_elsewhere(tmp_path: Path, index
     archive, data = archive_of("gast")
     archive_in_matrix = load_matrix().sdists["gast==0.2.2"]
     index.add("gast", archive_in_matrix.file, data)
-    own = WheelStore(settings(tmp_path)).put(wheel_name(archive), build_wheel(archive, data))
+    own = WheelStore(settings(tmp_path)).put(wheel_name(archive), io.BytesIO(build_wheel(archive, data)))
     assert (own.name, own.version) == ("gast", "0.2.2")
     with pytest.raises(VerificationError):  # the index's archive is not the one that the matrix names
         store(tmp_path / "other", index.url).fetch([own])

@@ -10,8 +10,9 @@ from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.sinks import EngineSink, open_sink
+from training_imgtool.build.source_wheels import keep_built_wheels
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
-from training_imgtool.core.progress import Note
+from training_imgtool.core.progress import Note, Outcome
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.pending_heads import ThereError
 from training_imgtool.engines import Engine
@@ -32,11 +33,14 @@ def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildRes
     with EngineStages(run, registries) as stages:
         try:
             with open_sink(run, registries, stages) as sink:
-                return _build(run, sink, stages)
+                results = _build(run, sink, stages)
         except EngineUnavailableError as error:
             if run.options.only_engine and run.options.engine == "auto":
                 error.hint = "; or ".join(filter(None, (error.hint, _without_engine(run))))
             raise
+        if run.options.push and any(result.outcome is not Outcome.FOUND for result in results):
+            keep_built_wheels(run, registries)
+        return results
 
 
 def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:

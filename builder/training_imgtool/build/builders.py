@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
+from training_imgtool.build.source_wheels import open_wheel_store
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
 from training_imgtool.core.single_flight import SingleFlight
@@ -218,9 +219,7 @@ def append_stages(
     release = python_release(start.image.config, role.image.plan.locked.variant.python)
 
     def open_store() -> WheelStore:
-        from training_imgtool.wheels.store import WheelStore
-
-        return WheelStore(settings)
+        return open_wheel_store(run.inputs, settings)
 
     def find_interpreter(python: str) -> Interpreter | None:
         from training_imgtool.core import interpreters

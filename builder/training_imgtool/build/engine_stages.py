@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from training_imgtool.build.inputs import RoleImage, WheelContext
 from training_imgtool.build.request import BuildRun
+from training_imgtool.build.source_wheels import open_wheel_store
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
@@ -79,11 +80,9 @@ class EngineStages:
             from training_imgtool.engines.docker.client import connect
 
             engine = self._opened = connect(run.settings)
-        from training_imgtool.wheels.store import WheelStore
-
         runner = StageRunner(
             engine,
-            WheelContext(run.inputs, WheelStore(run.settings), run.progress),
+            WheelContext(run.inputs, open_wheel_store(run.inputs, run.settings), run.progress),
             platform=run.inputs.plan.platform,
             login_for=lambda host: self._registries.login(host).login,
             progress=run.progress,

@@ -26,9 +26,8 @@ from training_imgtool.lock.lockfile import read_lock
 from training_imgtool.plan import Lock
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.versions.matrix import CudaImage, Matrix, Minor, load_matrix
-from training_imgtool.wheels.index import Index
+from training_imgtool.wheels.index import Index, open_index
 from training_imgtool.wheels.index_page import IndexedFile
-from training_imgtool.wheels.store import index_of
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
 _PLATFORM = "linux/amd64"
@@ -177,7 +176,7 @@ def check_matrix(settings: Settings, *, release: str | None, locks: tuple[Path, 
         chosen_releases(matrix, release)
     read = tuple(read_lock(path) for path in locks)
     with connect(settings) as registries:
-        return find_drifts(matrix, index_of(settings, Path()), registries, release=release, locks=read)
+        return find_drifts(matrix, open_index(settings, Path()), registries, release=release, locks=read)
 
 
 def find_drifts(

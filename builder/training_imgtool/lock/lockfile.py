@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
-from training_imgtool.plan import Lock, LockedVariant, Wheel
+from training_imgtool.plan import Lock, LockedVariant, Source, Wheel
 from training_imgtool.spec.load import SpecFile, load
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.yamlfile.reader import read_bytes
@@ -85,6 +85,7 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
         "python": spec.python,
         "platform": spec.platform,
         "cuda_from": spec.cuda_from,
+        "sdists": spec.sdists,
         "base": spec.base,
         "roles": {str(role): _role_inputs(spec, role) for role in sorted(spec.roles)},
         "requirements": list(texts),
@@ -176,10 +177,16 @@ def _variant_text(locked: LockedVariant) -> str:
 
 
 def _wheel_text(wheel: Wheel) -> str:
+    source = "" if wheel.source is None else f", source = {_source_text(wheel.source)}"
     return (
         f"{{ name = {_text(wheel.name)}, version = {_text(wheel.version)}, size = {wheel.size}, "
-        f"sha256 = {_text(wheel.sha256)}, file = {_text(wheel.file)} }}"
+        f"sha256 = {_text(wheel.sha256)}, file = {_text(wheel.file)}{source} }}"
     )
+
+
+def _source_text(source: Source) -> str:
+    requires = ", ".join(_wheel_text(wheel) for wheel in source.requires)
+    return f"{{ archive = {_wheel_text(source.archive)}, python = {_text(source.python)}, requires = [{requires}] }}"
 
 
 def _text(value: str) -> str:

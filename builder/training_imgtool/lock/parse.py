@@ -9,7 +9,7 @@ from typing import Any
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import InvalidReferenceError, check_digest, parse_reference
-from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.plan import Lock, LockedVariant, Source, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.spec.requirements import normalise_name
 
@@ -18,10 +18,11 @@ _VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
 _WHEEL = {
     "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
     "version": _VERSION,
-    "size": None,
+    "size": "",
     "sha256": r"[0-9a-f]{64}",
     "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
 }
+_ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip)"
 TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
     "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
     "package": r"tensorflow(?:-[a-z]+)?",
@@ -151,17 +152,31 @@ class _Reader:
             wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
         )
 
-    def wheel(self, row: object, where: str) -> Wheel:
+    def wheel(self, row: object, where: str, file: str = _WHEEL["file"]) -> Wheel:
         if not isinstance(row, dict):
             raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
-        self.known(row, where, _WHEEL)
+        self.known(row, where, (*_WHEEL, "source"))
         size = row.get("size")
         if type(size) is not int or size <= 0:
             raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
-        texts = {key: self.text(row, where, key, pattern) for key, pattern in _WHEEL.items() if pattern}
-        if not _names_file(texts["name"], texts["version"], texts["file"]):
+        patterns = {**_WHEEL, "file": file}
+        texts = {key: self.text(row, where, key, pattern) for key, pattern in patterns.items() if pattern}
+        if file == _WHEEL["file"] and not _names_file(texts["name"], texts["version"], texts["file"]):
             raise self.error(where, f"{texts['file']} is not a wheel of {texts['name']} {texts['version']}")
-        return Wheel(size=size, **texts)
+        return Wheel(
+            size=size, source=self.source(row["source"], f"{where}.source") if "source" in row else None, **texts
+        )
+
+    def source(self, row: object, where: str) -> Source:
+        requires = row.get("requires") if isinstance(row, dict) else None
+        if not isinstance(row, dict) or not isinstance(requires, list):
+            raise self.error(where, "expected a source: { archive, python, requires }")
+        self.known(row, where, ("archive", "python", "requires"))
+        return Source(
+            archive=self.wheel(row.get("archive"), f"{where}.archive", _ARCHIVE),
+            python=self.text(row, where, "python", TEXTS["python"]),
+            requires=tuple(self.wheel(wheel, f"{where}.requires[{index}]") for index, wheel in enumerate(requires)),
+        )
 
 
 def _names_file(name: str, version: str, file: str) -> bool:

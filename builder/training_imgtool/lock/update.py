@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import threading
+import io
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError
-from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
+from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.lock.carry_over import NOTHING_KEPT, Kept
 from training_imgtool.lock.lockfile import inputs_hash
+from training_imgtool.lock.sizes import Sizes
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.requirements import (
     Named,
-    normalise_name,
     parse_requirements,
     read_hashes,
     read_requirement_files,
@@ -29,13 +28,11 @@ from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
 from training_imgtool.wheels.pip_config import uv_environ
-from training_imgtool.wheels.sdist import build_wheel, wheel_name
+from training_imgtool.wheels.sdist import LARGEST_ARCHIVE, build_wheel, wheel_name
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import Found, Target, compile_requirements
 
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
-_SIZE_JOBS = 16
-_LARGEST_ARCHIVE = 64 << 20  # bytes
 
 
 def make_lock(
@@ -103,8 +100,10 @@ class _Maker:
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder)
-        self._sizes = settings.cache / "wheel-sizes.json"
-        self._sizes_lock = threading.Lock()
+        self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
+        self._archives = ArchiveBuilder(
+            self._store, self._sizes, environ=self._environ, folder=spec_file.folder, progress=progress
+        )
         self._made: dict[str, Wheel] = {}
 
     def check(self, variant: Variant) -> list[Finding]:
@@ -128,8 +127,8 @@ class _Maker:
             if url is None:
                 continue  # then uv says what is missing
             self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
-            data = b"".join(self._store.index.read(url, limit=_LARGEST_ARCHIVE))
-            self._made[requirement] = self._store.put(wheel_name(archive), build_wheel(archive, data))
+            data = b"".join(self._store.index.read(url, limit=LARGEST_ARCHIVE))
+            self._made[requirement] = self._store.put(wheel_name(archive), io.BytesIO(build_wheel(archive, data)))
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str]) -> LockedVariant:
         """One variant: its base's digest and its wheels."""
@@ -137,18 +136,28 @@ class _Maker:
         digest = self._kept.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
         preferred = self._kept.versions(variant.name)
-        found = self._resolve(variant, target, preferred)
+        resolved, notes = self._resolve(variant, target, preferred)
         installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
-        sized = self._with_sizes((*found, *installer))
-        self._progress(Step(f"lock {variant.name}", f"{len(found)} wheels"))
-        return LockedVariant(variant=variant, base_digest=digest, installer=sized[-1], wheels=sized[: len(found)])
+        wheels = self._archives.sourced(self._sizes.wheels((*resolved, *installer)))
+        for note in notes:
+            self._progress(Note(f"{variant.name}: {note}"))
+        self._progress(Step(f"lock {variant.name}", f"{len(resolved)} wheels"))
+        return LockedVariant(
+            variant=replace(variant, notes=(*variant.notes, *notes)),
+            base_digest=digest,
+            installer=wheels[-1],
+            wheels=wheels[:-1],
+        )
 
     def _target(self, variant: Variant) -> Target:
         system = self._matrix.systems.get(variant.os or "")
         glibc = system.glibc if system else _UNKNOWN_GLIBC
         return Target(python=variant.python, platform=self._spec.platform, glibc=glibc)
 
-    def _resolve(self, variant: Variant, target: Target, preferred: Mapping[str, str]) -> tuple[Found, ...]:
+    def _resolve(
+        self, variant: Variant, target: Target, preferred: Mapping[str, str]
+    ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+        """The wheels, and what is older because of an archive that does not become a wheel."""
         lines = list(variant.requirements)
         if self._spec.requirements:
             lines.append(f"-r {self._folder.resolve() / self._spec.requirements}")
@@ -156,59 +165,39 @@ class _Maker:
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
         same = tuple(f"{name}=={variant.tensorflow}" for name in others)
         try:
-            found = self._compile("\n".join(lines) + "\n", target, preferred, (*variant.constraints, *same))
+            text, constraints = "\n".join(lines) + "\n", (*variant.constraints, *same)
+            resolved, notes = self._archives.resolve(
+                lambda wheels_only: self._compile(text, target, preferred, constraints, wheels_only),
+                target,
+                build=self._spec.sdists == "build",
+            )
         except InputError as error:
             error.message = f"{variant.name} ({', '.join(variant.roles)}): {error.message}"
             error.args = (error.message,)
             raise
-        return tuple(one for one in found if one.name not in others)
+        return tuple(row for row in resolved if row.name not in others), notes
 
     def _compile(
-        self, text: str, target: Target, preferred: Mapping[str, str], constraints: tuple[str, ...] = ()
+        self,
+        text: str,
+        target: Target,
+        preferred: Mapping[str, str],
+        constraints: tuple[str, ...] = (),
+        wheels_only: frozenset[str] | None = None,
     ) -> tuple[Found, ...]:
-        folders = (path.parent for wheel in self._made.values() if (path := self._store.path(wheel)))
+        folders = {path.parent for wheel in self._made.values() if (path := self._store.path(wheel))}
         return compile_requirements(
             text,
             target,
             environ=self._environ,
             folder=self._folder,
             constraints=constraints,
-            find_links=tuple(sorted(folders)),
+            find_links=tuple(sorted({*folders, *self._archives.folders()})),
             hashes=read_hashes(self._texts),
             preferred=preferred,
+            wheels_only=wheels_only,
         )
 
     def _pip(self, python: str) -> str:
         last = self._matrix.last_pip.get(python)
         return f"=={last}" if last else ""
-
-    def _with_sizes(self, found: tuple[Found, ...]) -> tuple[Wheel, ...]:
-        """The wheels with their sizes: from the index's page, else from what is known, else by asking the server."""
-        known = _read_sizes(self._sizes)
-        unknown = {one.sha256: one.url for one in found if one.size is None and one.sha256 not in known}
-        if unknown:
-            with ThreadPoolExecutor(min(_SIZE_JOBS, len(unknown))) as pool:
-                asked = dict(zip(unknown, pool.map(self._store.index.size, unknown.values()), strict=True))
-            known |= asked
-            with self._sizes_lock:
-                write_cached(self._sizes, {**_read_sizes(self._sizes), **asked})
-        for one in found:
-            self._store.remember(one.sha256, one.url)
-        return tuple(
-            Wheel(
-                name=normalise_name(one.name),
-                version=one.version,
-                file=one.file,
-                sha256=one.sha256,
-                size=one.size if one.size is not None else known[one.sha256],
-            )
-            for one in found
-        )
-
-
-def _read_sizes(path: Path) -> dict[str, int]:
-    """Sizes by sha256, which never change; a damaged file counts for nothing."""
-    rows = read_cached(path)
-    if not isinstance(rows, dict):
-        return {}
-    return {key: size for key, size in rows.items() if isinstance(size, int) and size > 0}

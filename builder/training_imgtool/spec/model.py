@@ -350,6 +350,11 @@ class ImageSpec:
     )
     accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
     base: str | None = key("A base image instead of the one that imgtool chooses.", default=None, rule="reference")
+    sdists: str = key(
+        "What happens to releases that have a source archive and no wheel: build (pure Python only), or refuse.",
+        default="build",
+        choices=("build", "refuse"),
+    )
     cuda_from: str = key(
         "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).",
         default="base",

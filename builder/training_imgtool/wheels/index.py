@@ -10,10 +10,12 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.http_pool import Response, transport_errors
+from training_imgtool.core.settings import Settings
 from training_imgtool.wheels.index_client import ATTEMPTS, SCHEMES, IndexClient, MissingFileError, host_of, short_cause
 from training_imgtool.wheels.index_credentials import without_login
 from training_imgtool.wheels.index_page import ACCEPT, IndexedFile, PageError, page_url, parse_page
-from training_imgtool.wheels.uv import Indexes
+from training_imgtool.wheels.pip_config import pip_settings, uv_environ
+from training_imgtool.wheels.uv import Indexes, indexes
 
 BLOCK = 1 << 18
 _PAGE_BYTES = 64 << 20
@@ -158,6 +160,20 @@ class Index:
                     raise TemporaryError(f"{host_of(url)}: the page broke off: {short_cause(error)}") from error
                 self._client.wait(attempt)
         raise AssertionError
+
+
+def open_index(settings: Settings, folder: Path) -> Index:
+    """The indexes that uv and pip use on this machine, when they run in `folder`."""
+    environ = uv_environ(settings.environ, ca_file=settings.ca_file)
+    certificate = environ.get("SSL_CERT_FILE")
+    trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
+    return Index(
+        lambda: indexes(environ, folder),
+        environ=environ,
+        proxies=settings.proxies,
+        ca_file=Path(certificate) if certificate else None,
+        insecure=tuple(trusted.split()),
+    )
 
 
 def _within(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator[bytes]:

@@ -15,10 +15,13 @@ import zipfile
 from collections.abc import Mapping
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.versions.matrix import SourceArchive
+from training_imgtool.plan import Wheel
+from training_imgtool.versions.matrix import SourceArchive, load_matrix
+from training_imgtool.wheels.index import Index
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
 _MODE = 0o100644 << 16
+LARGEST_ARCHIVE = 64 << 20  # bytes
 _MAX_BYTES = 8 << 20
 _LICENSES = frozenset({"LICENSE", "LICENSE.txt", "COPYING", "COPYING.txt"})
 
@@ -59,6 +62,15 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
         **{f"{info}/{name}": text for name, text in members.items() if name in _LICENSES},
     }
     return _zip({**files, f"{info}/RECORD": _record(files, f"{info}/RECORD")})
+
+
+def remade(wheel: Wheel, index: Index) -> bytes | None:
+    """The wheel of one of the matrix' source archives; None for another wheel, or when no index has the archive."""
+    archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
+    if archive is None or wheel_name(archive) != wheel.file:
+        return None
+    url = index.locate(archive.name, archive.file, archive.sha256)
+    return build_wheel(archive, b"".join(index.read(url, limit=LARGEST_ARCHIVE))) if url else None
 
 
 def _members(data: bytes, root: str) -> dict[str, bytes]:

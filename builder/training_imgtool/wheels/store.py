@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -24,15 +25,15 @@ from training_imgtool.core.errors import LocalFileError, VerificationError
 from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.progress import Note, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
-from training_imgtool.plan import Wheel
+from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index_credentials import without_login
 
 if TYPE_CHECKING:
     from training_imgtool.wheels.index import Index
 
 _BLOCK = 1 << 18
-_LARGEST_ARCHIVE = 64 << 20
 SUBJECT = "wheels"
+ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
 
 
 class WheelStore:
@@ -42,9 +43,18 @@ class WheelStore:
         settings: where the cache lies, and how the network is reached.
         folder: whose uv.toml counts; the current folder by default.
         index: the indexes; by default those of the settings.
+        read_artifact: reads a wheel that imgtool built elsewhere; None where there is no such wheel.
     """
 
-    def __init__(self, settings: Settings, folder: Path | None = None, *, index: Index | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path | None = None,
+        *,
+        index: Index | None = None,
+        read_artifact: ReadArtifact | None = None,
+    ) -> None:
+        self._read_artifact = read_artifact
         self._root = settings.cache / "wheels"
         self._settings, self._folder = settings, folder or Path()
         if index:
@@ -53,7 +63,9 @@ class WheelStore:
     @cached_property
     def index(self) -> Index:
         """The machine's indexes; made when they are first asked, which most runs never do."""
-        return index_of(self._settings, self._folder)
+        from training_imgtool.wheels.index import open_index
+
+        return open_index(self._settings, self._folder)
 
     def path(self, wheel: Wheel) -> Path | None:
         """The wheel's file when it is here with the right size, else None."""
@@ -108,15 +120,16 @@ class WheelStore:
             while block := stream.read(_BLOCK):
                 yield block
 
-    def put(self, wheel_file: str, data: bytes) -> Wheel:
+    def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:
         """Keeps a wheel made here; its name and version are those of its file name."""
         name, version = wheel_file.split("-")[:2]
-        digest = hashlib.sha256(data).hexdigest()
-        wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=digest, size=len(data))
+        sha256, size = hashlib.file_digest(content, "sha256").hexdigest(), content.seek(0, os.SEEK_END)
+        wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=sha256, size=size)
         if self.path(wheel) is None:
             with self._part(wheel) as (part, growing, target):
                 part.truncate(0)
-                part.write(data)
+                content.seek(0)
+                part.writelines(iter(lambda: content.read(_BLOCK), b""))
                 part.flush()
                 growing.replace(target)
         return wheel
@@ -158,7 +171,7 @@ class WheelStore:
                 part.truncate()
 
             try:
-                for block in self._bytes(wheel, have, None if anew else restart):
+                for block in self._bytes(wheel, have, None if anew else restart, progress):
                     if stop.is_set():
                         part.flush()
                         return
@@ -180,10 +193,18 @@ class WheelStore:
                 )
             growing.replace(target)
 
-    def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None) -> Iterator[bytes]:
+    def _bytes(
+        self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None, progress: Progress
+    ) -> Iterator[bytes]:
         """The file's bytes from `offset` on: from where it was last, else where an index has it, else made here."""
         from training_imgtool.wheels.index_client import MissingFileError
+        from training_imgtool.wheels.sdist import remade
 
+        if wheel.source is not None:
+            if restarted is not None:
+                restarted()
+            yield from self._built(wheel, wheel.source, progress)
+            return
         for url in self._urls(wheel):
             try:
                 yield from self.index.read(url, offset, restarted, limit=wheel.size)
@@ -194,7 +215,7 @@ class WheelStore:
                 continue
             self.remember(wheel.sha256, url)
             return
-        made = self._made(wheel)
+        made = remade(wheel, self.index)
         if made is None:
             raise VerificationError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
@@ -211,16 +232,16 @@ class WheelStore:
         if url is not None:
             yield url
 
-    def _made(self, wheel: Wheel) -> bytes | None:
-        """The wheel of one of the source archives that imgtool builds itself."""
-        from training_imgtool.versions.matrix import load_matrix
-        from training_imgtool.wheels.sdist import build_wheel, wheel_name
+    def _built(self, wheel: Wheel, source: Source, progress: Progress) -> Iterator[bytes]:
+        """A wheel that imgtool builds: from where another machine left it, else from its archive."""
+        artifact = self._read_artifact(wheel) if self._read_artifact else None
+        if artifact is not None:
+            yield from artifact
+            return
+        from training_imgtool.wheels.rebuild import rebuilt
 
-        archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
-        if archive is None or wheel_name(archive) != wheel.file:
-            return None
-        url = self.index.locate(archive.name, archive.file, archive.sha256)
-        return build_wheel(archive, b"".join(self.index.read(url, limit=_LARGEST_ARCHIVE))) if url else None
+        with rebuilt(wheel, source, self, self._settings.environ, progress) as path:
+            yield from _blocks(path)
 
     def _place(self, wheel: Wheel) -> Path:
         return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
@@ -239,24 +260,6 @@ class WheelStore:
                 f"{error.filename or target}: {error.strerror or error}",
                 hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
             ) from error
-
-
-def index_of(settings: Settings, folder: Path) -> Index:
-    """The indexes that uv and pip use on this machine."""
-    from training_imgtool.wheels.index import Index
-    from training_imgtool.wheels.pip_config import pip_settings, uv_environ
-    from training_imgtool.wheels.uv import indexes
-
-    environ = uv_environ(settings.environ, ca_file=settings.ca_file)
-    certificate = environ.get("SSL_CERT_FILE")
-    trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
-    return Index(
-        lambda: indexes(environ, folder),
-        environ=environ,
-        proxies=settings.proxies,
-        ca_file=Path(certificate) if certificate else None,
-        insecure=tuple(trusted.split()),
-    )
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The one door to uv: resolving requirements for an image's Python, and which indexes this machine uses.
 
-uv is run as a program, always with `--only-binary :all:`: what goes into an image is a wheel, so nobody's
-setup.py runs here. It speaks to the indexes with its own settings, netrc and keyring included; no URL and
-no credential of theirs goes into what is returned for a lock.
+uv runs as a program, and never runs code of an archive: either it takes wheels alone, or the processes that it starts
+for a build end at once, and `ArchiveNeededError` says which archive it needs. It speaks to the indexes with its own
+settings, netrc and keyring included; no URL and no credential of theirs goes into what is returned for a lock.
 """
 
 from __future__ import annotations
@@ -26,12 +26,28 @@ _SECONDS = 600
 _TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
 _SYSCONFIG = threading.Lock()
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
+_ARCHIVE = re.compile(r"Failed to (?:download and )?build `([^`=\s]+)==([^`\s]+)`")
+_WANTED_BY = re.compile(r"was included because `([^`]+)` \(v([^)]+)\) depends on")
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 _REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
 _LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
 _UNREACHABLE = re.compile(
     r"error sending request|Failed to fetch|Request failed|Connection|timed out|dns error|status server error|\b429\b"
 )
+
+
+class ArchiveNeededError(InputError):
+    """A resolution needs a release that has no wheel here, only a source archive.
+
+    Args:
+        name: the package.
+        version: of the release.
+        wanted_by: name and version of the first package on the way to it; None for one that the requirements name.
+    """
+
+    def __init__(self, name: str, version: str, wanted_by: tuple[str, str] | None) -> None:
+        super().__init__(f"{name} {version} has no wheel that fits, only a source archive")
+        self.name, self.version, self.wanted_by = name, version, wanted_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +104,7 @@ def compile_requirements(
     find_links: tuple[Path, ...] = (),
     hashes: Mapping[str, frozenset[str]] | None = None,
     preferred: Mapping[str, str] | None = None,
+    wheels_only: frozenset[str] | None = None,
 ) -> tuple[Found, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
@@ -100,8 +117,10 @@ def compile_requirements(
         find_links: folders with wheels that no index has.
         hashes: per package the sha256 values that may be chosen, where the user's file names some.
         preferred: per package the version to take where it fits.
+        wheels_only: the packages whose source archives do not count; None for all packages.
 
     Raises:
+        ArchiveNeededError: a source archive that counts is the next thing needed.
         InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
         CredentialsError: an index refuses.
         TemporaryError: an index does not answer.
@@ -118,13 +137,27 @@ def compile_requirements(
             f"--constraints={work}/constraints.txt",
             f"--python-version={target.python}",
             f"--python-platform={uv_platform(target.platform, target.glibc)}",
-            "--only-binary=:all:",
+            *_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
         )
-        _run(options, requirements, work, environ=environ, folder=folder)
+        _run(options, requirements, work, environ=_without_builds(environ, work), folder=folder)
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
         found = [_choose(package, target, hashes or {}, work) for package in packages]
     return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]:
+    if wheels_only is None:
+        return ("--only-binary=:all:",)
+    return ("--no-build-isolation", *(f"--only-binary={name}" for name in sorted(wheels_only)))
+
+
+def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
+    """An environment in which each Python that uv starts for a build ends before it runs any code of the archive."""
+    trap = work / "trap"
+    trap.mkdir()
+    (trap / "sitecustomize.py").write_text("import os\nos._exit(1)\n", encoding="utf-8")
+    return {**environ, "PYTHONPATH": str(trap)}
 
 
 def _pylock(versions: Mapping[str, str]) -> str:
@@ -143,6 +176,8 @@ def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, 
     if wanted:
         candidates = {file: row for file, row in candidates.items() if row[0] in wanted}
     file = best_wheel(candidates, target.python, target.platform, target.glibc)
+    if file is None and not wanted and "sdist" in package:
+        raise ArchiveNeededError(name, version, None)
     if file is None:
         why = " with one of the hashes in the requirements" if wanted else ""
         raise InputError(
@@ -207,11 +242,14 @@ def uv_version() -> str:
 def _failure(stderr: str, temporary: str) -> ImgtoolError:
     text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
     lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
+    archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)
+    if archive:
+        return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
     no_wheel = sorted(set(_NO_WHEEL.findall(text)))
     if no_wheel:
         names = ", ".join(no_wheel)
         return InputError(
-            f"no wheel of {names} fits, and source archives are not built",
+            f"no wheel of {names} fits",
             hint="a version that has one; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
             details=lines,
         )

@@ -1,0 +1,196 @@
+"""Resolves with source archives: builds the pure-Python ones that uv needs, and names what the others cost.
+
+uv says which archive it needs next; imgtool builds that one, confined, and asks again. Without this, uv would go back
+to the newest release whose whole closure has wheels, which may be years old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.utils import InvalidSdistFilename, parse_sdist_filename
+from packaging.version import Version
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.interpreters import find_interpreter
+from training_imgtool.core.progress import Progress, Step
+from training_imgtool.lock.sizes import Sizes
+from training_imgtool.plan import Source, Wheel
+from training_imgtool.spec.requirements import normalise_name
+from training_imgtool.wheels.index_page import IndexedFile
+from training_imgtool.wheels.source_build import SourceBuildError, build_wheel
+from training_imgtool.wheels.store import WheelStore
+from training_imgtool.wheels.uv import ArchiveNeededError, Found, Target, compile_requirements
+
+_MOST_ARCHIVES = 60  # of one resolution; each one is a run of uv and a build
+_LARGEST = 1 << 30  # bytes
+_REFUSED_BY_SPEC = SourceBuildError("the spec says `sdists: refuse`")
+_MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An archive that does not become a wheel, and why."""
+
+    version: str
+    reason: str
+    wanted_by: tuple[str, str] | None
+
+
+class ArchiveBuilder:
+    """The wheels that one lock needs and no index has. Safe for several threads.
+
+    Args:
+        store: keeps archives and wheels.
+        sizes: turns resolutions of build requirements into wheels.
+        environ: the machine's environment for uv.
+        folder: where uv runs.
+        progress: is told of each build.
+    """
+
+    def __init__(
+        self, store: WheelStore, sizes: Sizes, *, environ: Mapping[str, str], folder: Path, progress: Progress
+    ) -> None:
+        self._store, self._sizes = store, sizes
+        self._environ, self._folder, self._progress = environ, folder, progress
+        self._lock = threading.Lock()
+        self._results: dict[tuple[str, str, str], Wheel | SourceBuildError] = {}
+
+    def folders(self) -> tuple[Path, ...]:
+        """The folders of the wheels built so far, for uv's --find-links."""
+        wheels = [wheel for wheel in tuple(self._results.values()) if isinstance(wheel, Wheel)]
+        return tuple(sorted({path.parent for wheel in wheels if (path := self._store.path(wheel))}))
+
+    def sourced(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
+        """The wheels, those that were built here with their source."""
+        built = {wheel.sha256: wheel for wheel in tuple(self._results.values()) if isinstance(wheel, Wheel)}
+        return tuple(
+            replace(wheel, source=built[wheel.sha256].source) if wheel.sha256 in built else wheel for wheel in wheels
+        )
+
+    def resolve(
+        self, compile_with: Callable[[frozenset[str]], tuple[Found, ...]], target: Target, *, build: bool
+    ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+        """Resolves, and says what is older than it would be if every archive became a wheel.
+
+        Args:
+            compile_with: resolves, given the packages whose archives do not count.
+            target: the image.
+            build: whether archives may be built.
+
+        Raises what `compile_requirements` raises.
+        """
+        refused: dict[str, Refused] = {}
+        for _ in range(_MOST_ARCHIVES):
+            try:
+                return _named(refused, lambda: compile_with(frozenset(refused)))
+            except ArchiveNeededError as error:
+                result = self._result(error.name, error.version, target) if build else _REFUSED_BY_SPEC
+                if isinstance(result, SourceBuildError):
+                    refused[error.name] = Refused(error.version, result.message, error.wanted_by)
+        raise InputError(
+            f"the requirements need more than {_MOST_ARCHIVES} source archives",
+            hint="pin newer versions, or give wheels of them in a folder in UV_FIND_LINKS",
+        )
+
+    def _result(self, name: str, version: str, target: Target) -> Wheel | SourceBuildError:
+        key = (normalise_name(name), version, target.python)
+        with self._lock:
+            if key not in self._results:
+                try:
+                    self._results[key] = self._build(name, version, target.python)
+                except SourceBuildError as error:
+                    self._results[key] = error
+            elif isinstance(self._results[key], Wheel):
+                return SourceBuildError("uv does not take the wheel that was built of it")
+            return self._results[key]
+
+    def _build(self, name: str, version: str, python: str) -> Wheel:
+        interpreter = find_interpreter(python, self._environ)
+        if interpreter is None:
+            raise SourceBuildError(f"Python {python} is not on this machine to build it (uv python install {python})")
+        archive = self._archive(name, version)
+        self._progress(Step(f"wheel {name}", f"building {archive.file}"))
+        self._store.fetch((archive,), self._progress)
+        required: tuple[Wheel, ...] = ()
+
+        def requirements(lines: tuple[str, ...]) -> list[Path]:
+            nonlocal required
+            required = self._required(lines, python)
+            self._store.fetch(required, self._progress)
+            return [self._store.require(wheel) for wheel in required]
+
+        with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
+            built = build_wheel(self._store.require(archive), Path(interpreter.path), requirements, Path(temporary))
+            with built.open("rb") as stream:
+                wheel = self._store.put(built.name, stream)
+        same_version = Version(wheel.version.replace("_", "-")) == Version(version)
+        if normalise_name(wheel.name) != normalise_name(name) or not same_version:
+            raise SourceBuildError(f"its build makes {wheel.file}")
+        return replace(wheel, source=Source(archive=archive, python=python, requires=required))
+
+    def _required(self, lines: tuple[str, ...], python: str) -> tuple[Wheel, ...]:
+        """The build requirements' wheels for this machine."""
+        if not lines:
+            return ()
+        glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 2.28").partition(" ")[2]
+        target = Target(python=python, platform=_MACHINES[platform.machine()], glibc=glibc)
+        text = "".join(f"{line}\n" for line in lines)
+        try:
+            return self._sizes.wheels(compile_requirements(text, target, environ=self._environ, folder=self._folder))
+        except InputError as error:
+            message = f"its build requirements cannot be had as wheels: {', '.join(lines)}"
+            raise SourceBuildError(message, details=error.details) from error
+
+    def _archive(self, name: str, version: str) -> Wheel:
+        rows = [row for row in self._store.index.files(name) if _is_archive(row, version)]
+        if not rows:
+            raise SourceBuildError("no index has its archive as .tar.gz or .zip")
+        row = min(rows, key=lambda row: not row.file.endswith(".tar.gz"))
+        digest, size = row.sha256, row.size
+        if digest is None or size is None:
+            hashed, size = hashlib.sha256(), 0
+            for block in self._store.index.read(row.url, limit=_LARGEST):
+                hashed.update(block)
+                size += len(block)
+            digest = hashed.hexdigest()
+        self._store.remember(digest, row.url)
+        return Wheel(name=normalise_name(name), version=version, file=row.file, sha256=digest, size=size)
+
+
+def _is_archive(row: IndexedFile, version: str) -> bool:
+    try:
+        return parse_sdist_filename(row.file)[1] == Version(version)
+    except InvalidSdistFilename:
+        return False
+
+
+def _named(
+    refused: Mapping[str, Refused], resolve: Callable[[], tuple[Found, ...]]
+) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """A resolution without the refused archives, with a sentence for each package that is older because of one."""
+    try:
+        resolved = resolve()
+    except ArchiveNeededError:
+        raise
+    except InputError as error:
+        if refused:
+            whys = "; ".join(f"{name} {row.version}: {row.reason}" for name, row in refused.items())
+            error.message = f"{error.message} ({whys})"
+            error.args = (error.message,)
+        raise
+    versions = {normalise_name(row.name): row.version for row in resolved}
+    notes = []
+    for name, row in refused.items():
+        top, wanted = row.wanted_by or (name, row.version)
+        actual = versions.get(normalise_name(top))
+        if actual is not None and actual != wanted:
+            notes.append(f"{top} {actual} instead of {wanted}: {name} {row.version} has no wheel, and {row.reason}")
+    return resolved, tuple(dict.fromkeys(notes))

@@ -1,0 +1,42 @@
+"""Built wheels in the registry, by their sha256."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from tests.direct.registry import Bench
+from training_imgtool.direct.registry.stored_wheels import StoredWheels
+from training_imgtool.plan import Wheel
+
+pytestmark = pytest.mark.registry
+
+BODY = b"wheel" * 1000
+WHEEL = Wheel(
+    name="dep",
+    version="2.0",
+    file="dep-2.0-py3-none-any.whl",
+    sha256=hashlib.sha256(BODY).hexdigest(),
+    size=len(BODY),
+)
+
+
+def test_a_kept_wheel_is_read_by_the_next_machine(pushing: Bench) -> None:
+    path = pushing.folder / WHEEL.file
+    path.write_bytes(BODY)
+    stored = StoredWheels(pushing.registries, pushing.repository)
+    assert stored.read(WHEEL) is None
+    stored.keep(WHEEL, path)
+    blocks = StoredWheels(pushing.again().registries, pushing.at("another-image")).read(WHEEL)
+    assert blocks is not None
+    assert b"".join(blocks) == BODY
+
+
+def test_a_wheel_is_kept_once(pushing: Bench) -> None:
+    path = pushing.folder / WHEEL.file
+    path.write_bytes(BODY)
+    StoredWheels(pushing.registries, pushing.repository).keep(WHEEL, path)
+    pushing.proxy.clear()
+    StoredWheels(pushing.registries, pushing.repository).keep(WHEEL, path)
+    assert pushing.proxy.methods() == ["HEAD"]

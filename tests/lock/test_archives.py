@@ -1,0 +1,96 @@
+"""Locks with source archives: pure ones are built, the others named together with what they hold back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.lock.test_update import Events, Place, add, place
+from tests.wheels.archives import source_archive
+from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.interpreters import find_interpreter
+from training_imgtool.core.progress import Note
+from training_imgtool.lock.lockfile import dump_lock
+from training_imgtool.lock.parse import parse_lock
+from training_imgtool.plan import Wheel
+from training_imgtool.wheels.store import WheelStore
+
+__all__ = ["place"]
+SPEC = 'name: mnist\ntensorflow: "2.15.1"\npython: "3.11"\nroles: {master: {}}\n'
+
+
+@pytest.fixture
+def archives(place: Place) -> Place:
+    """`top` 1.0 needs `dep`, which has no wheel; `top` 0.1 needs nothing."""
+    if find_interpreter("3.11", place.settings.environ) is None:
+        pytest.skip("Python 3.11 is not on this machine")
+    add(place.index, "top", "0.1")
+    add(place.index, "top", "1.0", ("dep>=2",))
+    place.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0", requires=("numpy",)))
+    return place
+
+
+def locked(place: Place, spec: str = SPEC, requirements: str = "top\n") -> tuple[dict[str, Wheel], list[str]]:
+    """The lock's wheels by name after a round trip through the file, and the notes."""
+    events = Events()
+    lock = place.lock(place.spec(spec, requirements), events)
+    assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
+    notes = [event.text for event in events if isinstance(event, Note)]
+    return {wheel.name: wheel for wheel in lock.variants[0].wheels}, notes
+
+
+def test_a_pure_archive_is_built_and_locked_with_its_wheel(archives: Place) -> None:
+    wheels, notes = locked(archives)
+    assert (wheels["top"].version, wheels["dep"].version, notes) == ("1.0", "2.0", [])
+    source = wheels["dep"].source
+    assert source is not None
+    assert (source.archive.file, source.python, source.requires) == ("dep-2.0.tar.gz", "3.11", ())
+    assert "numpy" in wheels
+    assert wheels["top"].source is None
+
+
+def test_another_machine_builds_the_same_wheel_or_takes_it_from_the_registry(archives: Place) -> None:
+    wheel = locked(archives)[0]["dep"]
+    first = WheelStore(archives.settings).require(wheel).read_bytes()
+    fresh = replace(archives.settings, cache=archives.folder / "other")
+    WheelStore(fresh).fetch([wheel])
+    assert WheelStore(fresh).require(wheel).read_bytes() == first
+    archives.index.files.clear()
+    third = replace(archives.settings, cache=archives.folder / "third")
+    WheelStore(third, read_artifact=lambda _: iter((first,))).fetch([wheel])
+    assert WheelStore(third).require(wheel).read_bytes() == first
+    poisoned = replace(archives.settings, cache=archives.folder / "fourth")
+    with pytest.raises(VerificationError, match="the lock says"):
+        WheelStore(poisoned, read_artifact=lambda _: iter((first[::-1],))).fetch([wheel])
+
+
+@pytest.mark.parametrize(
+    ("spec", "body", "reason"),
+    [
+        (SPEC + "sdists: refuse\n", "pass", "the spec says `sdists: refuse`"),
+        (SPEC, "raise SystemExit(\"command 'gcc' failed\")", "it needs a compiler"),
+        (SPEC, "raise ValueError('no')", "its build fails: ValueError: no"),
+    ],
+)
+def test_what_an_archive_holds_back_is_named(archives: Place, spec: str, body: str, reason: str) -> None:
+    archives.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0", body=body))
+    wheels, notes = locked(archives, spec)
+    assert wheels["top"].version == "0.1"
+    assert "dep" not in wheels
+    assert notes == [f"cpu: top 0.1 instead of 1.0: dep 2.0 has no wheel, and {reason}"]
+
+
+def test_an_archive_that_is_needed_and_cannot_be_built_is_refused_with_the_cure(archives: Place) -> None:
+    archives.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0", files=("Cargo.toml",)))
+    with pytest.raises(InputError, match=r"dep 2\.0: it needs a compiler, for Cargo\.toml") as caught:
+        locked(archives, requirements="dep\n")
+    assert "UV_FIND_LINKS" in (caught.value.hint or "")
+
+
+def test_no_code_of_an_archive_runs_while_uv_resolves(archives: Place) -> None:
+    """Under `sdists: refuse` nothing is built; the backend would leave a file."""
+    mark = archives.folder / "ran"
+    archives.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0", body=f"open({str(mark)!r}, 'w')"))
+    locked(archives, SPEC + "sdists: refuse\n")
+    assert not mark.exists()

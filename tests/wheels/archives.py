@@ -1,0 +1,51 @@
+"""Source archives whose build backend is their own, so that a build needs nothing from an index."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+BACKEND = """
+import os, zipfile
+
+NAME, VERSION, REQUIRES = {name!r}, {version!r}, {requires!r}
+
+def build_wheel(folder, settings=None, metadata=None):
+    body()
+    file = f"{{NAME}}-{{VERSION}}-{tag}.whl"
+    info = f"{{NAME}}-{{VERSION}}.dist-info"
+    with zipfile.ZipFile(os.path.join(folder, file), "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr(f"{{NAME}}.py", CONTENT)
+        wheel.writestr(f"{{info}}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: {tag}\\n")
+        head = f"Metadata-Version: 2.1\\nName: {{NAME}}\\nVersion: {{VERSION}}\\n"
+        wheel.writestr(f"{{info}}/METADATA", head + "".join(f"Requires-Dist: {{r}}\\n" for r in REQUIRES))
+        wheel.writestr(f"{{info}}/RECORD", "")
+    return file
+
+CONTENT = "x = 1\\n"
+
+def body():
+    global CONTENT
+    {body}
+"""
+
+
+def source_archive(
+    name: str,
+    version: str,
+    *,
+    requires: tuple[str, ...] = (),
+    body: str = "pass",
+    tag: str = "py3-none-any",
+    files: tuple[str, ...] = (),
+) -> bytes:
+    """A .tar.gz whose backend runs `body`, which may set CONTENT (the module's text), and writes a wheel."""
+    text = BACKEND.format(name=name, version=version, requires=requires, tag=tag, body=body.replace("\n", "\n    "))
+    pyproject = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for path, content in [("backend.py", text), ("pyproject.toml", pyproject), *((file, "") for file in files)]:
+            member = tarfile.TarInfo(f"{name}-{version}/{path}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content.encode()))
+    return stream.getvalue()
