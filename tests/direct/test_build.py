@@ -45,6 +45,7 @@ from training_imgtool.registry.manifests import (
 BASE_LAYER = b"not really a layer"
 BASE = f"FROM example.com/base@sha256:{'1' * 64} AS base\n"
 LOCKED = plans.locked()
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # what builders set where a base does not
 
 
 def _base(settings: dict[str, Any] | None = None, *, oci: bool = False, layer: str = "") -> tuple[Manifest, bytes]:
@@ -187,7 +188,8 @@ def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp
         ("WORKDIR /root\nWORKDIR ..", {}, {"WorkingDir": "/"}),
         ("LABEL a=1 b=2", {"Labels": {"b": "0", "c": "3"}}, {"Labels": {"a": "1", "b": "2", "c": "3"}}),
         ("ENV PATH=/opt/venv/bin:$PATH", {}, {"Env": ["PATH=/opt/venv/bin:/usr/bin:/bin", "A=1"]}),
-        ("ARG x=1\nENV y=$x", {"Env": None}, {"Env": ["y=1"]}),
+        ("ARG x=1\nENV y=$x", {"Env": ["PATH=/p"]}, {"Env": ["PATH=/p", "y=1"]}),
+        ("ENV A=$PATH:x", {"Env": None}, {"Env": [f"PATH={PATH}", f"A={PATH}:x"]}),
     ],
 )  # fmt: skip
 def test_settings(make: Maker, text: str, settings: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -257,6 +259,8 @@ def test_owners(make: Maker) -> None:
         ("HEALTHCHECK CMD x", {"Healthcheck": {"Test": ["CMD", "y"], "Interval": 9}}, "what is left"),
         ("HEALTHCHECK --retries=2 CMD x\nHEALTHCHECK NONE", {}, "what is left"),
         ("ENV a=b", {"OnBuild": ["RUN x"]}, "ONBUILD"),
+        ("ENV a=b", {"WorkingDir": "/gone"}, "no folder /gone"),
+        ("COPY --chown=root b.txt /opt/", {}, "has no /etc/passwd"),
     ],
 )
 def test_what_is_for_an_engine(make: Maker, text: str, settings: dict[str, Any], why: str) -> None:
@@ -271,6 +275,7 @@ BASES = {
     "dangling": {"app": Node(Kind.LINK, target="/no/where")},
     "loop": {"app": Node(Kind.LINK, target="app")},
     "unsure": {"app": folder(None)},
+    "setgid": {"app": folder(Attributes(0o2755))},
 }
 
 
@@ -299,6 +304,9 @@ def test_a_base_that_has_the_place(make: Maker, base: str, text: str, expected: 
         ("file", "WORKDIR /app"),
         ("file", "COPY b.txt /app/x/y"),
         ("dangling", "COPY b.txt /app"),
+        ("setgid", "COPY code /app/"),
+        ("setgid", "WORKDIR /app/x"),
+        ("file", "VOLUME /app"),
         ("loop", "COPY b.txt /app/"),
         ("unsure", "COPY b.txt /app/"),
     ],

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 
 from training_imgtool.core.reference import DOCKER_HUB
-from training_imgtool.direct.tree import UNKNOWN, Attributes, Node, folder
+from training_imgtool.direct.tree import FILE, UNKNOWN, Attributes, Node, folder
 
 _IMAGES = re.compile(
     rf"{re.escape(DOCKER_HUB)}/"
     r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+)\Z"
 )
-_LISTED_NOWHERE = "boot etc home media mnt usr var"  # folders of root with mode 755
+_LISTED_NOWHERE = "boot home media mnt usr var"  # folders of root with mode 755
 _FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"
 _NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-1_all.deb"
 
@@ -28,6 +28,7 @@ def of_matrix(base: str) -> Node | None:
     cuda = "/nvidia/" in base
     children = {name: folder(closed=True) for name in _LISTED_NOWHERE.split()}
     children |= dict.fromkeys(f"{_FOLDERS_OR_LINKS} {_NVIDIA if cuda else ''}".split(), UNKNOWN)
+    children["etc"] = folder(closed=True, children={"passwd": FILE, "group": FILE})
     children["opt"] = folder(children={"nvidia": UNKNOWN} if cuda else None)
     children["root"] = folder(Attributes(0o700), closed=True)
     children["srv"] = folder()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -70,7 +71,7 @@ def copied(step: Evaluated, context: Context, files: Files, working: str) -> Cop
         InputError: a source is not in the context.
     """
     where = f"line {step.instruction.line}: {step.name}"
-    given = _given(step, where)
+    given = _given(step, where, files)
     sources = [source for word in step.words[:-1] for source in _sources(context, word)]
     word = step.words[-1]
     if len(sources) > 1 and not word.endswith("/"):
@@ -100,7 +101,7 @@ class _Source:
     chosen: Context
 
 
-def _given(step: Evaluated, where: str) -> _Given:
+def _given(step: Evaluated, where: str, files: Files) -> _Given:
     unknown = set(step.flags) - _FLAGS
     if unknown or step.instruction.heredocs:
         raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} is for an engine")
@@ -112,6 +113,9 @@ def _given(step: Evaluated, where: str) -> _Given:
         raise NeedsEngineError(f"{where} --chown={chown}: only an engine knows the base's users")
     user = owner["user"] if owner else "0"
     group = (owner["group"] if owner else None) or user
+    for name, file in ((user, "/etc/passwd"), (group, "/etc/group")):
+        if name == "root" and (files.node(file) is None or files.resolve(file) != file):
+            raise DependsOnBaseError(f"{where} --chown={chown}: the base has no {file}")
     return _Given(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
 
 
@@ -212,12 +216,19 @@ class _Layer:
             what = "a file or a link" if is_folder else "a folder"
             raise DependsOnBaseError(f"{self.where}: {path} is {what}, and engines differ in what becomes of it")
         if is_folder:
+            self._check_new(path, node)
             self._set_folder(path, self._given.attributes)
             return
         item = _item(path, source, self._given)
         self.placed[path] = item, source.sha256 or ""
         link = source.kind is SourceKind.SYMLINK
         self._nodes[path] = Node(Kind.LINK, target=source.target or "") if link else FILE
+
+    def _check_new(self, path: str, node: Node | None) -> None:
+        """A folder that is made in one with the set-group-ID bit inherits the bit, in some engines."""
+        above = self.node(posixpath.dirname(path)) if node is None else None
+        if above is not None and above.attributes is not None and above.attributes.mode & stat.S_ISGID:
+            raise DependsOnBaseError(f"{self.where}: {path} would be made in a folder with the set-group-ID bit")
 
     def _set_folder(self, path: str, attributes: Attributes) -> None:
         self.placed[path] = folder_item(path.strip("/"), attributes.mode, attributes.uid, attributes.gid), ""
@@ -237,6 +248,7 @@ class _Layer:
                 raise DependsOnBaseError(
                     f"{path}: who owns a folder that {self.where} --chown makes on its way depends on the builder"
                 )
+            self._check_new(path, node)
             self._set_folder(path, PLAIN)
             return
         if node.kind is not Kind.FOLDER:

@@ -58,6 +58,12 @@ class Files:
                 closed = str(error)
         raise DependsOnBaseError(f"{path}: what the base has in {closed} is too much to list")
 
+    def is_folder(self, path: str) -> bool:
+        """Whether a path leads to a folder."""
+        real = self.resolve(path)
+        node = self.node(real) if real != "/" else None
+        return real == "/" or (node is not None and node.kind is Kind.FOLDER)
+
     def resolve(self, path: str) -> str:
         """The path without links; what is not there stays as it is.
 

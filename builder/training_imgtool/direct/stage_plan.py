@@ -121,7 +121,8 @@ def plan_stage(
     """
     if state.settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions")
-    state = replace(state, cmd_set=False)  # a CMD counts in its own stage only
+    state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
+    _check_places_of(state)
     steps: list[Step] = []
     for step in evaluate(dockerfile, stage, image_config.environment(state.settings)):
         try:
@@ -133,6 +134,19 @@ def plan_stage(
         else:
             steps.append(done)
     return tuple(steps), state
+
+
+def _check_places_of(state: State) -> None:
+    """Raises DependsOnBaseError where some engines fail or make a folder as soon as a container has these settings."""
+    if state.assumed:
+        return
+    path = image_config.working_folder(state.settings, "")
+    if path != "/" and not state.files.is_folder(path):
+        raise DependsOnBaseError(f"the base has no folder {path}, which is its WORKDIR")
+    for volume in state.settings.get("Volumes") or ():
+        target = posixpath.join("/", volume)
+        if state.files.node(state.files.resolve(target)) and not state.files.is_folder(target):
+            raise DependsOnBaseError(f"{volume} is a volume, and a file")
 
 
 def _planned(
@@ -149,6 +163,8 @@ def _planned(
         return Step(text, files=files), replace(state, files=state.files.with_made(files.nodes))
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
     state = replace(state, settings=settings, cmd_set=state.cmd_set or one.name == "CMD")
+    if one.name == "VOLUME":
+        _check_places_of(state)
     if one.name != "WORKDIR":
         return Step(text), state
     made = new_folder(f"line {one.line}: WORKDIR", settings["WorkingDir"], state.files)

@@ -21,6 +21,7 @@ Settings = Mapping[str, Any]
 _Change = Callable[[Settings, Evaluated], dict[str, Any]]
 _SHELL = ["/bin/sh", "-c"]
 _PORT = re.compile(r"(?P<first>\d{1,5})(?:-(?P<last>\d{1,5}))?(?:/(?P<protocol>tcp|udp|sctp))?\Z")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LONGEST = 2**63 - 1
 _HEALTH_TIMES = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
 
@@ -49,8 +50,14 @@ def environment(settings: Settings) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
 
 
+def with_path(settings: Settings) -> Settings:
+    """The settings that a stage begins with: every builder sets PATH where the base does not."""
+    env = settings.get("Env") or []
+    return settings if "PATH" in environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
+
+
 def working_folder(settings: Settings, path: str) -> str:
-    """WORKDIR's meaning: absolute, or below the one before."""
+    """WORKDIR's meaning: absolute, or below the one before; written as BuildKit does, without a slash at the end."""
     return posixpath.normpath(posixpath.join("/", settings.get("WorkingDir") or "/", path))
 
 
