@@ -8,7 +8,7 @@ from functools import partial
 
 from training_imgtool.build.builders import plan_role
 from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.build.request import BuildResult, BuildRun, tag_of
+from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
@@ -36,7 +36,7 @@ def find_images(
 
     def ask(image: RoleImage) -> Digest | None:
         started = time.monotonic()
-        digest = (find or head)(tag_of(image))
+        digest = (find or head)(image.registry_tag)
         if digest is not None:
             progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
         return digest
@@ -75,7 +75,7 @@ def presume_missing(
         if run.options.only_engine or run.options.create_repository:
             return find(images)
         if _stage_is_known(run, first[0], memory):
-            if any(memory.has_tag(tag_of(image).name) for image in images):
+            if any(memory.has_tag(image.registry_tag.name) for image in images):
                 return find(images)
             ask(images)
             return {}

@@ -13,29 +13,28 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from training_imgtool.build.content_key import context_sources, stage_keys
+from training_imgtool.build.current_lock import ensure_lock
 from training_imgtool.context.context import Context, leads_through_link, scan
 from training_imgtool.context.gomatch import has_wildcards
 from training_imgtool.context.hash_cache import remembered_hashes
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
-from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.dockerfile.render_cache import RenderMemo
-from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
-from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from training_imgtool.spec.load import SpecFile, find, load
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import check_registry
 
 if TYPE_CHECKING:
-    from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.registry.connect import Registries
     from training_imgtool.wheels.store import WheelStore
 
+_NAME_REGISTRY = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
 KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
 
 
@@ -53,6 +52,13 @@ class RoleImage:
     def role(self) -> Role:
         """Which role."""
         return self.plan.role
+
+    @property
+    def registry_tag(self) -> Tag:
+        """The tag that names the image by its key; raises UsageError when no registry is configured."""
+        if self.tag is None:
+            raise UsageError("no registry", hint=_NAME_REGISTRY)
+        return self.tag
 
     @property
     def key(self) -> str:
@@ -76,7 +82,7 @@ class Inputs:
         if self.plan.repository is None:
             raise UsageError(
                 f"{self.spec_file.path}: no registry",
-                hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY",
+                hint=_NAME_REGISTRY,
             )
         return self.plan.repository
 
@@ -187,91 +193,6 @@ def _image(role_plan: RolePlan, plan: Plan, context: Context, text: str, dockerf
         keys=keys,
         tag=plan.repository.tag(f"{role_plan.role}-{key[:KEY_DIGITS]}") if plan.repository else None,
     )
-
-
-def ensure_lock(
-    spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
-    *,
-    locked: bool = False,
-    registries: Registries | None = None,
-    renewal: Renewal | None = None,
-    write: bool = True,
-) -> Lock:
-    """The spec's lock when it is current, else a new one, written beside the spec.
-
-    A new one keeps the versions and the bases of the one before, where they still fit.
-
-    Args:
-        spec_file: the spec.
-        settings: the machine's.
-        progress: is told what changed.
-        locked: raise InputError instead of making one.
-        registries: where base digests are read; made from the settings when needed and not given.
-        renewal: what to look for anew even if the present lock is current; with any, a damaged one is replaced.
-        write: write a new one beside the spec.
-    """
-    path = lock_path(spec_file)
-    present = _present(path, progress, replace=renewal is not None)
-    inputs = lock_inputs(spec_file)
-    if present is not None and present.inputs == inputs and not renewal:
-        if renewal is not None:
-            progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
-        return present
-    if locked:
-        what = "is missing" if present is None else "is not of this spec"
-        raise InputError(f"{path} {what}, and --locked forbids making it", hint="run `imgtool lock`, then commit it")
-    lock = _made_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
-    if not write:
-        progress(Note(f"{path} {'is not current' if present else 'is missing'}; `imgtool lock` writes it"))
-        return lock
-    from training_imgtool.core.atomic_files import write_atomic
-
-    write_atomic(path, dump_lock(lock).encode())
-    progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
-    for change in differences(present, lock) if present is not None else ():
-        progress(Note(f"  {change}"))
-    return lock
-
-
-def _present(path: Path, progress: Progress, *, replace: bool) -> Lock | None:
-    """The lock that is there; of one that is damaged, None where it is to be replaced."""
-    if not path.exists():
-        return None
-    try:
-        return read_lock(path)
-    except DamagedLockError as error:
-        if not replace:
-            raise
-        progress(Note(f"{error}; a new one is made"))
-        return None
-
-
-def _made_lock(
-    spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
-    registries: Registries | None,
-    *,
-    present: Lock | None,
-    renewal: Renewal | None,
-) -> Lock:
-    from training_imgtool.lock.carry_over import NOTHING_KEPT, Renewal
-    from training_imgtool.lock.update import make_lock
-    from training_imgtool.registry.connect import connect
-    from training_imgtool.versions.matrix import load_matrix
-
-    platform = spec_file.spec.platform
-    kept = (renewal or Renewal()).kept(present, platform) if present else NOTHING_KEPT
-    clients = registries or connect(settings, progress)
-
-    def base_digest(reference: str) -> str:
-        from training_imgtool.build.base_digest import digest_of
-
-        return digest_of(reference, platform, clients)
-
-    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, kept=kept)
 
 
 class WheelContext:

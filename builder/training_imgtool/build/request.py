@@ -86,10 +86,3 @@ class BuildResult:
     def reference(self) -> str:
         """The image's name: its digest in the registry, else its other place, else its ID in the engine."""
         return str(self.digest or self.place or self.image_id)
-
-
-def tag_of(image: RoleImage) -> Tag:
-    """The tag that names the image by its key; raises UsageError when no registry is configured."""
-    if image.tag is None:
-        raise UsageError("no registry", hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY")
-    return image.tag

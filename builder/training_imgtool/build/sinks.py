@@ -12,7 +12,7 @@ from training_imgtool.build.builders import Sink, StartImage, StartImages
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import find_images, presume_missing
 from training_imgtool.build.inputs import RoleImage
-from training_imgtool.build.request import BuildResult, BuildRun, tag_of
+from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.start_images import BaseImages, RegistryImages
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Note, Outcome, Step
@@ -72,7 +72,7 @@ class RegistrySink:
     def answer(self, image: RoleImage) -> BuildResult | None:
         """Waits for the image's pending HEAD, if there is one."""
         pending = self._publisher.asked
-        digest = pending.digest(tag_of(image)) if pending else None
+        digest = pending.digest(image.registry_tag) if pending else None
         if digest is None:
             return None
         self._run.progress(Done(image.role, Outcome.FOUND, str(image.tag)))
@@ -84,7 +84,7 @@ class RegistrySink:
 
     def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
-        tag = tag_of(image)
+        tag = image.registry_tag
         try:
             digest = self._publisher.publish(made, tag, image.role, start.repository)
         except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
@@ -96,7 +96,7 @@ class RegistrySink:
 
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has the engine push the image."""
-        digest = stages.push(image, image.dockerfile.stages[-1].label, tag_of(image))
+        digest = stages.push(image, image.dockerfile.stages[-1].label, image.registry_tag)
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
@@ -125,7 +125,7 @@ class RegistrySink:
 
     def _ask(self, images: tuple[RoleImage, ...]) -> None:
         """Sends a HEAD for each image, and lets uploads wait for the answers."""
-        tags = [tag_of(image) for image in images]
+        tags = [image.registry_tag for image in images]
         self._publisher.asked = Asked({tag: partial(self._evidence.find, tag) for tag in tags})
 
     def _name(self, result: BuildResult, name: str) -> None:

@@ -31,7 +31,8 @@ def mirror(
     as_json: opt.Json = False,
 ) -> None:
     """Copy the lock's base images and wheels to a place of your own."""
-    from training_imgtool.build.inputs import ensure_lock, open_spec
+    from training_imgtool.build.current_lock import ensure_lock
+    from training_imgtool.build.inputs import open_spec
     from training_imgtool.commands import mirror as mirroring
 
     if to is None and wheels is None:

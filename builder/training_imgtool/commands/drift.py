@@ -16,7 +16,7 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from training_imgtool.build.base_digest import digest_of
+from training_imgtool.build.current_lock import digest_of
 from training_imgtool.commands.compat import chosen_releases
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
 from training_imgtool.core.reference import Tag, parse_reference

@@ -1,0 +1,127 @@
+"""Makes sure that a spec's lock is current, and reads the digests of bases for a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.errors import InputError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.core.settings import Settings
+from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
+from training_imgtool.lock.parse import DamagedLockError
+from training_imgtool.plan import Lock
+from training_imgtool.registry.manifests import require_platform
+from training_imgtool.spec.load import SpecFile
+
+if TYPE_CHECKING:
+    from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.registry.connect import Registries
+
+
+def ensure_lock(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    *,
+    locked: bool = False,
+    registries: Registries | None = None,
+    renewal: Renewal | None = None,
+    write: bool = True,
+) -> Lock:
+    """Returns the spec's lock when it is current, else makes one and writes it beside the spec.
+
+    A new one keeps the versions and the bases of the one before, where they still fit.
+
+    Args:
+        spec_file: the spec.
+        settings: the machine's.
+        progress: gets a line per change.
+        locked: raise InputError instead of making one.
+        registries: the clients that read base digests; by default made from the settings.
+        renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
+        write: write a new one beside the spec.
+    """
+    path = lock_path(spec_file)
+    present = _read_present(path, progress, replace=renewal is not None)
+    inputs = lock_inputs(spec_file)
+    if present is not None and present.inputs == inputs and not renewal:
+        if renewal is not None:
+            progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
+        return present
+    if locked:
+        what = "is missing" if present is None else "is not of this spec"
+        raise InputError(f"{path} {what}, and --locked forbids making it", hint="run `imgtool lock`, then commit it")
+    lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
+    if not write:
+        progress(Note(f"{path} {'is not current' if present else 'is missing'}; `imgtool lock` writes it"))
+        return lock
+    from training_imgtool.core.atomic_files import write_atomic
+
+    write_atomic(path, dump_lock(lock).encode())
+    progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
+    for change in differences(present, lock) if present is not None else ():
+        progress(Note(f"  {change}"))
+    return lock
+
+
+def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | None:
+    """Reads the lock beside the spec; None when there is none, or with `replace` when it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return read_lock(path)
+    except DamagedLockError as error:
+        if not replace:
+            raise
+        progress(Note(f"{error}; imgtool makes a new one"))
+        return None
+
+
+def _make_lock(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    registries: Registries | None,
+    *,
+    present: Lock | None,
+    renewal: Renewal | None,
+) -> Lock:
+    from training_imgtool.lock.carry_over import NOTHING_KEPT, Renewal
+    from training_imgtool.lock.update import make_lock
+    from training_imgtool.registry.connect import connect
+    from training_imgtool.versions.matrix import load_matrix
+
+    platform = spec_file.spec.platform
+    kept = (renewal or Renewal()).kept(present, platform) if present else NOTHING_KEPT
+    clients = registries or connect(settings, progress)
+
+    def base_digest(reference: str) -> str:
+        return digest_of(reference, platform, clients)
+
+    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, kept=kept)
+
+
+def digest_of(reference: str, platform: str, registries: Registries) -> str:
+    """The digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
+
+    An index is followed to its child, so that every builder sees the same image. Raises RegistryRefusedError
+    when there is no such image, InputError when it is for another platform, and what reading a manifest raises.
+    """
+    name = parse_reference(reference)
+    source = registries.source(name.repository)
+    there: Tag | Digest = source.tag(name.name) if isinstance(name, Tag) else source.digest(name.digest)
+    try:
+        there_now = registries.at(source).head(there)
+    except TemporaryError as error:
+        hint = "; ".join(filter(None, (error.hint, "IMGTOOL_MIRRORS names a registry that has it")))
+        raise TemporaryError(f"base image {there}: {error.message}", hint=hint, details=error.details) from error
+    if there_now is None:
+        raise RegistryRefusedError(
+            f"base image {there}: the registry has no such image",
+            hint="see `imgtool compat` for bases, give another `base:`, or a mirror that has it with IMGTOOL_MIRRORS",
+        )
+    manifest = registries.at(source).manifest(there, platform)
+    require_platform(registries.at(source).read(there.repository, manifest.config), platform, f"base image {there}")
+    return manifest.digest
