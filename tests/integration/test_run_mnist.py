@@ -43,7 +43,7 @@ def test_the_cluster_trains_and_saves_its_model(imgtool: Run, pushed: str, tmp_p
 def rehearsed(imgtool: Run, job: Path, kill: str, epochs: int) -> tuple[dict[str, Any], str]:
     """The summary and the output of a run in which something is killed."""
     arguments = ("run", MNIST, "--job-dir", job, "--kill", kill, "--json", "--", f"--epochs={epochs}")
-    done = imgtool(*arguments, timeout=400)
+    done = imgtool(*arguments, timeout=400, check=False)  # 10 when the run ends before the kill is due
     assert accuracy(done) > 0.9
     assert (job / "model/saved_model.pb").is_file()
     return json.loads(done.stdout), done.stderr

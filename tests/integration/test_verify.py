@@ -291,6 +291,27 @@ def test_an_image_that_is_only_in_the_engine(toy: Toy, imgtool: Run) -> None:
 
 
 @pytest.mark.engine
+def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path: Path) -> None:
+    """Instead of having the engine install the wheels again, whose layers the registry has."""
+    from tests.engines.support import shared_engine
+    from training_imgtool.build.engine_stages import pull_parents
+    from training_imgtool.build.request import BuildOptions, BuildRun
+    from training_imgtool.core.progress import silent
+    from training_imgtool.direct.registry.memory import tag_of_stage
+
+    image = toy.inputs.images[0]
+    key = image.keys["packages"]
+    repository = parse_repository(f"{toy.place}/stages/toy")
+    images.derive(toy.registries, toy.good, [], None, tag_of_stage(repository, "packages", key))
+    run = BuildRun(inputs=toy.inputs, options=BuildOptions(), settings=from_environment(toy.env), progress=silent)
+    with shared_engine(tmp_path) as engine:
+        assert engine.image_id(key) is None
+        pull_parents(run, (image,), engine, toy.registries, repository)
+        assert engine.image_id(key) is not None
+        engine.remove_tag(f"imgtool/stage:{key}")
+
+
+@pytest.mark.engine
 def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str, str]) -> None:
     import docker
 

@@ -11,8 +11,9 @@ from training_imgtool.build.request import BuildRun
 from training_imgtool.build.source_wheels import open_wheel_store
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Done, Outcome, Progress
-from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.engines.stages import Recipe, StageRunner
 
 if TYPE_CHECKING:
@@ -89,6 +90,29 @@ class EngineStages:
             no_cache=run.options.no_cache,
         )
         return engine, runner
+
+
+def pull_parents(
+    run: BuildRun, images: tuple[RoleImage, ...], engine: Engine, registries: Registries, repository: Repository
+) -> None:
+    """Pulls the stages that roles start from, where the repository has them, so that an engine builds the rest only.
+
+    Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
+    """
+    login = registries.login(repository.registry).login
+    parents = {}
+    for image in images:
+        own = image.dockerfile.stages[-1]
+        parent = image.dockerfile.earlier(own.base, own)
+        if parent is not None:
+            parents[image.keys[parent.label]] = parent.label
+    for key, label in parents.items():
+        if engine.image_id(key) is not None:
+            continue
+        stored = registries.at(repository).head(tag_of_stage(repository, label, key))
+        if stored is not None:
+            engine.pull_base(repository.digest(stored), run.inputs.plan.platform, login, run.progress)
+            engine.name_stage(str(repository.digest(stored)), key)
 
 
 def _recipe(image: RoleImage, label: str) -> Recipe:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.build.build import build_in_engine
+from training_imgtool.build.engine_stages import pull_parents
 from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
@@ -43,9 +44,10 @@ def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
     """Makes sure that the engine has the images of the work's roles.
 
     What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it.
-    A registry that cannot be asked is said, and no reason not to run what the engine has.
+    If the registry cannot be reached, a note says so, and the engine's own images do.
     """
-    images = _from_registry(work, engine) if work.inputs.plan.repository is not None else {}
+    repository = work.inputs.plan.repository
+    images = _from_registry(work, engine, repository) if repository is not None else {}
     rest = tuple(image.role for image in work.wanted if image.role not in images)
     if rest:
         local = replace(work, options=replace(work.options, roles=rest, push=False, tags=()))
@@ -56,7 +58,8 @@ def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
     return {image.role: images[image.role] for image in work.wanted}
 
 
-def _from_registry(work: BuildRun, engine: Engine) -> dict[Role, RunImage]:
+def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> dict[Role, RunImage]:
+    """Pulls the images that the registry has; of those that it lacks, the stage that they start from."""
     from training_imgtool.registry.connect import connect
 
     try:
@@ -69,6 +72,8 @@ def _from_registry(work: BuildRun, engine: Engine) -> dict[Role, RunImage]:
                     if (digest := found[image.role]) is not None
                 }
             )
+            missing = tuple(image for image in work.wanted if found[image.role] is None)
+            pull_parents(work, missing, engine, registries, repository)
     except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
         work.progress(Note(f"no image is taken from the registry: {error}"))
         return {}

@@ -62,6 +62,9 @@ class Engine(Protocol):
         Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
         """
 
+    def name_stage(self, image: str, key: str) -> None:
+        """Names an image that the engine has, by reference or ID, so that `image_id(key)` finds it."""
+
     def load(self, blocks: Iterable[bytes], key: str) -> str:
         """Loads an image from the blocks of a tar as `docker load` takes it, so that `image_id(key)` finds it.
 

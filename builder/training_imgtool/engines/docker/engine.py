@@ -154,6 +154,11 @@ class DockerEngine:
 
         return self._retried(push, subject, progress)
 
+    def name_stage(self, image: str, key: str) -> None:
+        """Names an image that the engine has `imgtool/stage:<key>`; raises EngineUnavailableError."""
+        with self.api.ask(f"naming {image} {STAGES}:{key}") as client:
+            client.tag(image, STAGES, key)
+
     def load(self, blocks: Iterable[bytes], key: str) -> str:
         """Loads an image from a tar as `docker load` takes it, and names it `imgtool/stage:<key>`; returns its ID.
 
@@ -179,8 +184,7 @@ class DockerEngine:
         if image is None:
             raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without naming it")
         image_id = str(image["Id"])
-        with self.api.ask(f"naming {image_id[:19]} {STAGES}:{key}") as client:
-            client.tag(image_id, STAGES, key)
+        self.name_stage(image_id, key)
         return image_id
 
     def close(self) -> None:
