@@ -1,4 +1,4 @@
-"""docs/tutorial.md is what happens: its commands run, with a TensorFlow of one file, and print what the page shows.
+"""docs/tutorial.md and docs/json.md are what happens, with a TensorFlow of one file.
 
 Numbers, hashes and the registry's name may differ; words, order and files may not. Progress comes from several threads,
 so only the lines that the page shows are looked for, in any order.
@@ -6,9 +6,13 @@ so only the lines that the page shows are looked for, in any order.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +23,7 @@ from tests.servers.simple_index import SimpleIndex, serving
 
 pytestmark = pytest.mark.registry
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/tutorial.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 _VARIES = (
     (r"127\.0\.0\.1:\d+(?:/tutorial)?", "REGISTRY"),
     (r"\b[0-9a-f]{12,64}\b", "HASH"),
@@ -32,7 +36,7 @@ _VARIES = (
 def steps() -> list[tuple[str, list[str]]]:
     """The page's commands, each with the lines that it shows."""
     found: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL):
+    for block in re.findall(r"```console\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append((line[2:], []))
@@ -54,13 +58,38 @@ def split(lines: list[str]) -> tuple[list[str], set[str]]:
     return [line for line in plain if not line.startswith("[")], {line for line in plain if line.startswith("[")}
 
 
-def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
+@dataclass
+class Newcomer:
+    """A machine with imgtool, an index and a registry, and a shell on it."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    def run(self, command: str, *, stderr: int = subprocess.STDOUT) -> str:
+        """What a command prints; changes the folder for `cd`."""
+        if command.startswith("cd "):
+            self.folder /= command.removeprefix("cd ")
+            return ""
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in {0, 3, 10} if "--json" in command else done.returncode == 0, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     index = SimpleIndex()
     for wheel in small_wheels():
         index.add(wheel.name.split("-")[0].replace("_", "-"), wheel.name, wheel.read_bytes())
-    project = Project(tmp_path)
-    (tmp_path / "registry").mkdir()
-    with run_registry(tmp_path / "registry") as registry, serving(index):
+    project = Project(tmp_path_factory.mktemp("newcomer"))
+    with run_registry(tmp_path_factory.mktemp("registry")) as registry, serving(index):
         put_base(registry.host)
         environ = {
             **project.env,
@@ -68,26 +97,64 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
             "IMGTOOL_REGISTRY": f"{registry.host}/tutorial",
             "IMGTOOL_MIRRORS": f"docker.io={registry.host}",
         }
-        folder = project.folder
-        commands = steps()
-        assert [command.split()[1] for command, _ in commands if command.startswith("imgtool")] == [
-            *("init", "lock", "show", "push", "push", "push", "config")
-        ]
-        for command, shown in commands:
-            if command.startswith("cd "):
-                folder /= command.removeprefix("cd ")
-                continue
-            done = subprocess.run(
-                ["bash", "-c", command],
-                cwd=folder,
-                env=environ,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout
-            lines, progress = split(done.stdout.splitlines())
-            expected, expected_progress = split(shown)
-            assert lines == expected, command
-            assert expected_progress <= progress, command
+        yield Newcomer(project.folder, environ)
+
+
+def test_the_tutorial_prints_what_it_says(newcomer: Newcomer) -> None:
+    commands = steps()
+    assert [command.split()[1] for command, _ in commands if command.startswith("imgtool")] == [
+        *("init", "lock", "show", "push", "push", "push", "config")
+    ]
+    for command, shown in commands:
+        lines, progress = split(newcomer.run(command).splitlines())
+        expected, expected_progress = split(shown)
+        assert lines == expected, command
+        assert expected_progress <= progress, command
+
+
+def fields(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of a document's values, as docs/json.md writes them."""
+    if isinstance(value, list) and value:
+        for item in value:
+            yield from fields(item, f"{path}[]")
+    elif isinstance(value, dict) and value and not path.endswith((".env", ".set")):
+        for name, item in value.items():
+            yield from fields(item, f"{path}.{name}" if path else name)
+    else:
+        yield path
+
+
+def described(title: str) -> set[str]:
+    """The fields in the table of a section of docs/json.md."""
+    (section,) = re.findall(
+        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", (DOCS / "json.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+@pytest.mark.parametrize(
+    ("title", "command"),
+    [
+        ("push, build", "push"),
+        ("build --dry-run", "build --push --dry-run"),
+        ("push, build, of several specs or with --set", "push --set tensorflow=2.15.1,2.15.1 ."),
+        ("show", "show"),
+        ("lock", "lock"),
+        ("lint", "lint tags.yaml"),
+        ("doctor", "doctor"),
+        ("prune", "prune --dry-run"),
+        ("verify", "verify --engine direct"),
+    ],
+)
+def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, command: str) -> None:
+    """Runs in the tutorial's project, after it."""
+    job = (newcomer.folder / "config.yaml").read_text()
+    (newcomer.folder / "tags.yaml").write_text(re.sub(r"@sha256:[0-9a-f]+", ":latest", job))
+    document = json.loads(newcomer.run(f"imgtool {command} --json", stderr=subprocess.DEVNULL))
+    bare = {re.sub(r"\{\}|\[\]$", "", name) for name in described(title)} | {"ok"}
+    lists = {re.sub(r"\[\]$", "", path) for path in fields(document)}
+    inner = ("engine.", "specs[].images[].", "specs[].error.")
+    assert {path for path in lists if not path.startswith(inner)} - {"specs[].images"} <= bare
+    missing = {name for name in bare - lists if not any(path.startswith(name) for path in lists)}
+    assert not missing
