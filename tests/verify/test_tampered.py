@@ -244,6 +244,25 @@ def test_a_sound_image_has_no_mismatch(toy: Toy, name: str) -> None:
     assert trainer.status is Status.OK
 
 
+@pytest.mark.parametrize(
+    ("pythonpath", "helpers", "says"),
+    [
+        ("/app/lib", b"import numpy\n", None),
+        ("/app/lib", b"import absent\n", "no module absent in the image (/app/lib/helpers.py:1)"),
+        ("/app", b"", "no module helpers in the image (/app/trainer/task.py:1)"),
+        ("/app:/data", b"", None),
+    ],
+)
+def test_modules_are_searched_where_pythonpath_says(
+    toy: Toy, pythonpath: str, helpers: bytes, says: str | None
+) -> None:
+    layer = {f"{APP}/task.py": b"import helpers\n", "app/lib/helpers.py": helpers}
+    findings = toy.findings(layer, change=_env(lambda env: [*env, f"PYTHONPATH={pythonpath}"]))
+    complaints = next(" ".join(finding.complaints) for finding in findings if finding.check == "trainer")
+    assert ("does not import" in complaints) is (says is not None)
+    assert (says or "") in complaints
+
+
 def test_what_the_spec_ignores_is_a_warning_with_its_reason(toy: Toy) -> None:
     files = {f"{SITE}/vendor.pth": b"", f"{SITE}/evil.pth": b""}
     named = Ignore(check="wheels", match="vendor.pth", reason="the driver's")

@@ -10,7 +10,8 @@ import ast
 import posixpath
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.checks.python import ending, failure
@@ -79,32 +80,58 @@ def _unfinished(case: Case) -> Finding:
     return case.wrong("trainer", f"{module} does not import: {ending(case)}", f"python -m {module}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """The trainer's sources by their paths below /app, and the folders there that Python searches, as prefixes."""
+
+    files: Mapping[str, str]
+    roots: tuple[str, ...]
+
+    def names(self) -> set[str]:
+        """What can be imported from these folders."""
+        paths = [path.removeprefix(root) for root in self.roots for path in self.files if path.startswith(root)]
+        return {path.partition("/")[0].removesuffix(".py") for path in paths}
+
+    def paths_of(self, module: str, *ends: str) -> list[str]:
+        """The files that a module may be, those that exist."""
+        stems = [root + module.replace(".", "/") for root in self.roots]
+        return [path for stem in stems for end in ends if (path := stem + end) in self.files]
+
+
+def _code(case: Case) -> tuple[_Code, bool]:
+    """The trainer's code, and whether PYTHONPATH names folders elsewhere."""
+    files = {one["path"].removeprefix("app/"): str(one["text"]) for one in case.facts.tree.of("source")}
+    folders = [posixpath.normpath(one) for one in case.facts.env.get("PYTHONPATH", "").split(":") if one]
+    inside = [one for one in folders if f"{one}/".startswith("/app/")]
+    roots = ["", *(f"{one[5:]}/" if one != "/app" else "" for one in inside)]
+    return _Code(files, tuple(dict.fromkeys(roots))), len(inside) < len(folders)
+
+
 def _by_source(case: Case) -> Finding:
     """What reading the trainer's files tells."""
     module, wanted = case.image.plan.module, f"python -m {case.image.plan.module}"
     if not case.own_seen:
         return case.unseen("trainer", "not all layers above the base were read")
-    sources = {one["path"].removeprefix("app/"): one["text"] for one in case.facts.tree.of("source")}
-    start = _file_of(module, sources)
-    if start is None:
+    code, elsewhere = _code(case)
+    installed = _installed_names(case)
+    start = code.paths_of(module, ".py", "/__main__.py")
+    if not start and (elsewhere or module.partition(".")[0] in installed):
+        return case.ok("trainer", f"{module} is not in /app, so nothing read it", wanted)
+    if not start:
         return case.wrong("trainer", f"/app has no {module.replace('.', '/')}.py", wanted)
-    own = {path.partition("/")[0].removesuffix(".py") for path in sources}
-    known = _installed_names(case) | own | _BUNDLED | sys.stdlib_module_names
-    may_be_elsewhere = "PYTHONPATH" in case.facts.env
-    for path in _reached(start, sources):
+    importable = installed | code.names() | _BUNDLED | sys.stdlib_module_names
+    for path in _reached(start[0], code):
         try:
-            tree = ast.parse(sources[path])
+            tree = ast.parse(code.files[path])
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             where = f"/app/{path}:{line}" if line else f"/app/{path}"
             return case.wrong("trainer", f"{module} does not import: {error.args[0]} ({where})", wanted)
-        lost = [] if may_be_elsewhere else [one for one in _imported(tree) if one[0].partition(".")[0] not in known]
+        lost = [] if elsewhere else [one for one in _imported(tree) if one[0].partition(".")[0] not in importable]
         if lost:
-            name, line = lost[0]
-            return case.wrong(
-                "trainer", f"{module} does not import: no module {name} in the image (/app/{path}:{line})", wanted
-            )
-    return case.ok("trainer", f"/app/{start}, read and not run", wanted)
+            found = f"{module} does not import: no module {lost[0][0]} in the image (/app/{path}:{lost[0][1]})"
+            return case.wrong("trainer", found, wanted)
+    return case.ok("trainer", f"/app/{start[0]}, read and not run", wanted)
 
 
 def _installed_names(case: Case) -> set[str]:
@@ -116,30 +143,24 @@ def _installed_names(case: Case) -> set[str]:
     return found
 
 
-def _file_of(module: str, sources: dict[str, str]) -> str | None:
-    path = module.replace(".", "/")
-    return next((one for one in (f"{path}.py", f"{path}/__main__.py") if one in sources), None)
-
-
-def _reached(start: str, sources: dict[str, str]) -> Iterator[str]:
+def _reached(start: str, code: _Code) -> Iterator[str]:
     """The trainer's own files that importing the first one loads by absolute imports, packages' own first."""
     seen: set[str] = set()
     queue = [start]
     while queue:
         path = queue.pop(0)
-        if path in seen or path not in sources:
+        if path in seen or path not in code.files:
             continue
         seen.add(path)
         parts = path.split("/")[:-1]
         queue += ["/".join([*parts[: count + 1], "__init__.py"]) for count in range(len(parts))]
         yield path
         try:
-            names = [name for name, _ in _imported(ast.parse(sources[path]))]
+            names = [name for name, _ in _imported(ast.parse(code.files[path]))]
         except (SyntaxError, ValueError):
             continue
         for name in names:
-            inside = name.replace(".", "/")
-            queue += [f"{inside}.py", f"{inside}/__init__.py"]
+            queue += code.paths_of(name, ".py", "/__init__.py")
 
 
 def _imported(tree: ast.Module) -> list[tuple[str, int]]:
