@@ -13,8 +13,7 @@ from training_imgtool.registry.auth.challenges import Scopes, scope_texts
 from training_imgtool.registry.http.addresses import origin_of
 from training_imgtool.registry.http.transport import Answer
 from training_imgtool.registry.session import Session
-from training_imgtool.registry.upload import BlobUpload, How
-from training_imgtool.registry.upload_session import with_query
+from training_imgtool.registry.upload import BlobUpload, How, with_query
 
 
 class _Recorder:
@@ -46,10 +45,10 @@ def _body() -> Iterator[bytes]:
 
 def _upload(recorder: _Recorder, target: str, source: str) -> How:
     upload = BlobUpload(
-        cast("Session", recorder),
-        parse_repository(target),
-        layer(b"content"),
-        _body,
+        session=cast("Session", recorder),
+        repository=parse_repository(target),
+        descriptor=layer(b"content"),
+        open_body=_body,
         mount_from=parse_repository(source),
         expect_missing=True,
     )

@@ -14,7 +14,7 @@ from training_imgtool.build.source_wheels import keep_built_wheels
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note, Outcome
 from training_imgtool.core.threads import run_all
-from training_imgtool.direct.registry.pending_heads import ThereError
+from training_imgtool.direct.registry.pending_heads import ImageExistsError
 from training_imgtool.engines import Engine
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
@@ -86,7 +86,7 @@ def _make(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, engine: 
         return engine.make(image)
     try:
         return direct.make(image)
-    except (ThereError, NeedsEngineError) as error:
+    except (ImageExistsError, NeedsEngineError) as error:
         if (found := sink.answer(image)) is not None:
             return found  # the registry answered while the image was made
         if run.options.engine == "direct" or not run.options.push:

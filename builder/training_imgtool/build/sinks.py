@@ -23,7 +23,7 @@ from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.evidence import Evidence
-from training_imgtool.direct.registry.pending_heads import Asked
+from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import TagImmutableError
@@ -71,8 +71,7 @@ class RegistrySink:
 
     def answer(self, image: RoleImage) -> BuildResult | None:
         """Waits for the image's pending HEAD, if there is one."""
-        pending = self._publisher.asked
-        digest = pending.digest(image.registry_tag) if pending else None
+        digest = self._publisher.pending.digest(image.registry_tag)
         if digest is None:
             return None
         self._run.progress(Done(image.role, Outcome.FOUND, str(image.tag)))
@@ -111,8 +110,6 @@ class RegistrySink:
         """Waits for uploads and layer records; gives them up when the run failed."""
         self.starts.close(failed=failed)
         self._publisher.close(wait=not failed)  # the registry is told of uploads that turned out to be needless
-        if self._publisher.asked:
-            self._publisher.asked.close()
 
     def _find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         run = self._run
@@ -126,7 +123,7 @@ class RegistrySink:
     def _ask(self, images: tuple[RoleImage, ...]) -> None:
         """Sends a HEAD for each image, and lets uploads wait for the answers."""
         tags = [image.registry_tag for image in images]
-        self._publisher.asked = Asked({tag: partial(self._evidence.find, tag) for tag in tags})
+        self._publisher.pending = PendingHeads({tag: partial(self._evidence.find, tag) for tag in tags})
 
     def _name(self, result: BuildResult, name: str) -> None:
         """Gives an image a further tag: NAME, or ROLE-NAME when the run has several roles."""

@@ -1,23 +1,24 @@
-"""The client of one registry: manifests by tag or digest, blobs in and out. One request per question.
+"""The client of one registry: manifests by tag or digest, blobs in and out (distribution specification 1.1).
 
-No `/v2/` ping, credentials sent before they are asked for, everything checked by hash (distribution specification 1.1).
+It sends no `/v2/` ping, sends credentials with the first request, and checks all content by its hash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.registry.auth.challenges import pull
-from training_imgtool.registry.http.addresses import is_google
+from training_imgtool.registry.blobs import read_blob
 from training_imgtool.registry.http.failures import BlobUnknownError
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Answer
+from training_imgtool.registry.manifest_put import ManifestPut, refuses_unknown_blobs
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
@@ -29,9 +30,7 @@ from training_imgtool.registry.manifests import (
     sha256_digest,
 )
 from training_imgtool.registry.session import Session, manifest_url
-
-if TYPE_CHECKING:  # most processes only ask, so what moves bytes is loaded when bytes move
-    from training_imgtool.registry.upload import OpenBody, Uploaded
+from training_imgtool.registry.upload import BlobUpload, OpenBody, Uploaded, has_blob, mount_blob
 
 T = TypeVar("T")
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
@@ -49,16 +48,11 @@ class Registry:
         """The registry as references name it."""
         return self.session.host
 
-    @property
-    def takes_streams(self) -> bool:
-        """Whether `upload_stream` may be used; Artifact Registry wants one request per blob."""
-        return not is_google(self.host)
-
     def head(self, ref: Tag | Digest) -> str | None:
-        """The manifest's digest, or None when there is no such manifest (or repository).
+        """The manifest's digest, or None if the registry has no such manifest or repository.
 
         Raises:
-            RegistryRefusedError, CredentialsError, TemporaryError: no answer to be had.
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry gives no answer.
             VerificationError: the registry answers a digest with another digest.
         """
         return self._run(lambda _: self._head(ref))
@@ -68,17 +62,17 @@ class Registry:
 
         Args:
             ref: what to read.
-            platform: `OS/ARCH[/VARIANT]`; where `ref` is an index, that platform's image is read instead of it.
+            platform: `OS/ARCH[/VARIANT]`; if `ref` is an index, this reads that platform's image instead.
 
         Raises:
-            RegistryRefusedError: it is not there, has no such platform, or is over 4 MiB.
+            RegistryRefusedError: the registry does not have it, it has no such platform, or it is over 4 MiB.
             VerificationError: the bytes are not what the digest says.
             CredentialsError, TemporaryError: as `head`.
         """
-        found = self._run(lambda _: self._manifest(ref))
-        if platform is None or not found.is_index:
-            return found
-        child = choose(found, parse_platform(platform), str(ref))
+        manifest = self._run(lambda _: self._manifest(ref))
+        if platform is None or not manifest.is_index:
+            return manifest
+        child = choose(manifest, parse_platform(platform), str(ref))
         image = self._run(lambda _: self._manifest(ref.repository.digest(child.digest)))
         if image.is_index:
             raise RegistryRefusedError(f"{ref}: the index's entry for {platform} is an index again")
@@ -87,9 +81,7 @@ class Registry:
     def blob(
         self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
     ) -> Iterator[bytes]:
-        """A blob's blocks, to be believed once the iterator has ended without a VerificationError."""
-        from training_imgtool.registry.blobs import read_blob
-
+        """A blob's blocks. They are proven when the iterator ends without a VerificationError."""
         return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
 
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
@@ -100,9 +92,7 @@ class Registry:
 
     def has_blob(self, repository: Repository, digest: str) -> bool:
         """Whether a repository has a blob."""
-        from training_imgtool.registry.upload import has_blob
-
-        return has_blob(self.session, repository, digest)
+        return self._run(lambda _: has_blob(self.session, repository, digest))
 
     @property
     def software(self) -> str | None:
@@ -110,13 +100,15 @@ class Registry:
         return self.session.software
 
     def checks_manifests(self, repository: Repository) -> bool | None:
-        """Whether the registry refuses a manifest that names unknown blobs, found by sending one; None: no answer.
+        """Whether the registry refuses a manifest of unknown blobs, found by sending one; None without an answer.
 
         See `manifest_put.refuses_unknown_blobs`, which says what this may leave behind.
         """
-        from training_imgtool.registry.manifest_put import refuses_unknown_blobs
-
         return refuses_unknown_blobs(self.session, repository)
+
+    def mount(self, repository: Repository, descriptor: Descriptor, source: Repository) -> bool:
+        """Mounts a blob from another repository and returns whether the registry did; sends no content."""
+        return mount_blob(self.session, repository, descriptor, source)
 
     def upload(
         self,
@@ -128,73 +120,38 @@ class Registry:
         expect_missing: bool = False,
         subject: str = "",
         progress: Progress = silent,
-        before: Callable[[], object] | None = None,
+        before: Callable[[], object] = lambda: None,
     ) -> Uploaded:
         """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
 
-        Args:
-            repository: where to.
-            descriptor: digest and size of the content.
-            open_body: gives the content from its first byte, for every try anew: blocks, or a binary file.
-            mount_from: a repository of this registry (or another of Google's) that has the blob; `repository` itself
-                asks whether the blob is there and opens the upload in one request.
-            expect_missing: spend no HEAD on the first try.
-            subject: whose transfer this is, for progress.
-            progress: is told of every block.
-            before: see `BlobUpload`.
-
-        Raises RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
-        Raises VerificationError: the content is not what the descriptor says, or is damaged on its way.
-        Raises LocalFileError: the content cannot be read.
+        The arguments are the attributes of `BlobUpload`; this raises what its `run` raises.
         """
-        from training_imgtool.registry.upload import BlobUpload as Upload
-
-        rest = (mount_from, expect_missing, subject, progress, before)
-        upload = Upload(self.session, repository, descriptor, open_body, *rest)
+        upload = BlobUpload(
+            session=self.session,
+            repository=repository,
+            descriptor=descriptor,
+            open_body=open_body,
+            mount_from=mount_from,
+            expect_missing=expect_missing,
+            subject=subject,
+            progress=progress,
+            before=before,
+        )
         return self.uploads.do((repository, descriptor.digest), upload.run)
-
-    def upload_stream(
-        self,
-        repository: Repository,
-        open_body: Callable[[], Iterator[bytes]],
-        *,
-        length: int | None,
-        digest_after: Callable[[], str],
-        media_type: str,
-        what: str = "a layer",
-        subject: str = "",
-        progress: Progress = silent,
-    ) -> Uploaded:
-        """Uploads content whose digest is known only at its end; not for Artifact Registry (`takes_streams`).
-
-        Args:
-            repository: where to.
-            open_body: gives the content from its first byte; one that cannot do so twice raises an ImgtoolError then.
-            length: bytes, or None.
-            digest_after: gives the digest, once the content was read to its end.
-            media_type: of the descriptor that is returned.
-            what: names the content in messages.
-            subject: whose transfer this is, for progress.
-            progress: is told of every block.
-        """
-        from training_imgtool.registry.stream import StreamUpload
-
-        place = (self.session, repository, open_body, length, digest_after, media_type)
-        return StreamUpload(*place, what, subject, progress).run()
 
     def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes, *, confirm: bool = False) -> str:
         """Puts a manifest under a tag or its digest and returns its digest.
 
         Args:
             ref: where to.
-            media_type: must be the document's own `mediaType`.
+            media_type: the document's own `mediaType`.
             body: the manifest.
-            confirm: ask for it afterwards even so.
+            confirm: asks for it afterwards, whatever the answer says.
 
         Raises:
-            BlobUnknownError: the registry lacks blobs it names; upload those again and repeat.
+            BlobUnknownError: the registry lacks blobs that the manifest names; upload those again and repeat.
             TagImmutableError: the tag names another manifest for good.
-            VerificationError: the registry stored something else, or does not have it after all.
+            VerificationError: the registry stored something else, or nothing.
             RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
         """
         digest = sha256_digest(body)
@@ -207,14 +164,12 @@ class Registry:
         manifest = parse_manifest(body, media_type, str(ref))
         if manifest.media_type != media_type:
             raise VerificationError(f"{ref}: the manifest calls itself {manifest.media_type}, not {media_type}")
-        from training_imgtool.registry.manifest_put import ManifestPut
-
         put = ManifestPut(self.session, ref, manifest, body, head=self._head)
         try:
             self._run(put.attempt)
         except BlobUnknownError:
             for blob in put.blobs:
-                self.uploads.forget((ref.repository, blob.digest))  # what was believed to be there may be sent again
+                self.uploads.forget((ref.repository, blob.digest))
             raise
         if confirm and self.head(ref.repository.digest(digest)) != digest:
             raise VerificationError(f"{ref}: the registry accepted {digest} but does not have it")
@@ -236,31 +191,31 @@ class Registry:
             if digest:
                 return digest
         elif answer.status != 405:
-            raise self.session.refused(answer, doing)
+            raise self.session.refusal(answer, doing)
         answer = self._get(ref, doing)
-        return None if answer.status == 404 else self._checked(ref, answer).digest
+        return None if answer.status == 404 else self._verify(ref, answer).digest
 
     def _manifest(self, ref: Tag | Digest) -> Manifest:
         answer = self._get(ref, f"reading {ref}")
         if answer.status == 404:
-            raise self.session.refused(answer, f"reading {ref}")
-        return self._checked(ref, answer)
+            raise self.session.refusal(answer, f"reading {ref}")
+        return self._verify(ref, answer)
 
     def _get(self, ref: Tag | Digest, doing: str) -> Answer:
         scopes = pull(ref.repository.path)
         url = manifest_url(self.session, ref)
         answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
         if answer.status not in {200, 404}:
-            raise self.session.refused(answer, doing)
+            raise self.session.refusal(answer, doing)
         return answer
 
-    def _checked(self, ref: Tag | Digest, answer: Answer) -> Manifest:
+    def _verify(self, ref: Tag | Digest, answer: Answer) -> Manifest:
         if not answer.complete:
             raise RegistryRefusedError(f"{ref}: the manifest is over {LARGEST_MANIFEST} bytes, which is not read")
-        found = sha256_digest(answer.body)
-        expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or found
-        if found != expected:
-            wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {found}")
+        actual = sha256_digest(answer.body)
+        expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or actual
+        if actual != expected:
+            wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {actual}")
             raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
         return parse_manifest(answer.body, answer.headers.get("content-type", ""), str(ref))
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Repository, apply_mirror
@@ -21,9 +21,7 @@ from training_imgtool.registry.http.retry import Retry
 from training_imgtool.registry.http.transport import Transport
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
-
-if TYPE_CHECKING:
-    from training_imgtool.registry.upload import Uploaded
+from training_imgtool.registry.upload import Uploaded
 
 
 class Registries:
@@ -35,7 +33,6 @@ class Registries:
         retry: the policy of every request.
         keep_tokens: keep bearer tokens on disk until they end.
         google: finds Google's own credentials.
-        connections: per host and direction.
         idle_seconds: limit between two blocks.
         now: the wall clock.
     """
@@ -48,7 +45,6 @@ class Registries:
         retry: Retry | None = None,
         keep_tokens: bool = True,
         google: FindGoogle | None = None,
-        connections: int = 8,
         idle_seconds: float = 60.0,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -61,7 +57,6 @@ class Registries:
         self._transport = Transport(
             proxies=settings.proxies,
             ca_file=settings.ca_file,
-            connections=connections,
             idle_seconds=idle_seconds,
         )
         self._logins: dict[str, HostLogin] = {}

@@ -32,7 +32,7 @@ from training_imgtool.registry.manifests import (
     sha256_digest,
 )
 from training_imgtool.registry.session import Session, manifest_url
-from training_imgtool.registry.upload import is_there
+from training_imgtool.registry.upload import has_blob
 
 _NOBODYS_CONFIG, _NOBODYS_LAYER = f"sha256:{'0' * 64}", f"sha256:1{'0' * 63}"  # nobody has content for these hashes
 
@@ -111,7 +111,7 @@ class ManifestPut:
         )
 
     def _refused(self, answer: Answer) -> None:
-        error = self._session.refused(answer, self._doing)
+        error = self._session.refusal(answer, self._doing)
         if not isinstance(error, BlobUnknownError) or self._manifest.is_index:
             raise error
         wanted = {blob.digest for blob in self.blobs}
@@ -122,7 +122,7 @@ class ManifestPut:
         raise PassingError("said that it lacks blobs, and has them")
 
     def _has(self, digest: str) -> bool:
-        return is_there(self._session, self._ref.repository, digest, writing=True)
+        return has_blob(self._session, self._ref.repository, digest, writing=True)
 
 
 def refuses_unknown_blobs(session: Session, repository: Repository) -> bool | None:

@@ -16,7 +16,7 @@ from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.registry.auth.auth import Authorizer, token_server
 from training_imgtool.registry.auth.challenges import Scopes
 from training_imgtool.registry.http.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
-from training_imgtool.registry.http.failures import login_hint, passing, refusal
+from training_imgtool.registry.http.failures import error_of, login_hint, passing
 from training_imgtool.registry.http.retry import PassingError, Retry
 from training_imgtool.registry.http.transport import SMALL, Answer, Body, Download, Transport
 
@@ -128,9 +128,9 @@ class Session:
         if opened:
             return opened[0]
         self._raise_passing(answer)
-        raise self.refused(answer, doing)
+        raise self.refusal(answer, doing)
 
-    def refused(self, answer: Answer, doing: str) -> ImgtoolError:
+    def refusal(self, answer: Answer, doing: str) -> ImgtoolError:
         """The error for a final answer that is not the one hoped for."""
         if answer.status == 403:
             has_login, where = self._authorizer.tried()
@@ -139,7 +139,7 @@ class Session:
                     f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; looked at: {where}",
                     hint=login_hint(self.host),
                 )
-        return refusal(answer, host=self.host, doing=doing)
+        return error_of(answer, host=self.host, doing=doing)
 
     def _raise_passing(self, answer: Answer) -> None:
         again = passing(answer, self._now())
@@ -151,15 +151,15 @@ class Session:
     ) -> Answer:
         moved = _MOVED_READ if method in {"GET", "HEAD"} else _MOVED_WRITE
         for _ in range(REDIRECTS + 1):
-            answer = self._authorized(url, scopes, go)
+            answer = self._send_authorized(url, scopes, go)
             location = answer.headers.get("location")
             if answer.status not in moved or not location:
                 return answer
             url = next_url(url, location, self.origin, doing)
         raise RegistryRefusedError(f"{doing}: redirected more than {REDIRECTS} times")
 
-    def _authorized(self, url: str, scopes: Scopes, go: Callable[[str, Mapping[str, str]], Answer]) -> Answer:
-        url = self._upgraded(url)
+    def _send_authorized(self, url: str, scopes: Scopes, go: Callable[[str, Mapping[str, str]], Answer]) -> Answer:
+        url = self._use_origin_scheme(url)
         if origin_of(url) != self.origin:
             return go(url, {})  # storage on another host or port: our credentials are not for it
         sent = self._authorizer.header(scopes)
@@ -168,10 +168,10 @@ class Session:
         except PassingError:
             if not self._speaks_tls():
                 raise
-            return self._authorized(url, scopes, go)
+            return self._send_authorized(url, scopes, go)
         self._answered = True
         if self._wants_tls(answer):
-            return self._authorized(url, scopes, go)
+            return self._send_authorized(url, scopes, go)
         if sent and sent.startswith("Basic ") and self._wants_token(answer):
             sent = self._authorizer.header(scopes)
             answer = go(url, {"Authorization": sent} if sent else {})
@@ -183,7 +183,7 @@ class Session:
             raise self._authorizer.refused_twice(answer)
         return answer
 
-    def _upgraded(self, url: str) -> str:
+    def _use_origin_scheme(self, url: str) -> str:
         """The URL with the scheme that the registry turned out to want."""
         if self.origin.scheme == "https" and url.startswith("http://"):
             plain = origin_of(url)

@@ -1,30 +1,33 @@
-"""Writing a blob: HEAD, mount, or one POST and one PUT; every retry begins with HEAD and the first byte.
+"""Writes blobs: HEAD, mount, or one POST and one PUT. Every retry begins with a HEAD and the first byte.
 
-One request carries the whole blob, since Artifact Registry takes no chunks and docker-registry 2.8 cannot
-resume one: a session that broke stays locked. A PUT whose answer was lost is found by the HEAD.
+One request carries the whole blob, since Artifact Registry takes no chunks and docker-registry 2.8 cannot resume one:
+a session that broke stays locked. The HEAD finds a PUT whose answer was lost (distribution specification, "Pushing
+blobs").
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import BinaryIO
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, VerificationError
 from training_imgtool.core.progress import Progress, Transfer, silent
 from training_imgtool.core.reference import Repository
 from training_imgtool.registry.auth.challenges import pull, push
-from training_imgtool.registry.http.addresses import is_google
+from training_imgtool.registry.http.addresses import is_google, next_url
 from training_imgtool.registry.http.failures import server_errors
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import BLOCK, Answer, Body
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
-from training_imgtool.registry.upload_session import cancel_upload, start_upload, upload_location, with_query
 
 OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
+_CANCEL_SECONDS = 2.0
 
 
 class How(StrEnum):
@@ -37,19 +40,14 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """A blob that is there now, and the bytes of content that were sent for it (all tries)."""
+    """A blob that a repository has now; `sent` counts the bytes of content of all tries."""
 
     descriptor: Descriptor
     how: How
     sent: int
 
 
-def has_blob(session: Session, repository: Repository, digest: str) -> bool:
-    """Whether a repository has a blob; one request."""
-    return session.retry.run(lambda _: is_there(session, repository, digest), who=session.host, notice=session.notice)
-
-
-def is_there(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
+def has_blob(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
     """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises.
 
     A 500 counts as no: docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the
@@ -63,55 +61,42 @@ def is_there(session: Session, repository: Repository, digest: str, *, writing: 
         if error.status != 500:
             raise
         return False
-    if answer.status == 200:
-        return True
-    if answer.status == 404:
-        return False
-    raise session.refused(answer, doing)
+    if answer.status in {200, 404}:
+        return answer.status == 200
+    raise session.refusal(answer, doing)
 
 
+@dataclass(slots=True, kw_only=True)
 class BlobUpload:
-    """One blob's way into a repository.
+    """Brings one blob into a repository.
 
-    Args:
+    Attributes:
         session: with the registry.
-        repository: where the blob is to be.
+        repository: where to.
         descriptor: of the blob.
         open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
-        mount_from: a repository whose blob may be taken over without sending it; with `repository` itself the request
-            that opens the upload also asks whether the blob is there.
-        expect_missing: leave out the first HEAD, because the blob is new.
-        subject: whose blob it is, for the progress.
-        progress: told how much was sent.
-        before: called before content is sent, and before an upload is opened that takes nothing over; what it raises
-            ends the upload.
+        mount_from: a repository of this registry (or another of Google's) that has the blob. With `repository` itself
+            the request that opens the upload also asks for the blob.
+        expect_missing: sends no HEAD on the first try.
+        subject: whose blob it is, for progress.
+        progress: receives every block that was sent.
+        before: called before content is sent, and before an upload is opened that mounts nothing; what it raises ends
+            the upload.
     """
 
-    def __init__(  # noqa: PLR0917 the client hands its own arguments on
-        self,
-        session: Session,
-        repository: Repository,
-        descriptor: Descriptor,
-        open_body: OpenBody,
-        mount_from: Repository | None = None,
-        expect_missing: bool = False,
-        subject: str = "",
-        progress: Progress = silent,
-        before: Callable[[], object] | None = None,
-    ) -> None:
-        self.session = session
-        self.repository = repository
-        self.descriptor = descriptor
-        self.open_body = open_body
-        self.mount_from = mount_from
-        self.expect_missing = expect_missing
-        self.subject = subject
-        self.progress = progress
-        self.before = before
-        self.sent = 0  # bytes of content so far
-        self.began = 0.0
-        self.check = False  # hash what is sent: the registry said that it got something else
-        self.location: str | None = None  # of the open upload session
+    session: Session
+    repository: Repository
+    descriptor: Descriptor
+    open_body: OpenBody
+    mount_from: Repository | None = None
+    expect_missing: bool = False
+    subject: str = ""
+    progress: Progress = silent
+    before: Callable[[], object] = lambda: None
+    _sent: int = field(default=0, init=False)  # bytes of content
+    _began: float = field(default=0.0, init=False)
+    _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
+    _location: str | None = field(default=None, init=False)  # of the open upload session
 
     @property
     def doing(self) -> str:
@@ -119,42 +104,25 @@ class BlobUpload:
         return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
 
     def run(self) -> Uploaded:
-        """Makes sure that the blob is there.
+        """Makes sure that the repository has the blob.
 
         Raises:
             RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
-            VerificationError: the content is not the descriptor's, or gets damaged on its way.
+            VerificationError: the content is not the descriptor's, or arrives damaged.
             LocalFileError: the content cannot be read.
         """
-        self.began = self.session.retry.clock()
+        self._began = self.session.retry.clock()
         try:
             how = self.session.retry.run(self._try, who=self.session.host, notice=self.session.notice)
         finally:
-            self.cancel()
-        return Uploaded(self.descriptor, how, self.sent)
+            self._cancel()
+        return Uploaded(self.descriptor, how, self._sent)
 
-    def _try(self, number: int) -> How:
-        session = self.session
-        asking = number > 0 or not self.expect_missing
-        if asking and is_there(session, self.repository, self.descriptor.digest, writing=True):
-            return How.UPLOADED if self.sent else How.PRESENT
-        self.cancel()
-        if number == 0 and self.mount_from is not None and self.mounted(self.mount_from):
-            return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
-        if self.location is None:
-            self._may_send()  # a refusal is no news to who has nothing to send
-            self.location = start_upload(session, self.repository, self.doing)
-        self._may_send()
-        self._put(self.location)
-        self.location = None
-        return How.UPLOADED
+    def mount(self, source: Repository) -> bool:
+        """Asks the registry to take the blob over from another repository, and returns whether it did.
 
-    def _may_send(self) -> None:
-        if self.before:
-            self.before()
-
-    def mounted(self, source: Repository) -> bool:
-        """Whether the registry took the blob over; a session it opened instead is kept. Refusals are no errors."""
+        A refusal is no error, and a session that the registry opens instead is used.
+        """
         query = {"mount": self.descriptor.digest, "from": source.path}
         scopes = push(self.repository.path)
         if source.registry == self.repository.registry:
@@ -167,10 +135,38 @@ class BlobUpload:
             url = self.session.url(self.repository, "blobs/uploads/", query)
             answer = self.session.send("POST", url, scopes=scopes, doing=self.doing)
             if answer.status == 202:
-                self.location = upload_location(self.session, answer, self.doing)
+                self._location = self._upload_url(answer)
         except (PassingError, ImgtoolError):
             return False
         return answer.status == 201
+
+    def _try(self, number: int) -> How:
+        asks = number > 0 or not self.expect_missing
+        if asks and has_blob(self.session, self.repository, self.descriptor.digest, writing=True):
+            return How.UPLOADED if self._sent else How.PRESENT
+        self._cancel()
+        if number == 0 and self.mount_from is not None and self.mount(self.mount_from):
+            return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
+        if self._location is None:
+            self.before()  # without content to send, a refusal does not matter
+            self._location = self._open()
+        self.before()
+        self._put(self._location)
+        self._location = None
+        return How.UPLOADED
+
+    def _open(self) -> str:
+        url = self.session.url(self.repository, "blobs/uploads/")
+        answer = self.session.send("POST", url, scopes=push(self.repository.path), doing=self.doing)
+        if answer.status != 202:
+            raise self.session.refusal(answer, self.doing)
+        return self._upload_url(answer)
+
+    def _upload_url(self, answer: Answer) -> str:
+        location = answer.headers.get("location")
+        if not location:
+            raise PassingError("opened an upload without saying where (no Location)")
+        return next_url(answer.url, location, self.session.origin, self.doing)
 
     def _put(self, location: str) -> None:
         size = self.descriptor.size
@@ -182,89 +178,93 @@ class BlobUpload:
             headers={"Content-Type": "application/octet-stream"},
             body=Body(self._content, size) if size else None,
         )
-        check_stored(self.session, answer, self.descriptor.digest, self.doing, self)
+        self._check_stored(answer)
+
+    def _check_stored(self, answer: Answer) -> None:
+        """Accepts a 201 for the blob's digest; raises for every other answer to the PUT."""
+        digest = self.descriptor.digest
+        codes = {error.code for error in server_errors(answer)}
+        if answer.status == 404 and (not codes or "BLOB_UPLOAD_UNKNOWN" in codes):
+            raise PassingError("lost the upload")
+        if answer.status == 400 and codes & {"DIGEST_INVALID", "SIZE_INVALID"}:
+            self._hash = True
+            damaged = VerificationError(
+                f"{self.doing}: corrupted in transit; expected {digest}",
+                hint="a proxy or the network between here and the registry changes what is sent",
+            )
+            raise PassingError("received other bytes than were sent (DIGEST_INVALID)", final=damaged, tries=2)
+        if answer.status != 201:
+            raise self.session.refusal(answer, self.doing)
+        stored = answer.headers.get("docker-content-digest", digest)
+        if stored != digest:
+            self._hash = True
+            wrong = VerificationError(f"{self.doing}: expected {digest}, the registry stored {stored[:80]!r}")
+            raise PassingError("stored the blob under another digest", final=wrong, tries=2)
 
     def _content(self) -> Iterator[bytes]:
-        """The body's blocks, counted against the descriptor and shown as progress."""
+        """The body's blocks, counted against the descriptor and reported as progress."""
         size, done = self.descriptor.size, 0
-        checked = hashlib.sha256() if self.check else None
+        content_hash = hashlib.sha256() if self._hash else None
         for block in blocks_of(self.open_body, self.doing):
-            self.session.retry.check_time(self.began, self.doing)
+            self.session.retry.check_time(self._began, self.doing)
             done += len(block)
             if done > size:
                 raise VerificationError(f"{self.doing}: the content is longer than that")
-            if checked is not None:
-                checked.update(block)
-                if done == size and f"sha256:{checked.hexdigest()}" != self.descriptor.digest:
+            if content_hash is not None:
+                content_hash.update(block)
+                if done == size and f"sha256:{content_hash.hexdigest()}" != self.descriptor.digest:
                     raise VerificationError(
-                        f"{self.doing}: the content on this machine is sha256:{checked.hexdigest()}, "
+                        f"{self.doing}: the content on this machine is sha256:{content_hash.hexdigest()}, "
                         f"not {self.descriptor.digest}"
                     )
             yield block
-            self.sent += len(block)
+            self._sent += len(block)
             self.progress(Transfer(self.subject, self.descriptor.short, done, size))
         if done != size:
             raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
 
-    def cancel(self) -> None:
-        """Tells the registry to drop an open session; whatever it answers is no news."""
-        location, self.location = self.location, None
+    def _cancel(self) -> None:
+        """Asks the registry to drop an open session; where it does not, cleaning up is its own task."""
+        location, self._location = self._location, None
         if location is not None:
-            cancel_upload(self.session, self.repository, location, self.doing)
+            with contextlib.suppress(PassingError, ImgtoolError):
+                scopes = push(self.repository.path)
+                self.session.send("DELETE", location, scopes=scopes, doing=self.doing, seconds=_CANCEL_SECONDS)
 
 
 def mount_blob(session: Session, repository: Repository, descriptor: Descriptor, source: Repository) -> bool:
-    """Whether a repository took a blob over from another one; nothing is sent, and a refusal is no error."""
-    upload = BlobUpload(session, repository, descriptor, lambda: iter(()))
+    """Mounts a blob from another repository and returns whether the registry did; sends no content."""
+    upload = BlobUpload(session=session, repository=repository, descriptor=descriptor, open_body=lambda: iter(()))
     try:
-        return upload.mounted(source)
+        return upload.mount(source)
     finally:
-        upload.cancel()
+        upload._cancel()  # noqa: SLF001 - the same module
 
 
-def check_stored(session: Session, answer: Answer, digest: str, doing: str, upload: BlobUpload | None = None) -> None:
-    """Takes the answer to a blob's last PUT: 201, and for the digest that was meant."""
-    codes = {error.code for error in server_errors(answer)}
-    if answer.status == 404 and (not codes or "BLOB_UPLOAD_UNKNOWN" in codes):
-        raise PassingError("lost the upload")
-    damaged = VerificationError(
-        f"{doing}: corrupted in transit; expected {digest}",
-        hint="a proxy or the network between here and the registry changes what is sent",
-    )
-    if answer.status == 400 and codes & {"DIGEST_INVALID", "SIZE_INVALID"}:
-        if upload is not None:
-            upload.check = True
-        raise PassingError("received other bytes than were sent (DIGEST_INVALID)", final=damaged, tries=2)
-    if answer.status != 201:
-        raise session.refused(answer, doing)
-    stored = answer.headers.get("docker-content-digest", digest)
-    if stored != digest:
-        if upload is not None:
-            upload.check = True
-        damaged = VerificationError(f"{doing}: expected {digest}, the registry stored {stored[:80]!r}")
-        raise PassingError("stored the blob under another digest", final=damaged, tries=2)
+def with_query(url: str, added: dict[str, str]) -> str:
+    """A URL with more query parameters; the present ones stay byte for byte."""
+    parts = urlsplit(url)
+    query = "&".join(filter(None, (parts.query, urlencode(added, safe=":"))))
+    return urlunsplit(parts._replace(query=query))
 
 
 def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
-    """The blocks of a body, file or iterator; it is closed at the end. Raises LocalFileError."""
+    """The blocks of a body, file or iterator, which is closed at the end. Raises LocalFileError."""
     try:
         body = open_body()
     except OSError as error:
         raise LocalFileError(f"{doing}: {error}") from error
     try:
-        while block := _next(body, doing):
-            if len(block) <= BLOCK:
-                yield block
-            else:
-                yield from (block[start : start + BLOCK] for start in range(0, len(block), BLOCK))
+        while block := _next_block(body, doing):
+            yield from (block[start : start + BLOCK] for start in range(0, len(block), BLOCK))
     finally:
         close = getattr(body, "close", None)
         if close is not None:
             close()
 
 
-def _next(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
-    """The next block that is not empty, b"" at the end. A file is an iterator too, of lines, so it is read first."""
+def _next_block(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
+    """The next block that is not empty, b"" at the end. A file is an iterator too, of lines, so read() comes first."""
     read = getattr(body, "read", None)
     try:
         if read is not None:

@@ -17,9 +17,8 @@ from tests.servers.registry_process import run_registry
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.http.transport import Body, Transport
-from training_imgtool.registry.manifests import OCI_LAYER_GZIP, sha256_digest
-from training_imgtool.registry.upload import How, blocks_of
-from training_imgtool.registry.upload_session import with_query
+from training_imgtool.registry.manifests import sha256_digest
+from training_imgtool.registry.upload import How, blocks_of, with_query
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB: more than one block, more than the kernel's buffers
@@ -280,48 +279,6 @@ def test_r1_no_login_is_tried_once(bench: Bench) -> None:
     assert caught.value.exit_code == 7
     assert str(bench.settings.docker_config / "config.json") in str(caught.value)
     assert len(bench.proxy.log) == 1
-
-
-def test_a_stream_whose_digest_comes_last(bench: Bench) -> None:
-    parts = [b"a" * 700_000, b"b" * 700_000]
-    done = bench.registry.upload_stream(
-        bench.repository,
-        lambda: iter(parts),
-        length=1_400_000,
-        digest_after=lambda: sha256_digest(b"".join(parts)),
-        media_type=OCI_LAYER_GZIP,
-    )
-    assert done.descriptor == layer(b"".join(parts))
-    assert bench.proxy.methods() == ["POST", "PATCH", "PUT"]
-    assert [exchange.received for exchange in bench.proxy.log] == [0, 1_400_000, 0]
-    assert _stored(bench, b"".join(parts))
-
-
-def test_a_stream_of_unknown_length(bench: Bench) -> None:
-    done = bench.registry.upload_stream(
-        bench.repository,
-        lambda: iter((b"abc", b"def")),
-        length=None,
-        digest_after=lambda: sha256_digest(b"abcdef"),
-        media_type=OCI_LAYER_GZIP,
-    )
-    assert (done.descriptor.size, done.sent) == (6, 6)
-    assert _stored(bench, b"abcdef")
-
-
-@pytest.mark.parametrize("at", [1, 2, 3])
-@pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
-def test_a_broken_stream_is_sent_again(bench: Bench, at: int, action: Action) -> None:
-    bench.proxy.add(Fault(action=action, at=at))
-    done = bench.registry.upload_stream(
-        bench.repository,
-        lambda: iter((CONTENT,)),
-        length=len(CONTENT),
-        digest_after=lambda: layer(CONTENT).digest,
-        media_type=OCI_LAYER_GZIP,
-    )
-    assert done.descriptor == layer(CONTENT)
-    assert _stored(bench)
 
 
 def test_a_copy_across_registries_touches_no_disk(

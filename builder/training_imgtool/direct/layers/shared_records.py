@@ -96,11 +96,7 @@ class RegistryRecords:
             self._put(self._repository, key, record, layers)
 
     def _mounted(self, blob: Descriptor) -> bool:
-        from training_imgtool.registry.upload import mount_blob
-
-        return self._mounts.do(
-            blob.digest, partial(mount_blob, self._registry.session, self.store, blob, self._repository)
-        )
+        return self._mounts.do(blob.digest, partial(self._registry.mount, self.store, blob, self._repository))
 
     def _put(self, place: Repository, key: str, record: bytes, layers: tuple[Descriptor, ...]) -> bool:
         empty = Descriptor(OCI_EMPTY, sha256_digest(_EMPTY), len(_EMPTY))

@@ -1,7 +1,7 @@
-"""Whether images are in the registry, asked while they are being made.
+"""HEAD requests for the tags of images, under way while the images are made.
 
-The answer takes a round trip, and so does opening an upload. Where the images are most likely new, both are begun at
-once: content is sent only when the answer has come and something is missing.
+The answer takes a round trip, and so does opening an upload. Where images are most likely missing, both begin at once,
+and content is sent only when the answer has arrived and an image is missing.
 """
 
 from __future__ import annotations
@@ -12,38 +12,36 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from training_imgtool.core.reference import Digest, Tag
 
 
-class ThereError(Exception):
-    """The image is there already; what was begun to put it there is given up."""
+class ImageExistsError(Exception):
+    """The image is in the registry already, so its upload was given up."""
 
 
-class Asked:
-    """Questions under way. Threads may wait for them at will; end it with `close`.
+class PendingHeads:
+    """Requests under way; threads may wait for them. End it with `close`.
 
     Args:
-        questions: for each tag a HEAD: the digest, or None; it raises what the registry's client raises.
+        heads: for each tag, what returns the digest or None; it raises what the registry's client raises.
     """
 
-    def __init__(self, questions: Mapping[Tag, Callable[[], Digest | None]]) -> None:
-        self._pool = ThreadPoolExecutor(len(questions), thread_name_prefix="asked")
-        self._answers: dict[Tag, Future[Digest | None]] = {
-            tag: self._pool.submit(ask) for tag, ask in questions.items()
-        }
+    def __init__(self, heads: Mapping[Tag, Callable[[], Digest | None]]) -> None:
+        self._pool = ThreadPoolExecutor(len(heads) or 1, thread_name_prefix="heads")
+        self._answers: dict[Tag, Future[Digest | None]] = {tag: self._pool.submit(head) for tag, head in heads.items()}
 
     def digest(self, tag: Tag) -> Digest | None:
-        """The answer for a tag; raises what asking raised."""
-        return self._answers[tag].result()
+        """Waits for the answer for a tag, and raises what the request raised; None for a tag without a request."""
+        return self._answers[tag].result() if tag in self._answers else None
 
-    def unless_there(self, tag: Tag) -> None:
-        """Returns when nothing is under a tag; raises ThereError otherwise, and what asking raised."""
-        if tag in self._answers and self.digest(tag) is not None:
-            raise ThereError
+    def require_missing(self, tag: Tag) -> None:
+        """Waits for the answer for a tag; raises ImageExistsError if an image has it."""
+        if self.digest(tag) is not None:
+            raise ImageExistsError
 
-    def unless_all_there(self) -> None:
-        """Returns when a tag has nothing yet; raises ThereError when all have, and what asking raised."""
+    def require_any_missing(self) -> None:
+        """Waits for all answers; raises ImageExistsError if every tag has an image."""
         answers = [answer.result() for answer in self._answers.values()]
-        if None not in answers:
-            raise ThereError
+        if answers and None not in answers:
+            raise ImageExistsError
 
     def close(self) -> None:
-        """Waits for no answer any more."""
+        """Drops requests that have not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -13,13 +13,13 @@ from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.evidence import Evidence
-from training_imgtool.direct.registry.pending_heads import Asked
+from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
 from training_imgtool.registry.manifests import Descriptor
 
-_SMALL = 1 << 20  # bytes: sending costs about as much as asking
-_AT_ONCE = 4  # uploads; what crane and BuildKit allow themselves per registry
+_SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
+_AT_ONCE = 4  # uploads, as crane and BuildKit do per registry
 
 Read = Callable[[], Iterator[bytes]]
 
@@ -31,34 +31,35 @@ class Publisher:
         registries: the clients.
         evidence: of the repository that images go to.
         progress: is told of every block.
-        asked: the question whether the images are there already, when its answer is still on its way.
+
+    Attributes:
+        pending: requests for the images' tags whose answers uploads wait for.
     """
 
-    def __init__(
-        self, registries: Registries, evidence: Evidence, progress: Progress, asked: Asked | None = None
-    ) -> None:
+    def __init__(self, registries: Registries, evidence: Evidence, progress: Progress) -> None:
         self.repository = evidence.repository
         self.evidence = evidence
-        self.asked = asked
+        self.pending = PendingHeads({})
         self._registries = registries
         self._registry = registries.at(self.repository)
         self._memory = evidence.memory
         self._progress = progress
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
-        self._mounts = True  # the registry is believed when it says that a blob is there instead of opening an upload
+        self._mounts = True  # whether to believe the registry when it says that it mounted a blob
         self._lock = threading.Lock()
         self._proofs: dict[str, Future[None]] = {}  # by digest: an upload, a mount or a HEAD request of this run
 
     def close(self, *, wait: bool = False) -> None:
-        """Begins nothing more, and lets what was begun end; with `wait` it has when this returns."""
+        """Begins no further upload; with `wait` those that began have ended when this returns."""
+        self.pending.close()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def remember(self, digests: Iterable[str]) -> None:
-        """Takes note of blobs that a manifest served from this repository names."""
+        """Notes blobs that a manifest from this repository names."""
         self._memory.add_blobs(digests)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Has blobs asked for again, but for those that are on their way."""
+        """Drops what memory and this run know of blobs, except for uploads under way."""
         digests = tuple(digests)
         self._memory.forget_blobs(digests)
         with self._lock:
@@ -68,12 +69,12 @@ class Publisher:
                     self._registry.uploads.forget((self.repository, digest))
 
     def send(self, layer: LayerSource, subject: str, mount_from: Repository | None = None) -> None:
-        """Begins to upload a layer while others are still being made; `publish` waits for it.
+        """Begins to upload a layer while others are made; `publish` waits for it.
 
         Args:
-            layer: which.
+            layer: the layer.
             subject: whose it is, for progress.
-            mount_from: a repository of the same registry that may have it.
+            mount_from: a repository of the same registry that may have the layer.
         """
         self._prove(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject, mount_from))
 
@@ -93,7 +94,7 @@ class Publisher:
         Raises:
             BlobUnknownError: the registry lacks layers that lie in the repository itself.
             RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
-            ThereError: an image turned out to be under the tag already, and nothing of this one was sent.
+            ImageExistsError: an image has the tag already, and nothing of this one was sent.
         """
         with self._lock:
             assumed = [d for d in _digests(image) if d not in self._proofs and self._memory.has_blob(d)]
@@ -117,11 +118,10 @@ class Publisher:
             self._prove(descriptor, copy if base != self.repository else partial(self._confirm, descriptor))
         for layer in image.layers:
             self.send(layer, subject)
-        before = partial(self.asked.unless_there, ref) if self.asked else None
+        before = partial(self.pending.require_missing, ref)
         self._prove(config, partial(self._put, config, lambda: iter((image.config,)), subject, before=before))
         self._wait_for(image)
-        if self.asked:
-            self.asked.unless_there(ref)
+        self.pending.require_missing(ref)
         if self.evidence.remembered_check() is False:
             self._confirm_all(image)  # beside the manifest, so that it costs no round trip
         self._registry.put_manifest(ref, image.manifest_type, image.manifest)
@@ -167,16 +167,16 @@ class Publisher:
         before: Callable[[], None] | None = None,
     ) -> None:
         mount_from = mount_from if self._mounts and mount_from != self.repository else None
-        one_question = self._mounts and mount_from is None and descriptor.size <= _SMALL
+        asks_in_mount = self._mounts and mount_from is None and descriptor.size <= _SMALL
         self._registry.upload(
             self.repository,
             descriptor,
             read,
-            mount_from=self.repository if one_question else mount_from,
-            expect_missing=one_question,
+            mount_from=self.repository if asks_in_mount else mount_from,
+            expect_missing=asks_in_mount,
             subject=subject,
             progress=self._progress,
-            before=before or (self.asked.unless_all_there if self.asked else None),
+            before=before or self.pending.require_any_missing,
         )
         self._memory.add_blobs((descriptor.digest,))
 

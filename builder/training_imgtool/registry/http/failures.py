@@ -118,7 +118,7 @@ def passing(answer: Answer, now: float) -> PassingError | None:
     )
 
 
-def refusal(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
+def error_of(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
     """The error for a final answer that is not the one hoped for.
 
     Args:
