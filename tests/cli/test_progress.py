@@ -19,6 +19,7 @@ import pytest
 
 from training_imgtool.cli.progress import Mode, choose_mode, open_progress
 from training_imgtool.cli.progress_lines import PlainLines, Writer, format_bytes, format_seconds
+from training_imgtool.cli.progress_rows import Moved, Row
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Step, Transfer
 
@@ -39,7 +40,7 @@ EVENTS: list[tuple[float, Event]] = [
 ]
 
 PLAIN = r"""[base library/python] pulling python
-[base library/python] 30.0 MB of 40.0 MB, 5.1 MB/s
+[base library/python] 30.0 MB of 40.0 MB, 5.1 MB/s, 2s left
 [base library/python] built  pulled  7.0s
 [worker] 1/2 FROM python
 [worker] 2/2 RUN make [bold]
@@ -108,7 +109,7 @@ def test_json_is_one_object_per_line() -> None:
     [
         (Mode.AUTO, True, {"TERM": "xterm"}, Mode.TTY),
         (Mode.AUTO, True, {"TERM": "xterm", "NO_COLOR": ""}, Mode.TTY),
-        (Mode.AUTO, True, {"TERM": "xterm", "NO_COLOR": "1"}, Mode.PLAIN),
+        (Mode.AUTO, True, {"TERM": "xterm", "NO_COLOR": "1"}, Mode.TTY),
         (Mode.AUTO, True, {"TERM": "xterm", "CI": "true"}, Mode.PLAIN),
         (Mode.AUTO, True, {"TERM": "dumb"}, Mode.PLAIN),
         (Mode.AUTO, True, {}, Mode.PLAIN),
@@ -161,6 +162,42 @@ def test_silence_ends_after_the_heartbeat() -> None:
     assert all(re.fullmatch(r"\[worker\] still working for 0\.\ds: 2/2 RUN sleep", line) for line in lines[1:])
 
 
+def test_a_subject_that_only_moves_bytes_has_no_empty_step() -> None:
+    stream = io.StringIO()
+    with PlainLines(Writer(stream), time.monotonic, heartbeat_seconds=0.1) as progress:
+        progress(Transfer("wheels", "a.whl", 5_000_000, None))
+        time.sleep(0.3)
+    assert re.search(r"\[wheels\] still working for 0\.\ds: 5\.0 MB", stream.getvalue())
+
+
+def test_a_row_knows_its_total_from_the_plan() -> None:
+    row = Row(0.0)
+    row.plan(100_000)
+    row.move("a", 10_000, 10_000, 0.0)
+    row.move("b", 10_000, 40_000, 2.0)
+    assert row.moved(2.0) == Moved(done=20_000, total=100_000, is_estimate=False, rate=10_000.0, left=8.0)
+
+
+def test_an_estimate_never_says_that_all_is_done() -> None:
+    row = Row(0.0)
+    row.plan(100, is_estimate=True)
+    row.move("a", 60, 90, 0.0)
+    assert row.moved(0.0) == Moved(done=60, total=100, is_estimate=True, rate=None, left=None)
+    row.move("b", 60, 60, 0.1)
+    assert row.moved(0.1) == Moved(done=120, total=150, is_estimate=True, rate=None, left=None)
+    row.move("a", 90, 90, 0.2)
+    assert row.moved(0.2) == Moved(done=150, total=None, is_estimate=True, rate=None, left=None)
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    row = Row(0.0)
+    for second in range(60):
+        row.move("a", 1000 * second if second < 30 else 30_000 + 20 * (second - 30), 40_000, float(second))
+    moved = row.moved(59.0)
+    assert moved is not None
+    assert moved.rate == pytest.approx(20)
+
+
 @pytest.mark.parametrize("mode", ["plain", "tty", "json"])
 def test_memory_stays_flat_over_a_long_log(mode: str) -> None:
     class Sink(io.StringIO):
@@ -210,14 +247,33 @@ with open_progress("auto", sys.stderr, os.environ) as progress:
     progress(Note("the base is old"))
     time.sleep(0.4)
     progress(Done("ps", Outcome.FAILED))
+    progress(Planned("evaluator"))
+    progress(Step("wheels", "left open"))
+    time.sleep(0.4)
 assert "rich.progress" not in sys.modules
 """
 
 
-def on_a_terminal(script: str, **environ: str) -> str:
-    """What `script` writes to a terminal of 100 columns."""
+def left_on_the_screen(written: str) -> list[str]:
+    """The lines of a terminal after `written`, as far as the view moves its cursor: up, and over a line."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif up := re.fullmatch(r"\x1b\[(\d*)A", part):
+            row -= int(up[1] or 1)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif not part.startswith("\x1b") and part != "\r":
+            lines[row] += part
+    return [line.rstrip() for line in lines]
+
+
+def on_a_terminal(script: str, columns: str = "100", **environ: str) -> str:
+    """What `script` writes to a terminal."""
     ours, theirs = pty.openpty()
-    env = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": "100", "LINES": "20", **environ}
+    env = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": columns, "LINES": "20", **environ}
     with subprocess.Popen([sys.executable, "-c", script], stderr=theirs, stdin=theirs, env=env) as process:
         os.close(theirs)
         written = b""
@@ -241,7 +297,7 @@ def without_escapes(text: str) -> str:
 def test_a_terminal_shows_live_lines() -> None:
     written = on_a_terminal(LIVE)
     plain = without_escapes(written)
-    live = re.search(r"worker .*2/2 RUN make \[bold\]  compiling .*5\.0 MB of 20\.0 MB.* 0\.\ds", plain)
+    live = re.search(r"worker .*5\.0/20\.0 MB .*2/2 RUN make \[bold\]  compiling .* 0\.\ds", plain)
     assert live, plain
     assert r"\x1b]0;title\x07 [red]x" in plain
     assert "\x1b]0" not in written
@@ -258,12 +314,55 @@ def test_a_terminal_shows_live_lines() -> None:
 
 
 def test_without_colour_a_live_view_that_was_asked_for_has_none() -> None:
-    script = LIVE.replace('"auto"', '"tty"')
-    assert re.search(r"\x1b\[(?:\d+;)*3[0-9]m", on_a_terminal(script))
-    assert not re.search(r"\x1b\[(?:\d+;)*[34][0-9]m", on_a_terminal(script, NO_COLOR="1"))
+    assert re.search(r"\x1b\[(?:\d+;)*3[0-9]m", on_a_terminal(LIVE))
+    written = on_a_terminal(LIVE, NO_COLOR="1")
+    assert not re.search(r"\x1b\[(?:\d+;)*[34][0-9]m", written)
+    assert "\x1b[2K" in written, "the rows are still live"
+    assert re.search("━+┄+", without_escapes(written)), "a bar needs no colour"
 
 
-@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"CI": "1"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("columns", ["60", "100"])
+def test_no_row_outlives_the_view(columns: str) -> None:
+    screen = left_on_the_screen(on_a_terminal(LIVE, columns=columns))
+    assert [line for line in screen if line] == [
+        "↑ worker  pushed  layers: 1 sent  12s",
+        "note: the base is old",
+        *[line for line in screen if line.startswith("✗ ps  failed  0.")],
+    ]
+
+
+def test_lines_of_many_threads_all_stay() -> None:
+    script = """
+import os, sys, threading
+from training_imgtool.cli.progress import open_progress
+from training_imgtool.core.progress import *
+with open_progress("tty", sys.stderr, os.environ) as progress:
+    def work(name):
+        for number in range(20):
+            progress(Step(f"{name}{number}", "working"))
+            progress(Done(f"{name}{number}", Outcome.BUILT))
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+"""
+    lines = [line.split()[1] for line in left_on_the_screen(on_a_terminal(script)) if line]
+    assert sorted(lines) == sorted(f"{name}{number}" for name in "abcd" for number in range(20))
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_rows_fit_the_terminal(columns: int) -> None:
+    written = without_escapes(on_a_terminal(LIVE, columns=str(columns)))
+    rows = [line for line in written.replace("\r", "\n").split("\n") if "5.0/20.0 MB" in line or "waiting" in line]
+    assert rows
+    assert max(map(len, rows)) <= columns
+
+
+def test_what_waits_stands_below_what_runs() -> None:
+    written = without_escapes(on_a_terminal(LIVE))
+    assert re.search(r"wheels +left open[^✗]*evaluator +waiting", written)
+
+
+@pytest.mark.parametrize("environ", [{"CI": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_that_wants_lines_gets_lines(environ: dict[str, str]) -> None:
     written = on_a_terminal(LIVE, **environ)
     assert "\x1b" not in written

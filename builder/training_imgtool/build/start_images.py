@@ -22,7 +22,7 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     VerificationError,
 )
-from training_imgtool.core.progress import Done, Note, Outcome, Step
+from training_imgtool.core.progress import Done, Note, Outcome, Planned, Step
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.direct.build import Start
 from training_imgtool.direct.image.image import DirectImage, read_config
@@ -140,7 +140,9 @@ class RegistryImages:
 
     def _make_packages(self, role: RoleBuild, tag: Tag) -> Stored:
         started = time.monotonic()
-        self._run.progress(Step(role.packages, f"{len(role.image.plan.locked.wheels)} wheels become layers"))
+        wheels = role.image.plan.locked.wheels
+        self._run.progress(Planned(role.packages, sum(wheel.size for wheel in wheels), is_estimate=True))
+        self._run.progress(Step(role.packages, f"{len(wheels)} wheels become layers"))
         image = self._append_packages(role, tag)
         self._stored.keep(tag, image)
         self._background.submit(self._records.leave)

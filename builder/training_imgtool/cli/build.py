@@ -15,8 +15,9 @@ from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.progress import Progress
+from training_imgtool.core.progress import Planned, Progress
 from training_imgtool.core.settings import Settings
+from training_imgtool.spec.model import Role
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +93,7 @@ def build_and_print(
         _print_many(results, as_json=as_json)
         return
     with machine.progress(progress) as view:
-        inputs = _prepare(choices[0], settings, view, registry=registry, locked=locked)
+        inputs = _prepare(choices[0], settings, view, registry=registry, locked=locked, roles=options.roles)
         images = building.build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
@@ -124,9 +125,19 @@ def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
 
 
 def _prepare(
-    choice: SpecChoice, settings: Settings, view: Progress, *, registry: str | None, locked: bool, write: bool = True
+    choice: SpecChoice,
+    settings: Settings,
+    view: Progress,
+    *,
+    registry: str | None,
+    locked: bool,
+    write: bool = True,
+    roles: tuple[Role, ...] = (),
 ) -> Inputs:
+    """Reads a spec and prepares its build; a live view shows the roles from then on."""
     spec_file = open_spec(choice.path, choice.values)
+    for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
+        view(Planned(role))
     return prepare(spec_file, settings, view, registry=registry, locked=locked, write=write)
 
 

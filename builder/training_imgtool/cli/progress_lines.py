@@ -1,7 +1,7 @@
 """Progress as lines: for logs, pipes and programs. No escape sequence, no carriage return.
 
-The JSON lines are a contract: `{"time": seconds since the start, "event": step|transfer|log|done|note, …}` with the
-event's own fields: `subject`, `text`, `what`, `done`, `total`, `outcome`, `seconds`.
+The JSON lines are a contract: `{"time": seconds since the start, "event": planned|step|transfer|log|done|note, …}` with
+the event's own fields: `subject`, `size`, `text`, `what`, `done`, `total`, `outcome`, `seconds`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,31 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Self, TextIO
 
-from training_imgtool.core.progress import Done, Event, LogLine, Note, Step, Transfer
+from training_imgtool.cli.progress_rows import Row
+from training_imgtool.core.progress import Done, Event, LogLine, Note, Planned, Step, Transfer
 from training_imgtool.core.sanitize import LONGEST_LINE, sanitize_line
 
 _SUMMARY_SECONDS = 5.0  # between two lines about the same subject's bytes
 _HEARTBEAT_SECONDS = 30.0  # CI systems end a job that is silent for longer
-_NAMES: dict[type, str] = {Step: "step", Transfer: "transfer", LogLine: "log", Done: "done", Note: "note"}
+_NAMES: dict[type, str] = {
+    Planned: "planned",
+    Step: "step",
+    Transfer: "transfer",
+    LogLine: "log",
+    Done: "done",
+    Note: "note",
+}
 
 
 class Writer:
-    """A text stream that swallows its own failures: progress is never a reason to fail (stderr may be closed)."""
+    """A text stream that ignores its own failures: a closed stderr must not fail a build."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Writes what the stream's encoding can say."""
+        """Writes `text`, with `?` for characters that the encoding lacks."""
         if self._stream is not None:
             try:
                 self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
@@ -37,7 +45,7 @@ class Writer:
         return len(text)
 
     def flush(self) -> None:
-        """Flushes, if that is possible."""
+        """Flushes the stream."""
         if self._stream is not None:
             try:
                 self._stream.flush()
@@ -45,14 +53,14 @@ class Writer:
                 self._stream = None
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Returns whether the stream is a terminal."""
         try:
             return self._stream is not None and self._stream.isatty()
         except (OSError, ValueError):
             return False
 
     def fileno(self) -> int:
-        """The stream's descriptor, from which the terminal's size is read."""
+        """Returns the descriptor, which tells the terminal's size; raises OSError."""
         if self._stream is None:
             raise OSError("closed")
         return self._stream.fileno()
@@ -63,17 +71,8 @@ class Writer:
         self.flush()
 
 
-class _Sent:
-    """The bytes of one subject since its last step."""
-
-    def __init__(self, began: float) -> None:
-        self.began = began
-        self.shown = began
-        self.parts: dict[str, tuple[int, int | None]] = {}
-
-
 class PlainLines:
-    """One line per step, each printed line behind its subject, bytes every few seconds, a sign of life in silence."""
+    """One line per step and log line, each with its subject, bytes every few seconds, and a heartbeat in silence."""
 
     def __init__(
         self, writer: Writer, clock: Callable[[], float], *, heartbeat_seconds: float = _HEARTBEAT_SECONDS
@@ -82,9 +81,7 @@ class PlainLines:
         self._clock = clock
         self._heartbeat = heartbeat_seconds
         self._lock = threading.Lock()
-        self._began: dict[str, float] = {}
-        self._steps: dict[str, str] = {}
-        self._sent: dict[str, _Sent] = {}
+        self._rows: dict[str, Row] = {}
         self._written = clock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="imgtool-heartbeat", daemon=True)
@@ -99,36 +96,38 @@ class PlainLines:
 
     def __call__(self, event: Event) -> None:
         """Takes one event."""
+        now = self._clock()
         with self._lock:
             match event:
                 case Note(text):
                     self._line(f"note: {sanitize_line(text)}")
+                case Planned(subject, size, is_estimate):
+                    self._row(subject, now).plan(size, is_estimate=is_estimate)
                 case Step(subject, text):
-                    self._began.setdefault(subject, self._clock())
-                    self._steps[subject] = sanitize_line(text)
-                    self._sent.pop(subject, None)
+                    self._row(subject, now).step(sanitize_line(text), now)
                     self._about(subject, sanitize_line(text))
                 case LogLine(subject, text):
                     self._about(subject, f"| {sanitize_line(text)}")
                 case Transfer():
-                    self._moved(event)
+                    self._transfer(event, now)
                 case Done():
-                    self._done(event)
+                    self._done(event, now)
 
-    def _moved(self, event: Transfer) -> None:
-        now = self._clock()
-        sent = self._sent.setdefault(event.subject, _Sent(now))
-        self._began.setdefault(event.subject, now)
-        sent.parts[event.what] = (event.done, event.total)
-        if now - sent.shown >= _SUMMARY_SECONDS:
-            sent.shown = now
-            self._about(event.subject, _moved_text(sent, now))
+    def _row(self, subject: str, now: float) -> Row:
+        return self._rows.setdefault(subject, Row(now))
 
-    def _done(self, event: Done) -> None:
-        began = self._began.pop(event.subject, None)
-        self._steps.pop(event.subject, None)
-        self._sent.pop(event.subject, None)
-        seconds = event.seconds if event.seconds is not None or began is None else self._clock() - began
+    def _transfer(self, event: Transfer, now: float) -> None:
+        row = self._row(event.subject, now)
+        if row.moved(now) is None:
+            row.shown = now
+        row.move(event.what, event.done, event.total, now)
+        if now - row.shown >= _SUMMARY_SECONDS:
+            row.shown = now
+            self._about(event.subject, _moved_text(row, now))
+
+    def _done(self, event: Done, now: float) -> None:
+        row = self._rows.pop(event.subject, None)
+        seconds = event.seconds if event.seconds is not None or row is None else row.elapsed(now)
         parts = [event.outcome.value, sanitize_line(event.text), format_seconds(seconds)]
         self._about(event.subject, "  ".join(part for part in parts if part))
 
@@ -145,13 +144,12 @@ class PlainLines:
                 now = self._clock()
                 if now - self._written < self._heartbeat:
                     continue
-                if not self._began:
+                running = {subject: row for subject, row in self._rows.items() if row.began is not None}
+                if not running:
                     self._line("still working")
-                for subject, began in self._began.items():
-                    sent = self._sent.get(subject)
-                    moved = f", {_moved_text(sent, now)}" if sent else ""
-                    step = self._steps.get(subject, "")
-                    self._about(subject, f"still working for {format_seconds(now - began)}: {step}{moved}")
+                for subject, row in running.items():
+                    what = ", ".join(part for part in (row.text, _moved_text(row, now)) if part)
+                    self._about(subject, f"still working for {format_seconds(row.elapsed(now))}{what and f': {what}'}")
 
 
 class JsonLines:
@@ -174,7 +172,7 @@ class JsonLines:
                     return
                 self._shown[name] = now
             record: dict[str, Any] = {"time": round(now - self._began, 3), "event": _NAMES[type(event)]}
-            record |= {one.name: _cut(getattr(event, one.name)) for one in fields(type(event))}
+            record |= {field.name: _cut(getattr(event, field.name)) for field in fields(type(event))}
             self._writer.line(json.dumps(record))
 
 
@@ -184,22 +182,32 @@ def _cut(value: object) -> object:
     return value
 
 
-def _moved_text(sent: _Sent, now: float) -> str:
-    done = sum(part for part, _ in sent.parts.values())
-    totals = [total for _, total in sent.parts.values()]
-    total = None if None in totals else sum(total or 0 for total in totals)
-    passed = now - sent.began
-    return format_bytes(done, total, done / passed if passed > 0 else None)
+def _moved_text(row: Row, now: float) -> str:
+    moved = row.moved(now)
+    if moved is None:
+        return ""
+    text = format_bytes(moved.done, moved.total, moved.rate)
+    return f"{text}, {format_left(moved.left)}" if moved.left else text
 
 
 def format_bytes(done: int, total: int | None, rate: float | None) -> str:
-    """Such as `12.3 MB of 40.0 MB, 3.1 MB/s`; decimal units, as registries and disks count."""
+    """Formats such as `12.3 MB of 40.0 MB, 3.1 MB/s`, in decimal units as registries and disks count."""
     text = format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
     return f"{text}, {format_size(rate)}/s" if rate is not None else text
 
 
+def format_pair(done: int, total: int | None, *, is_estimate: bool = False) -> str:
+    """Formats such as `12.3/40.0 MB`, both in the unit of `total`; an estimate gets a `~`."""
+    if total is None:
+        return format_size(done)
+    whole = f"{'~' if is_estimate else ''}{format_size(total)}"
+    unit = whole.rpartition(" ")[2]
+    scale = 1000 ** ("B", "kB", "MB", "GB").index(unit)
+    return f"{done}/{whole}" if unit == "B" else f"{done / scale:.1f}/{whole}"
+
+
 def format_size(count: float) -> str:
-    """Such as `12.3 MB`."""
+    """Formats such as `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.95 or unit == "GB":
             break
@@ -207,8 +215,14 @@ def format_size(count: float) -> str:
     return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
 
 
+def format_left(seconds: float) -> str:
+    """Formats such as `17s left` or `2m05s left`."""
+    whole = max(1, round(seconds))
+    return f"{whole}s left" if whole < 60 else f"{format_seconds(whole)} left"
+
+
 def format_seconds(seconds: float | None) -> str:
-    """Such as `3.2s`, `42s`, `2m05s`, `1h02m`; nothing for None."""
+    """Formats such as `3.2s`, `42s`, `2m05s`, `1h02m`; an empty text for None."""
     if seconds is None:
         return ""
     if seconds < 10:

@@ -16,10 +16,20 @@ class Outcome(StrEnum):
 
     FOUND = "found"
     FETCHED = "fetched"
+    LOCKED = "locked"
     APPENDED = "appended"
     BUILT = "built"
     PUSHED = "pushed"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`subject` will begin later, and will move `size` bytes (None if unknown), exactly or about that."""
+
+    subject: str
+    size: int | None = None
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ class Note:
     text: str
 
 
-Event = Step | Transfer | LogLine | Done | Note
+Event = Planned | Step | Transfer | LogLine | Done | Note
 
 
 class Progress(Protocol):

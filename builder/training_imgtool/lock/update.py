@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError
-from training_imgtool.core.progress import Note, Progress, Step
+from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.archives import ArchiveBuilder
@@ -141,7 +141,7 @@ class _Maker:
         wheels = self._archives.sourced(self._sizes.wheels((*resolved, *installer)))
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
-        self._progress(Step(f"lock {variant.name}", f"{len(resolved)} wheels"))
+        self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))
         return LockedVariant(
             variant=replace(variant, notes=(*variant.notes, *notes)),
             base_digest=digest,

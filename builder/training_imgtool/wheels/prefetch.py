@@ -9,8 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.progress import Progress
+from training_imgtool.core.progress import Done, Outcome, Planned, Progress
 from training_imgtool.plan import Wheel
+from training_imgtool.wheels.store import SUBJECT
 
 if TYPE_CHECKING:
     from training_imgtool.wheels.store import WheelStore
@@ -29,6 +30,7 @@ class WheelPrefetcher:
         self._lock = threading.Lock()
         self._coming: dict[str, Future[Path]] = {}
         self._before_others: Future[Path] | None = None
+        self._fetched = 0
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="wheel")
 
     @functools.cached_property
@@ -37,6 +39,9 @@ class WheelPrefetcher:
 
     def expect(self, wheels: tuple[Wheel, ...]) -> None:
         """Begins to fetch what is not here."""
+        missing = [wheel for wheel in wheels if self._store.path(wheel) is None]
+        if missing:
+            self._progress(Planned(SUBJECT, sum(wheel.size for wheel in missing)))
         for first in wheels[:1]:
             if self._store.path(first) is None:
                 self._begun(first)
@@ -64,4 +69,9 @@ class WheelPrefetcher:
         if after is not None:
             after.result()
         self._store.fetch((wheel,), self._progress)
-        return self._store.require(wheel)
+        path = self._store.require(wheel)
+        with self._lock:
+            self._fetched += 1
+            if self._fetched == len(self._coming):
+                self._progress(Done(SUBJECT, Outcome.FETCHED, f"{self._fetched} wheels"))
+        return path

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
 from training_imgtool.core.json_cache import open_cache_file, read_cache_file
-from training_imgtool.core.progress import Note, Progress, Transfer, silent
+from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index_credentials import without_login
@@ -95,8 +95,10 @@ class WheelStore:
         missing = [wheel for wheel in dict.fromkeys(wheels) if self.path(wheel) is None]
         if not missing:
             return
+        if len(missing) > 1:
+            progress(Planned(SUBJECT, sum(wheel.size for wheel in missing)))
         stop = Flag()
-        missing.sort(key=lambda wheel: -wheel.size)  # the largest takes longest, so it begins first
+        missing.sort(key=lambda wheel: -wheel.size)  # the largest takes longest
         pool = ThreadPoolExecutor(min(jobs, len(missing)), thread_name_prefix="wheels")
         try:
             for future in [pool.submit(self._fetch_one, wheel, progress, stop) for wheel in missing]:
@@ -106,6 +108,8 @@ class WheelStore:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
+        if len(missing) > 1:
+            progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
     def open_stream(self, wheel: Wheel, progress: Progress = silent) -> Iterator[bytes]:
         """The wheel's bytes, from the cache or while they arrive, kept in the cache as they pass.
