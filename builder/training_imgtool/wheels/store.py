@@ -1,8 +1,7 @@
 """The wheel cache: `CACHE/wheels/<2 digits>/<sha256>/<file>`, filled from this machine's indexes.
 
-A file is there only when its bytes have the hash that names its folder: it is checked while it is written
-and becomes visible by a rename. A broken download is continued by the next one. Where an index had the file
-is kept beside it as a hint (`url`, without credentials); it may be wrong at any time.
+Every file has the hash that names its folder: the store checks it during the download and renames it at the end. The
+next run continues a broken download. `url` beside it says where an index had the file, which may have changed.
 """
 
 from __future__ import annotations
@@ -270,11 +269,8 @@ class WheelStore:
 def _locked(path: Path) -> Iterator[BinaryIO]:
     """`path` open for reading and writing, with a lock on the very file that has the name now."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise LocalFileError(f"{path}: expected a file", hint="delete it, or set IMGTOOL_CACHE")
-        stream = os.fdopen(handle, "r+b")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, no wait for a FIFO
+        stream = os.fdopen(os.open(path, flags, 0o644), "r+b")
         fcntl.flock(stream, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
