@@ -18,7 +18,7 @@ from training_imgtool.core.settings import from_environment
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks.all_checks import check
 from training_imgtool.verify.checks.settings import expected_settings
-from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Started, Status, Told, Tree
+from training_imgtool.verify.facts import Facts, Fields, Finding, Layer, Listing, Started, Status, Tree
 from training_imgtool.versions.markers import marker_environment
 
 BASE: dict[str, Any] = {
@@ -44,7 +44,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[RoleImage, Any, Conte
     return inputs.images[0], inputs.spec_file.spec, inputs.context
 
 
-def _metadata(*packages: tuple[str, str]) -> list[Told]:
+def _metadata(*packages: tuple[str, str]) -> list[Fields]:
     paths = {f"{SITE}/{name}-{version}.dist-info/METADATA": (name, version) for name, version in packages}
     return [
         {"path": path, "kind": "metadata", "text": f"Name: {name}\nVersion: {version}\n"}
@@ -52,11 +52,11 @@ def _metadata(*packages: tuple[str, str]) -> list[Told]:
     ]
 
 
-def _files(kind: str, *paths: str, size: int = 1000) -> list[Told]:
+def _files(kind: str, *paths: str, size: int = 1000) -> list[Fields]:
     return [{"path": path, "kind": kind, "size": size} for path in paths]
 
 
-def _tree(items: Iterable[Told], *, complete: bool = True) -> Tree:
+def _tree(items: Iterable[Fields], *, complete: bool = True) -> Tree:
     return Tree(items={one["path"]: one for one in items}, folders={"": 100}, complete=complete)
 
 
@@ -68,7 +68,7 @@ OPEN: list[dict[str, Any]] = [
     {"name": "libcudart.so.12", "place": "loader", "version": 12020},
     {"name": "libcudnn.so.8", "place": "loader", "version": 8906},
 ]
-RAN: dict[str, Told] = {
+RAN: dict[str, Fields] = {
     "tensorflow": {"version": "2.15.1", "build": {"is_cuda_build": True, "cuda_version": "12.2", "cudnn_version": "8"}},
     "compute": {"gpus": [], "used": ["/CPU:0"]},
     "trainer": {"file": "/app/trainer/task.py"},
@@ -100,7 +100,7 @@ def _facts(image: RoleImage, **changes: Any) -> Facts:
     return Facts(**(values | changes))
 
 
-def _without_engine(image: RoleImage, items: Iterable[Told], **changes: Any) -> Facts:
+def _without_engine(image: RoleImage, items: Iterable[Fields], **changes: Any) -> Facts:
     listing = Listing(items=tuple(items), folders={}, gone=changes.pop("gone", ()))
     values: dict[str, Any] = {"look": None, "run": None, "listings": {1: listing}, "no_gpus": "no container was run"}
     facts = _facts(image, **(values | changes))
@@ -233,14 +233,14 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
     ],
 )
 def test_faults_that_layers_tell(
-    gpu: tuple[RoleImage, Any, Context], items: list[Told], gone: tuple[str, ...], check_name: str, says: str
+    gpu: tuple[RoleImage, Any, Context], items: list[Fields], gone: tuple[str, ...], check_name: str, says: str
 ) -> None:
     found = _of(gpu, _without_engine(gpu[0], items, gone=gone))
     assert check_name in _wrong(found)
     assert says in found[check_name].found
 
 
-def _suspect(path: str, data: bytes, *, recorded: bool = False) -> Told:
+def _suspect(path: str, data: bytes, *, recorded: bool = False) -> Fields:
     head = base64.b64encode(data).decode()
     return {"path": path, "kind": "suspect", "size": len(data), "head": head, "sha256": "x", "recorded": recorded}
 
@@ -260,7 +260,7 @@ def _suspect(path: str, data: bytes, *, recorded: bool = False) -> Told:
         (_suspect("usr/share/perl/Netrc.pm", b"package"), False),
     ],
 )
-def test_which_files_are_secrets(gpu: tuple[RoleImage, Any, Context], told: Told, *, secret: bool) -> None:
+def test_which_files_are_secrets(gpu: tuple[RoleImage, Any, Context], told: Fields, *, secret: bool) -> None:
     listing = Listing(items=(told,), folders={})
     found = _of(gpu, _facts(gpu[0], listings={1: listing}))["secrets"]
     assert (found.status is Status.MISMATCH) == secret

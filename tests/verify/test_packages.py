@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import plans
-from training_imgtool.verify.facts import Told, Tree
+from training_imgtool.verify.facts import Fields, Tree
 from training_imgtool.verify.packages import Installed, broken, differences, installed, same_version
 from training_imgtool.versions.markers import marker_environment
 
@@ -14,7 +14,7 @@ LINUX = marker_environment("3.11", "linux/amd64")
 
 
 def _tree(*texts: str) -> Tree:
-    items: dict[str, Told] = {
+    items: dict[str, Fields] = {
         f"{SITE}/p{n}.dist-info/METADATA": {"path": f"{SITE}/p{n}.dist-info/METADATA", "kind": "metadata", "text": text}
         for n, text in enumerate(texts)
     }

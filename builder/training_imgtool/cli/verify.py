@@ -1,4 +1,4 @@
-"""`imgtool verify`: the built images hold what the lock and the spec say."""
+"""`imgtool verify`: compares the built images with the lock, the spec and the build context."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def verify(
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.verify import report
     from training_imgtool.verify.sbom import write_sbom
-    from training_imgtool.verify.session import Asked
-    from training_imgtool.verify.session import verify as look
+    from training_imgtool.verify.session import VerifyRun
+    from training_imgtool.verify.session import verify as verify_images
 
     settings = machine.settings()
     with machine.progress(progress) as view:
@@ -47,8 +47,8 @@ def verify(
 
             check_writable(sbom)
         inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
-        asked = Asked(inputs=inputs, roles=tuple(roles or ()), engine=engine, settings=settings, progress=view)
-        reports = look(asked)
+        run = VerifyRun(inputs=inputs, roles=tuple(roles or ()), engine=engine, settings=settings, progress=view)
+        reports = verify_images(run)
     wrong = report.mismatches(reports)
     if as_json:
         emit_json({"ok": not wrong, "images": report.as_data(reports), "mismatches": list(wrong)})

@@ -1,4 +1,4 @@
-"""One image under examination: what was planned beside what was found, and how findings are made."""
+"""One image under examination: the plan beside the facts, and the makers of findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training_imgtool.core.sanitize import join_lines
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
 from training_imgtool.verify.expected_files import CopiedFiles, copied_files
-from training_imgtool.verify.facts import Facts, Finding, Status, Told, env_of
+from training_imgtool.verify.facts import Facts, Fields, Finding, Status, env_of
 from training_imgtool.verify.packages import Installed, installed
 
 _LONGEST = 300
@@ -49,12 +49,12 @@ class Case:
         own = [number for number, layer in enumerate(self.facts.layers) if layer.own]
         return self.facts.tree.complete or all(number in self.facts.listings for number in own)
 
-    def looked(self, part: str) -> Told | None:
-        """What the looking container told in a part; None when it did not."""
+    def look_part(self, part: str) -> Fields | None:
+        """A part of what the inspecting container printed, or None."""
         return self.facts.look.parts.get(part) if self.facts.look else None
 
-    def ran(self, part: str) -> Told | None:
-        """What the importing container told in a part; None when it did not."""
+    def run_part(self, part: str) -> Fields | None:
+        """A part of what the importing container printed, or None."""
         return self.facts.run.parts.get(part) if self.facts.run else None
 
     def ok(self, check: str, found: str, expected: str = "") -> Finding:
@@ -75,7 +75,7 @@ class Case:
         return self._finding(check, Status.WARNING, found, expected)
 
     def unseen(self, check: str, why: str) -> Finding:
-        """Not looked at, and why."""
+        """A check that nobody could make, and why."""
         return self._finding(check, Status.UNSEEN, "", why)
 
     def _finding(self, check: str, status: Status, found: str, expected: str) -> Finding:

@@ -37,7 +37,7 @@ class CopiedFiles:
         """Whether a file at `path` is expected, or cannot be judged."""
         if path in self.files or self.runs or not any(path.startswith(f"{folder}/") for folder in self.folders):
             return True
-        return any(path == one or path.startswith(f"{one}/") for one in self.unclear)
+        return any(path == prefix or path.startswith(f"{prefix}/") for prefix in self.unclear)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from training_imgtool.spec.model import Role
 
-Told = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
 class Status(StrEnum):
@@ -68,7 +68,7 @@ class Listing:
     """What one layer's archive holds of interest.
 
     Attributes:
-        items: as `interesting_paths.item` returns them, in the order of the archive.
+        items: as `interesting_paths.describe` returns them, in the order of the archive.
         folders: unpacked bytes right in each folder.
         gone: paths that the layer removes from the layers below.
         emptied: folders whose content in the layers below it hides.
@@ -78,7 +78,7 @@ class Listing:
         faults: what makes an engine refuse the layer, a phrase each.
     """
 
-    items: tuple[Told, ...]
+    items: tuple[Fields, ...]
     folders: Mapping[str, int]
     gone: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
@@ -105,23 +105,23 @@ class Tree:
     layers that were not read.
     """
 
-    items: Mapping[str, Told]
+    items: Mapping[str, Fields]
     folders: Mapping[str, int]  # unpacked bytes below each folder; "" is the root
     complete: bool
     unread: tuple[str, ...] = ()
     files: Mapping[str, FileContent] | None = None  # contents; None when nobody hashed them
     venv: VenvFiles | None = None
 
-    def of(self, kind: str) -> tuple[Told, ...]:
+    def of(self, kind: str) -> tuple[Fields, ...]:
         """The items of a kind, by path."""
         return tuple(self.items[path] for path in sorted(self.items) if self.items[path]["kind"] == kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What a container told: the parts of `program`, by name; `fault` says why it did not even start."""
+    """What a container printed: the parts of `program`, by name; `fault` says why it did not even start."""
 
-    parts: Mapping[str, Told] = field(default_factory=dict)
+    parts: Mapping[str, Fields] = field(default_factory=dict)
     fault: str | None = None
     errors: str = ""
 
@@ -145,8 +145,8 @@ class Facts:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The `config` object: Env, Entrypoint, User and so on."""
-        found: Mapping[str, Any] = self.config.get("config") or {}
-        return found
+        settings: Mapping[str, Any] = self.config.get("config") or {}
+        return settings
 
     @property
     def env(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""An image seen from inside: short-lived containers on an engine that look, and import."""
+"""Looks at an image from inside, in short-lived containers on an engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
-from training_imgtool.verify.facts import Started, Told, Tree, VenvFiles
+from training_imgtool.verify.facts import Fields, Started, Tree, VenvFiles
 from training_imgtool.verify.program import program_text
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ def run(api: DockerApi, image: str, module: str, *, gpus: bool) -> Started:
     return _started(run_probe(api, Probe(image=image, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)))
 
 
-def tree_of(looked: Started) -> Tree | None:
+def tree_of(inspection: Started) -> Tree | None:
     """The file system that a container showed; None when it did not get that far."""
-    told = looked.parts.get("files")
-    if told is None:
+    files = inspection.parts.get("files")
+    if files is None:
         return None
     return Tree(
-        items={one["path"]: one for one in told["items"]},
-        folders=told["folders"],
+        items={item["path"]: item for item in files["items"]},
+        folders=files["folders"],
         complete=True,
-        unread=tuple(told["unread"]),
-        files={path: (int(size), str(digest)) for path, (size, digest) in told["contents"].items()},
-        venv=VenvFiles(**{name: tuple(paths) for name, paths in told["venv"].items()}),
+        unread=tuple(files["unread"]),
+        files={path: (int(size), str(digest)) for path, (size, digest) in files["contents"].items()},
+        venv=VenvFiles(**{name: tuple(paths) for name, paths in files["venv"].items()}),
     )
 
 
@@ -66,14 +66,14 @@ def _text(call: str, request: dict[str, Any]) -> str:
 
 
 def _started(answer: Answer) -> Started:
-    parts: dict[str, Told] = {}
+    parts: dict[str, Fields] = {}
     for line in answer.output.splitlines():
         try:
-            told = json.loads(line)
+            part = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict) and isinstance(told.get("part"), str):
-            parts[told["part"]] = told
+        if isinstance(part, dict) and isinstance(part.get("part"), str):
+            parts[part["part"]] = part
     if answer.late and "end" not in parts:
         parts["end"] = {"late": True, "signal": 9}
     fault = answer.fault
@@ -83,19 +83,19 @@ def _started(answer: Answer) -> Started:
 
 
 def engine_config(api: DockerApi, image: str) -> tuple[Mapping[str, Any], list[tuple[str, int]]]:
-    """What an engine knows of an image that no registry has: an image config, and each layer's unpacked bytes.
+    """The config of an image that no registry has, as an engine tells it, and each layer's unpacked bytes.
 
-    An engine does not tell which line of its history made no layer; those without bytes are taken for such.
+    An engine does not mark the lines of its history that made no layer: lines without bytes count as such.
     """
     with api.ask(f"reading the image {image[:40]}") as client:
-        known = client.inspect_image(image)
+        details = client.inspect_image(image)
         history = list(reversed(client.history(image)))
     lines = [{"created_by": line.get("CreatedBy", ""), "empty_layer": not line.get("Size")} for line in history]
     config = {
-        "architecture": known.get("Architecture"),
-        "os": known.get("Os"),
-        "config": known.get("Config") or {},
-        "rootfs": {"diff_ids": (known.get("RootFS") or {}).get("Layers") or []},
+        "architecture": details.get("Architecture"),
+        "os": details.get("Os"),
+        "config": details.get("Config") or {},
+        "rootfs": {"diff_ids": (details.get("RootFS") or {}).get("Layers") or []},
         "history": lines,
     }
     return config, [("", int(line["Size"])) for line in history if line.get("Size")]

@@ -49,7 +49,11 @@ class LayerReader:
         """Returns the listings of the layers that are worth their bytes, by number."""
         pairs = enumerate(zip(stored.layers, stored.descriptors, strict=True))
         chosen = {number: pair for number, pair in pairs if _worth(pair[0], beside_container=beside_container)}
-        new = {one.digest: one.size for layer, one in chosen.values() if (one.digest, layer.own) not in self.listings}
+        new = {
+            descriptor.digest: descriptor.size
+            for layer, descriptor in chosen.values()
+            if (descriptor.digest, layer.own) not in self.listings
+        }
         if new:
             self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
         return {number: self._listing(stored.digest, *pair, subject) for number, pair in chosen.items()}
@@ -95,7 +99,7 @@ def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, re
     return Stored(
         digest=digest,
         config=config,
-        layers=layers_of(config, base, [(one.digest, one.size) for one in descriptors]),
+        layers=layers_of(config, base, [(descriptor.digest, descriptor.size) for descriptor in descriptors]),
         descriptors=descriptors,
     )
 
@@ -117,7 +121,7 @@ def shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> 
     """The diff IDs that an image and its base begin with in common."""
     ours, theirs = _diff_ids(config), _diff_ids(base or {})
     count = next(
-        (n for n, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+        (n for n, (our, their) in enumerate(zip(ours, theirs, strict=False)) if our != their),
         min(len(ours), len(theirs)),
     )
     return ours[:count]
@@ -125,7 +129,7 @@ def shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> 
 
 def _diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
     rootfs = config.get("rootfs") or {}
-    return tuple(str(one) for one in rootfs.get("diff_ids") or [])
+    return tuple(str(diff_id) for diff_id in rootfs.get("diff_ids") or [])
 
 
 def base_config(base: Digest, platform: str, registries: Registries) -> Mapping[str, Any] | None:

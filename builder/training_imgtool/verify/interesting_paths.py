@@ -67,10 +67,10 @@ def wants_look(path: str, size: int) -> bool:
     return 0 < size <= LARGEST_SUSPECT and not _SYSTEM.match(path) and not _CODE.match(path)
 
 
-def item(
+def describe(
     path: str, kind: str | None, size: int, read: Callable[[int], bytes], link: str | None = None
 ) -> dict[str, Any] | None:
-    """What is told of a path; None when a look inside shows nothing.
+    """Returns what verify records of a file; None when its content is of no interest.
 
     Args:
         path: relative, slashes.
@@ -79,25 +79,25 @@ def item(
         read: gives at most so many bytes of the file.
         link: what a symbolic link points to.
     """
-    told: dict[str, Any] = {"path": path, "kind": kind, "size": size}
+    fields: dict[str, Any] = {"path": path, "kind": kind, "size": size}
     if link is not None:
-        told["link"] = link
-        return None if kind in {None, "telling", "cache", "source", "module"} else told
+        fields["link"] = link
+        return None if kind in {None, "telling", "cache", "source", "module"} else fields
     if kind in {"telling", None}:
         data = read(LARGEST_SUSPECT * 16)
         head = data[:HEAD]
         if kind is None and not any(token in head for token in _TOKENS):
             return None
-        told["kind"] = "suspect"
-        told["head"] = base64.b64encode(head).decode()
-        told["sha256"] = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+        fields["kind"] = "suspect"
+        fields["head"] = base64.b64encode(head).decode()
+        fields["sha256"] = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
     elif kind in _WITH_TEXT or path.endswith("pyvenv.cfg"):
         text = read(LARGEST_SOURCE if kind == "source" else LARGEST_TEXT).decode("utf-8", "replace")
-        told["text"] = text.replace("\r\n", "\n").split("\n\n", 1)[0] if kind == "metadata" else text
-    return told
+        fields["text"] = text.replace("\r\n", "\n").split("\n\n", 1)[0] if kind == "metadata" else text
+    return fields
 
 
-def recorded(suspect: dict[str, Any], records: dict[str, str]) -> bool:
+def is_recorded(suspect: dict[str, Any], records: dict[str, str]) -> bool:
     """Whether a wheel's RECORD (by path) lists the suspect with these bytes: then it is part of a package."""
     for path, text in records.items():
         site = path.rsplit("/", 2)[0] + "/"
@@ -110,13 +110,13 @@ def recorded(suspect: dict[str, Any], records: dict[str, str]) -> bool:
 
 def settle(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Adds to each suspect whether a package has it, and to each RECORD the names that it installs."""
-    records = {told["path"]: told["text"] for told in items if told["kind"] == "record"}
-    for told in items:
-        if told["kind"] == "suspect":
-            told["recorded"] = recorded(told, records)
-        if told["kind"] == "record":
-            rows = told["text"].splitlines()
-            told["names"] = sorted({row.split(",")[0].split("/")[0].split(".")[0] for row in rows} - {"", '"'})
+    records = {fields["path"]: fields["text"] for fields in items if fields["kind"] == "record"}
+    for fields in items:
+        if fields["kind"] == "suspect":
+            fields["recorded"] = is_recorded(fields, records)
+        if fields["kind"] == "record":
+            rows = fields["text"].splitlines()
+            fields["names"] = sorted({row.split(",")[0].split("/")[0].split(".")[0] for row in rows} - {"", '"'})
     return items
 
 

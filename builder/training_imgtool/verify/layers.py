@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.verify.facts import FileContent, Listing, Told, Tree, VenvFiles
-from training_imgtool.verify.interesting_paths import LARGEST_TEXT, item, kind_of, settle, summed, wants_look
+from training_imgtool.verify.facts import Fields, FileContent, Listing, Tree, VenvFiles
+from training_imgtool.verify.interesting_paths import LARGEST_TEXT, describe, kind_of, settle, summed, wants_look
 from training_imgtool.verify.venv_files import VENV, compare_records
 
 _WHITEOUT = ".wh."
@@ -164,12 +164,12 @@ def _read_file(content: _Content, tar: tarfile.TarFile, member: tarfile.TarInfo,
         content.files[path] = content.files.get(target, (0, f"a hard link to /{target}"))
     if not interesting:
         return
-    told = item(path, kind, member.size, lambda most: start[:most], link)
-    if told:
-        content.text += len(told.get("text", ""))
+    fields = describe(path, kind, member.size, lambda most: start[:most], link)
+    if fields:
+        content.text += len(fields.get("text", ""))
         if content.text > _MOST_TEXT:
             raise VerificationError(f"it has more than {_MOST_TEXT >> 20} MiB of metadata, so the rest is not read")
-        content.items.append(told)
+        content.items.append(fields)
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> tuple[bytes, str]:
@@ -190,7 +190,7 @@ def overlaid(listings: Mapping[int, Listing], count: int, exclude: tuple[str, ..
         count: how many layers the image has.
         exclude: what the spec leaves out of site-packages.
     """
-    items: dict[str, Told] = {}
+    items: dict[str, Fields] = {}
     files: dict[str, FileContent] = {}
     folders: dict[str, int] = {}
     for number in range(count):
@@ -200,11 +200,13 @@ def overlaid(listings: Mapping[int, Listing], count: int, exclude: tuple[str, ..
         for below in (items, files):
             for path in [path for path in below if _hidden(path, listing)]:
                 del below[path]
-        items |= {told["path"]: {**told, "layer": number} for told in listing.items}
+        items |= {fields["path"]: {**fields, "layer": number} for fields in listing.items}
         files |= listing.files or {}
         for folder, size in listing.folders.items():
             folders[folder] = folders.get(folder, 0) + size
-    records = {path: str(told["text"]) for path, told in items.items() if told["kind"] == "record" and "text" in told}
+    records = {
+        path: str(fields["text"]) for path, fields in items.items() if fields["kind"] == "record" and "text" in fields
+    }
     venv = {path: file for path, file in files.items() if path.startswith(VENV)}
     differences = {name: tuple(paths) for name, paths in compare_records(venv, records, list(exclude)).items()}
     return Tree(

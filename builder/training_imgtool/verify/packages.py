@@ -32,28 +32,28 @@ class Installed:
 
 def installed(tree: Tree) -> tuple[Installed, ...]:
     """Every package whose metadata is in the tree, by name."""
-    found = []
-    for told in tree.of("metadata"):
-        headers = Parser().parsestr(told.get("text", ""), headersonly=True)
-        site, _, rest = told["path"].partition("/site-packages/")
+    packages = []
+    for item in tree.of("metadata"):
+        headers = Parser().parsestr(item.get("text", ""), headersonly=True)
+        site, _, rest = item["path"].partition("/site-packages/")
         name = headers.get("Name") or rest.partition("-")[0]
-        found.append(
+        packages.append(
             Installed(
                 name=canonicalize_name(str(name).strip()),
                 version=str(headers.get("Version") or "").strip(),
-                requires=tuple(str(one) for one in headers.get_all("Requires-Dist") or []),
+                requires=tuple(str(text) for text in headers.get_all("Requires-Dist") or []),
                 site=f"{site}/site-packages",
             )
         )
-    return tuple(sorted(found, key=lambda one: (one.name, one.version)))
+    return tuple(sorted(packages, key=lambda text: (text.name, text.version)))
 
 
 def differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[str, ...]:
     """How the packages differ from the lock's wheels, a phrase each; TensorFlow itself has a check of its own."""
     wanted: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in locked.wheels}
     there: dict[str, list[str]] = {}
-    for one in present:
-        there.setdefault(one.name, []).append(one.version)
+    for package in present:
+        there.setdefault(package.name, []).append(package.version)
     lines = []
     for name in sorted((wanted.keys() | there.keys()) - {canonicalize_name(locked.variant.package)}):
         versions = there.get(name, [])
@@ -88,13 +88,13 @@ def broken(
         markers: the environment for PEP 508 markers.
         provided: packages that another one stands for, such as `tensorflow` by `tensorflow-cpu`.
     """
-    versions = {one.name: one.version for one in present}
+    versions = {package.name: package.version for package in present}
     for name, provider in (provided or {}).items():
         if name not in versions and canonicalize_name(provider) in versions:
             versions[name] = versions[canonicalize_name(provider)]
     environment = {**markers, "extra": ""}
-    for one in present:
-        for text in one.requires:
+    for package in present:
+        for text in package.requires:
             try:
                 requirement = Requirement(text)
                 applies = requirement.marker is None or requirement.marker.evaluate(environment)
@@ -104,10 +104,10 @@ def broken(
             if not applies:
                 continue
             if version is None:
-                yield f"{one.name} {one.version} requires {requirement.name}, which is not there"
+                yield f"{package.name} {package.version} requires {requirement.name}, which is not there"
             elif not _satisfies(requirement, version):
                 wanted = f"{requirement.name}{requirement.specifier}"
-                yield f"{one.name} {one.version} requires {wanted}, but {version} is there"
+                yield f"{package.name} {package.version} requires {wanted}, but {version} is there"
 
 
 def _satisfies(requirement: Requirement, version: str) -> bool:

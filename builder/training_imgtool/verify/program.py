@@ -26,39 +26,39 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from training_imgtool.verify.interesting_paths import item, kind_of, settle, summed, wants_look
+from training_imgtool.verify.interesting_paths import describe, kind_of, settle, summed, wants_look
 from training_imgtool.verify.venv_files import VENV, compare_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Told = dict[str, Any]
-    Tell = Callable[[Told], None]
+    Fields = dict[str, Any]
+    Report = Callable[[Fields], None]
 
 
-def look(request: Told) -> None:
-    """Tells the interpreter, the files and the libraries. Nothing of the image but its interpreter is run."""
+def look(request: Fields) -> None:
+    """Prints the interpreter, the files and the libraries. Nothing of the image but its interpreter is run."""
 
-    def work(tell: Tell) -> None:
-        _interpreter(tell)
-        _files(request["folders"], request["exclude"], tell)
-        _libraries(request["libraries"], tell)
+    def work(report: Report) -> None:
+        _interpreter(report)
+        _files(request["folders"], request["exclude"], report)
+        _libraries(request["libraries"], report)
 
     _apart(request["seconds"], work)
 
 
-def run(request: Told) -> None:
+def run(request: Fields) -> None:
     """Imports TensorFlow, computes a little with it, then imports the trainer as a module, without running it."""
 
-    def work(tell: Tell) -> None:
-        _tensorflow(tell)
-        _trainer(request["module"], tell)
+    def work(report: Report) -> None:
+        _tensorflow(report)
+        _trainer(request["module"], report)
 
     _apart(request["seconds"], work)
 
 
-def _interpreter(tell: Tell) -> None:
+def _interpreter(report: Report) -> None:
     version = platform.python_version()
     info = {
         "implementation_name": sys.implementation.name,
@@ -73,13 +73,13 @@ def _interpreter(tell: Tell) -> None:
         "python_version": ".".join(version.split(".")[:2]),
         "sys_platform": sys.platform,
     }
-    tell({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
+    report({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
 
 
-def _files(hashed: list[str], exclude: list[str], tell: Tell) -> None:
-    """Tells the files of interest, and the hashes of those in the folders `hashed`."""
-    items: list[Told] = []
-    contents: Told = {}
+def _files(hashed: list[str], exclude: list[str], report: Report) -> None:
+    """Reports the files of interest, and the hashes of those in the folders `hashed`."""
+    items: list[Fields] = []
+    contents: Fields = {}
     prefixes = (VENV, *(folder + "/" for folder in hashed))
     own: dict[str, int] = {}
     seen: set[tuple[int, int]] = set()
@@ -109,14 +109,14 @@ def _files(hashed: list[str], exclude: list[str], tell: Tell) -> None:
                 own[folder] += state.st_size
             if path.startswith(prefixes):
                 contents[path] = _content(path, state)
-            told = _told(path, state)
-            if told is not None:
-                items.append(told)
-    records = {told["path"]: told["text"] for told in items if told["kind"] == "record"}
+            fields = _describe_file(path, state)
+            if fields is not None:
+                items.append(fields)
+    records = {fields["path"]: fields["text"] for fields in items if fields["kind"] == "record"}
     venv = {path: contents.pop(path) for path in list(contents) if path.startswith(VENV)}
-    settled = [dict(told, text="") if told["kind"] == "record" else told for told in settle(items)]
+    settled = [dict(fields, text="") if fields["kind"] == "record" else fields for fields in settle(items)]
     files = {"items": settled, "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
-    tell(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
+    report(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
 
 
 def _content(path: str, state: os.stat_result) -> list[Any]:
@@ -134,7 +134,7 @@ def _content(path: str, state: os.stat_result) -> list[Any]:
     return [state.st_size, base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")]
 
 
-def _told(path: str, state: os.stat_result) -> Told | None:
+def _describe_file(path: str, state: os.stat_result) -> Fields | None:
     kind = kind_of(path)
     link = os.readlink("/" + path) if stat.S_ISLNK(state.st_mode) else None
     if kind == "source" or (link is None and not stat.S_ISREG(state.st_mode)):
@@ -149,33 +149,33 @@ def _told(path: str, state: os.stat_result) -> Told | None:
         except OSError:
             return b""
 
-    return item(path, kind, state.st_size, read, link)
+    return describe(path, kind, state.st_size, read, link)
 
 
-def _libraries(names: list[str], tell: Tell) -> None:
-    found = []
+def _libraries(names: list[str], report: Report) -> None:
+    libraries = []
     for name in names:
-        told: Told = {"name": name, "place": "loader"}
+        fields: Fields = {"name": name, "place": "loader"}
         library = None
         try:
             library = ctypes.CDLL(name)
         except OSError as error:
-            told.update(error=str(error)[:300], place=None)
+            fields.update(error=str(error)[:300], place=None)
             for path in sorted(glob.glob("/opt/venv/lib/python*/site-packages/nvidia/*/lib/" + name)):
                 try:  # where TensorFlow's own RUNPATH looks
                     library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-                    told = {"name": name, "place": "wheel"}
+                    fields = {"name": name, "place": "wheel"}
                 except OSError as inner:
-                    told["error"] = str(inner)[:300]
+                    fields["error"] = str(inner)[:300]
         if library is not None:
-            told["version"] = _version(name, library)
-            told["file"] = _mapped(name)
-        found.append(told)
-    tell({"part": "libraries", "libraries": found})
+            fields["version"] = _version(name, library)
+            fields["file"] = _mapped(name)
+        libraries.append(fields)
+    report({"part": "libraries", "libraries": libraries})
 
 
 def _version(name: str, library: ctypes.CDLL) -> int | None:
-    """What the library says of itself, as a number; None for those that are not asked."""
+    """The version that the library itself answers, as a number; None for libraries without such a function."""
     try:
         if name.startswith("libcudart."):
             number = ctypes.c_int()
@@ -197,25 +197,25 @@ def _mapped(name: str) -> str | None:
         return None
 
 
-def _tensorflow(tell: Tell) -> None:
+def _tensorflow(report: Report) -> None:
     try:
         tensorflow = importlib.import_module("tensorflow")
     except BaseException as error:
-        tell(dict(_failure(error), part="tensorflow"))
+        report(dict(_failure(error), part="tensorflow"))
         return
-    told: Told = {"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))}
+    fields: Fields = {"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))}
     try:
-        told["build"] = {key: _plain(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
-    except Exception:  # before 2.3 there is none; what is missing is said by who reads this
-        told["build"] = {}
-    tell(told)
+        fields["build"] = {key: _plain(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
+    except Exception:  # before 2.3 there is none; the reader names what is missing
+        fields["build"] = {}
+    report(fields)
     try:
-        tell(dict(_computed(tensorflow), part="compute"))
+        report(dict(_computed(tensorflow), part="compute"))
     except BaseException as error:
-        tell(dict(_failure(error), part="compute"))
+        report(dict(_failure(error), part="compute"))
 
 
-def _computed(tensorflow: Any) -> Told:
+def _computed(tensorflow: Any) -> Fields:
     config = tensorflow.config
     listed = getattr(config, "list_physical_devices", None) or config.experimental.list_physical_devices
     gpus = [device.name for device in listed("GPU")]
@@ -231,26 +231,26 @@ def _computed(tensorflow: Any) -> Told:
     return {"gpus": gpus, "used": used}
 
 
-def _trainer(module: str, tell: Tell) -> None:
+def _trainer(module: str, report: Report) -> None:
     sys.path.insert(0, "")  # where `python -m` looks first
     try:
-        found = importlib.util.find_spec(module)
-        if found is None:
-            tell({"part": "trainer", "error": "ModuleNotFoundError", "message": f"No module named {module!r}"})
+        spec = importlib.util.find_spec(module)
+        if spec is None:
+            report({"part": "trainer", "error": "ModuleNotFoundError", "message": f"No module named {module!r}"})
             return
-        name = module + ".__main__" if found.submodule_search_locations is not None else module
-        tell({"part": "importing", "name": name})
+        name = module + ".__main__" if spec.submodule_search_locations is not None else module
+        report({"part": "importing", "name": name})
         importlib.import_module(name)
     except SystemExit as left:
-        tell({"part": "trainer", "left": str(left.code)})
+        report({"part": "trainer", "left": str(left.code)})
         return
     except BaseException as error:
-        tell(dict(_failure(error), part="trainer"))
+        report(dict(_failure(error), part="trainer"))
         return
-    tell({"part": "trainer", "file": getattr(sys.modules.get(name), "__file__", None)})
+    report({"part": "trainer", "file": getattr(sys.modules.get(name), "__file__", None)})
 
 
-def _failure(error: BaseException) -> Told:
+def _failure(error: BaseException) -> Fields:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
     if isinstance(error, SyntaxError) and error.filename:
@@ -263,22 +263,22 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, str)) else [str(part) for part in value]
 
 
-def _apart(seconds: float, work: Callable[[Tell], object]) -> None:
-    """Does the work in a child, whose prints go to stderr; tells how it ended, at the latest after so many seconds."""
+def _apart(seconds: float, work: Callable[[Report], object]) -> None:
+    """Does the work in a child, whose prints go to stderr; reports how it ended, after `seconds` at the latest."""
     channel = os.dup(1)
     os.dup2(2, 1)
 
-    def tell(told: Told) -> None:
-        data = (json.dumps(told) + "\n").encode()
+    def report(fields: Fields) -> None:
+        data = (json.dumps(fields) + "\n").encode()
         while data:
             data = data[os.write(channel, data) :]
 
     child = os.fork()
     if child == 0:
         try:
-            work(tell)
+            work(report)
         except BaseException as error:
-            tell(dict(_failure(error), part="broken"))
+            report(dict(_failure(error), part="broken"))
         os._exit(0)
     deadline, ended, status, late = time.time() + seconds, 0, 0, False
     while not ended:
@@ -288,10 +288,10 @@ def _apart(seconds: float, work: Callable[[Tell], object]) -> None:
                 late = True
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.02)
-    tell({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+    report({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
 
 
-def program_text(call: str, request: Told, modules: tuple[str, ...]) -> str:
+def program_text(call: str, request: Fields, modules: tuple[str, ...]) -> str:
     """Returns the program with a call of `look` or `run`: the texts of the modules, this one last, as one."""
     lines = [line for text in modules for line in text.splitlines()]
     code = [line for line in lines if not line.startswith(("from __future__", "from training_imgtool."))]

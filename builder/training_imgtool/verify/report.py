@@ -17,7 +17,7 @@ _SPLIT_OVER = 0.05  # of the image: a folder above that is shown as what is in i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageReport:
-    """One role's image with everything that was found."""
+    """One role's image with all findings about it."""
 
     role: Role
     image: str
@@ -41,16 +41,16 @@ class ImageReport:
             directories=largest(facts.tree.folders),
             complete=facts.tree.complete,
             debian=_debian(facts),
-            release=next((told["text"] for told in facts.tree.of("release") if told.get("text")), ""),
+            release=next((item["text"] for item in facts.tree.of("release") if item.get("text")), ""),
         )
 
 
 def _debian(facts: Facts) -> str | None:
     """The packages' status, if no layer that was not read could have another."""
-    told = facts.tree.of("dpkg")
-    texts = [one["text"] for one in told if one.get("text")]
+    items = facts.tree.of("dpkg")
+    texts = [item["text"] for item in items if item.get("text")]
     if not facts.tree.complete:
-        above = max((one.get("layer", -1) for one in told), default=-1)
+        above = max((item.get("layer", -1) for item in items), default=-1)
         if not texts or any(number not in facts.listings for number in range(above, len(facts.layers))):
             return None
     return "\n\n".join(text.strip() for text in texts)
@@ -75,7 +75,7 @@ def largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str,
             pieces[f"/{folder}"] = folders[folder]
             continue
         queue += below
-        rest = folders[folder] - sum(folders[one] for one in below)
+        rest = folders[folder] - sum(folders[child] for child in below)
         if rest > 0:
             pieces[f"/{folder}/*".replace("//", "/")] = rest
     ordered = sorted(pieces.items(), key=lambda piece: (-piece[1], piece[0]))
@@ -85,10 +85,10 @@ def largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str,
 def mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     """One line per mismatch."""
     return tuple(
-        f"{one.role}: {one.check}: found {one.found}; expected {one.expected}"
+        f"{finding.role}: {finding.check}: found {finding.found}; expected {finding.expected}"
         for report in reports
-        for one in report.findings
-        if one.status is Status.MISMATCH
+        for finding in report.findings
+        if finding.status is Status.MISMATCH
     )
 
 
@@ -96,9 +96,11 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
     """The table, then each image's largest folders. What is the same for several roles stands there once."""
     merged: dict[tuple[str, str, str, str], list[str]] = {}
     for report in reports:
-        for one in report.findings:
-            merged.setdefault((one.check, str(one.status), one.found, one.expected), []).append(str(one.role))
-    order = list(dict.fromkeys(one.check for report in reports for one in report.findings))
+        for finding in report.findings:
+            merged.setdefault((finding.check, str(finding.status), finding.found, finding.expected), []).append(
+                str(finding.role)
+            )
+    order = list(dict.fromkeys(finding.check for report in reports for finding in report.findings))
     rows = [("CHECK", "ROLE", "RESULT", "FOUND (EXPECTED)")]
     for (check, status, found, expected), roles in sorted(merged.items(), key=lambda row: order.index(row[0][0])):
         rows.append(
@@ -128,10 +130,15 @@ def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
         {
             "role": str(report.role),
             "image": report.image,
-            "ok": all(one.status is not Status.MISMATCH for one in report.findings),
+            "ok": all(finding.status is not Status.MISMATCH for finding in report.findings),
             "checks": [
-                {"check": one.check, "status": str(one.status), "found": one.found, "expected": one.expected}
-                for one in report.findings
+                {
+                    "check": finding.check,
+                    "status": str(finding.status),
+                    "found": finding.found,
+                    "expected": finding.expected,
+                }
+                for finding in report.findings
             ],
             "layers": [
                 {

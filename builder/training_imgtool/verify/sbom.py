@@ -29,9 +29,9 @@ def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple
     document = sbom(name, reports)
     write_atomic(path, (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
     return tuple(
-        f"{path}: without the Debian packages of {one.role}: the layer with their list was not read"
-        for one in reports
-        if one.debian is None
+        f"{path}: without the Debian packages of {report.role}: the layer with their list was not read"
+        for report in reports
+        if report.debian is None
     )
 
 
@@ -125,9 +125,9 @@ def _packages(status: str) -> Iterator[tuple[str, str, str]]:
 def _distribution(report: ImageReport) -> tuple[str, str]:
     """ID and VERSION_ID of os-release, else what the plan says the base is, such as ubuntu22.04."""
     pairs = (line.partition("=") for line in report.release.splitlines())
-    known = {key: value.strip("\"'") for key, _, value in pairs}
+    fields = {key: value.strip("\"'") for key, _, value in pairs}
     planned = re.match(r"([a-z]+)([0-9.]*)", report.source.plan.locked.variant.os or "") or ["", "debian", ""]
-    return known.get("ID") or planned[1], known.get("VERSION_ID") or planned[2]
+    return fields.get("ID") or planned[1], fields.get("VERSION_ID") or planned[2]
 
 
 def _properties(values: dict[str, str]) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
-"""`imgtool verify` from spec to report: finds each role's image, looks by every way there is, and checks.
+"""`imgtool verify` from spec to report: finds each role's image, collects facts about it, and checks them.
 
-What the registry has is what will be submitted, so that comes first; an image that is only in an engine is looked at
-there. Roles come one after the other, so that an interrupted run removes its container on the way out.
+The registry comes first, since its images are what a job runs; an image that only an engine has comes second.
+It takes the roles one after the other, so that an interrupted run removes its container.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENGINES = ("auto", "docker", "direct")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class VerifyRun:
     """One run of `verify`."""
 
     inputs: Inputs
@@ -50,7 +50,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _ImageLocation:
     digest: Digest | None
     image_id: str | None
 
@@ -59,7 +59,7 @@ class _Place:
         return str(self.digest or self.image_id)
 
 
-def verify(asked: Asked) -> tuple[ImageReport, ...]:
+def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     """Looks at the images of the roles and compares them with the plan.
 
     Raises InputError when an image is nowhere, and what the registry's client and the engine raise; what is wrong
@@ -67,28 +67,28 @@ def verify(asked: Asked) -> tuple[ImageReport, ...]:
     """
     from training_imgtool.registry.connect import connect
 
-    images = asked.inputs.selected(asked.roles)
-    with _engine(asked) as engine, connect(asked.settings, asked.progress) as registries:
-        places = _places(asked, images, engine, registries)
-        reader = inspect_registry.LayerReader(registries, asked.progress)
-        return tuple(_report(asked, image, places[image.role], engine, reader) for image in images)
+    images = run.inputs.selected(run.roles)
+    with _engine(run) as engine, connect(run.settings, run.progress) as registries:
+        locations = _locate(run, images, engine, registries)
+        reader = inspect_registry.LayerReader(registries, run.progress)
+        return tuple(_report(run, image, locations[image.role], engine, reader) for image in images)
 
 
 @contextmanager
-def _engine(asked: Asked) -> Iterator[DockerEngine | None]:
+def _engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
     from training_imgtool.engines.docker.client import connect
     from training_imgtool.engines.docker.probe import sweep
 
-    if asked.engine not in ENGINES:
-        raise UsageError(f"--engine {asked.engine}: expected {', '.join(ENGINES)}")
+    if run.engine not in ENGINES:
+        raise UsageError(f"--engine {run.engine}: expected {', '.join(ENGINES)}")
     engine = None
-    if asked.engine != "direct":
+    if run.engine != "direct":
         try:
-            engine = connect(asked.settings)
+            engine = connect(run.settings)
         except EngineUnavailableError as error:
-            if asked.engine == "docker":
+            if run.engine == "docker":
                 raise
-            asked.progress(Note(f"{error.message}; verify reads the registry instead"))
+            run.progress(Note(f"{error.message}; verify reads the registry instead"))
     if engine is None:
         yield None
         return
@@ -99,51 +99,55 @@ def _engine(asked: Asked) -> Iterator[DockerEngine | None]:
         engine.close()
 
 
-def _places(
-    asked: Asked, images: tuple[RoleImage, ...], engine: DockerEngine | None, registries: Registries
-) -> Mapping[Role, _Place]:
-    found: Mapping[Role, Digest | None] = {}
-    if asked.inputs.plan.repository is not None:
-        found = find_images(asked.inputs, images, registries, asked.progress)
-    places = {}
+def _locate(
+    run: VerifyRun, images: tuple[RoleImage, ...], engine: DockerEngine | None, registries: Registries
+) -> Mapping[Role, _ImageLocation]:
+    digests: Mapping[Role, Digest | None] = {}
+    if run.inputs.plan.repository is not None:
+        digests = find_images(run.inputs, images, registries, run.progress)
+    locations = {}
     for image in images:
-        digest = found.get(image.role)
+        digest = digests.get(image.role)
         image_id = _in_engine(image, engine) if digest is None and engine is not None else None
-        places[image.role] = _Place(digest=digest, image_id=image_id)
-    missing = [image for image in images if not (places[image.role].digest or places[image.role].image_id)]
+        locations[image.role] = _ImageLocation(digest=digest, image_id=image_id)
+    missing = [image for image in images if not (locations[image.role].digest or locations[image.role].image_id)]
     if missing:
         where = "in the registry" if engine is None else "in the registry or the engine"
         raise InputError(
             f"{len(missing)} of {len(images)} images of the current inputs are not {where}: "
             + ", ".join(image.role for image in missing),
-            hint=f"imgtool push {asked.inputs.spec_file.path}",
+            hint=f"imgtool push {run.inputs.spec_file.path}",
             details=tuple(f"{image.role}: {image.tag or image.key[:32]}" for image in missing),
         )
-    return places
+    return locations
 
 
 def _in_engine(image: RoleImage, engine: DockerEngine) -> str | None:
     names = [str(image.tag)] if image.tag else []
     names.append(f"imgtool/{image.role}:{image.key[:32]}")
-    loaded = (engine.api.inspect(name) for name in names)
-    return engine.image_id(image.key) or next((str(found["Id"]) for found in loaded if found), None)
+    images = (engine.api.inspect(name) for name in names)
+    return engine.image_id(image.key) or next((str(loaded["Id"]) for loaded in images if loaded), None)
 
 
 def _report(
-    asked: Asked, image: RoleImage, place: _Place, engine: DockerEngine | None, reader: inspect_registry.LayerReader
+    run: VerifyRun,
+    image: RoleImage,
+    location: _ImageLocation,
+    engine: DockerEngine | None,
+    reader: inspect_registry.LayerReader,
 ) -> ImageReport:
     """The report on one image.
 
     Where the engine refuses the image, the registry's copy says why: raises what the engine said if that is sound.
     """
-    spec, context = asked.inputs.spec_file.spec, asked.inputs.context
+    spec, context = run.inputs.spec_file.spec, run.inputs.context
     refusal: ImgtoolError | None = None
     try:
-        facts = _facts(asked, image, place, engine, reader)
+        facts = _facts(run, image, location, engine, reader)
     except (EngineUnavailableError, RegistryRefusedError) as error:
-        if place.digest is None or engine is None:
+        if location.digest is None or engine is None:
             raise
-        refusal, facts = error, _facts(asked, image, place, None, reader)
+        refusal, facts = error, _facts(run, image, location, None, reader)
     findings = check(image, facts, spec, context)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):
         raise refusal
@@ -151,26 +155,30 @@ def _report(
 
 
 def _facts(
-    asked: Asked, image: RoleImage, place: _Place, engine: DockerEngine | None, reader: inspect_registry.LayerReader
+    run: VerifyRun,
+    image: RoleImage,
+    location: _ImageLocation,
+    engine: DockerEngine | None,
+    reader: inspect_registry.LayerReader,
 ) -> Facts:
     registries, plan = reader.registries, image.plan
     base = inspect_registry.base_config(plan.base, plan.platform, registries)
     stored = None
-    if place.digest is not None:
-        stored = inspect_registry.read_image(place.digest, plan.platform, base, registries)
-        if platform_of(stored.config) != plan.platform:  # no engine that was asked for the planned one gets it
+    if location.digest is not None:
+        stored = inspect_registry.read_image(location.digest, plan.platform, base, registries)
+        if platform_of(stored.config) != plan.platform:  # an engine would refuse it
             engine = None
-    inside = _seen_inside(asked, image, place, engine, registries) if engine is not None else {}
+    inside = _seen_inside(run, image, location, engine, registries) if engine is not None else {}
     listings: dict[int, Listing] = {}
     if stored is not None:
         config, layers = stored.config, stored.layers
         listings = reader.read(stored, beside_container="tree" in inside, subject=image.role)
-    elif engine is not None and place.image_id is not None:
-        config, sizes = inspect_container.engine_config(engine.api, place.image_id)
+    elif engine is not None and location.image_id is not None:
+        config, sizes = inspect_container.engine_config(engine.api, location.image_id)
         layers = inspect_registry.layers_of(config, base, sizes)
     whole = {number: listing for number, listing in listings.items() if listing.diff_id}
     values: dict[str, Any] = {
-        "image": place.name,
+        "image": location.name,
         "config": config,
         "layers": layers,
         "listings": whole,
@@ -183,30 +191,30 @@ def _facts(
 
 
 def _seen_inside(
-    asked: Asked, image: RoleImage, place: _Place, engine: DockerEngine, registries: Registries
+    run: VerifyRun, image: RoleImage, location: _ImageLocation, engine: DockerEngine, registries: Registries
 ) -> dict[str, Any]:
     """What containers tell; of a platform that the engine cannot run, nothing, with the reason."""
     plan = image.plan
-    if place.digest is not None:
-        login = registries.login(place.digest.repository.registry).login
-        engine.pull_base(place.digest, plan.platform, login, asked.progress)
-    asked.progress(Step(image.role, "looking into the image"))
-    folders = copied_files(image.dockerfile, asked.inputs.context, {}).folders
+    if location.digest is not None:
+        login = registries.login(location.digest.repository.registry).login
+        engine.pull_base(location.digest, plan.platform, login, run.progress)
+    run.progress(Step(image.role, "looking into the image"))
+    folders = copied_files(image.dockerfile, run.inputs.context, {}).folders
     libraries = plan.locked.variant.libraries
-    looked = inspect_container.look(engine.api, place.name, libraries, folders, plan.exclude)
-    if looked.fault is not None and "exec format error" in looked.fault:
+    inspection = inspect_container.look(engine.api, location.name, libraries, folders, plan.exclude)
+    if inspection.fault is not None and "exec format error" in inspection.fault:
         why = f"the engine's machine does not run {plan.platform}"
-        asked.progress(Note(f"{image.role}: {why}; verify reads the registry instead"))
+        run.progress(Note(f"{image.role}: {why}; verify reads the registry instead"))
         return {"no_gpus": why}
-    values: dict[str, Any] = {"look": looked}
-    tree = inspect_container.tree_of(looked)
+    values: dict[str, Any] = {"look": inspection}
+    tree = inspect_container.tree_of(inspection)
     if tree is not None:
         values["tree"] = tree
-    if looked.fault is not None:
+    if inspection.fault is not None:
         return values
     gpus, values["no_gpus"] = _gpus(image, engine)
-    asked.progress(Step(image.role, f"importing tensorflow and {plan.module}"))
-    values["run"] = inspect_container.run(engine.api, place.name, plan.module, gpus=gpus)
+    run.progress(Step(image.role, f"importing tensorflow and {plan.module}"))
+    values["run"] = inspect_container.run(engine.api, location.name, plan.module, gpus=gpus)
     values["gpus"] = gpus
     return values
 

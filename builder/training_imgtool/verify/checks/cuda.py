@@ -1,4 +1,4 @@
-"""CUDA and cuDNN: found by the loader, of the planned versions, complete for XLA, and there once."""
+"""CUDA and cuDNN: the loader opens them, with the planned versions, complete for XLA, and once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case, shortened
 from training_imgtool.verify.checks.python import failure
-from training_imgtool.verify.facts import Finding, Told
+from training_imgtool.verify.facts import Fields, Finding
 
 _VERSION = {"cuda": re.compile(r"libcudart\.so\.(\d[\d.]*)\Z"), "cudnn": re.compile(r"libcudnn\.so\.(\d[\d.]*)\Z")}
 _WORD = {"cuda": ("CUDA_VERSION",), "cudnn": ("NV_CUDNN_VERSION",)}
@@ -35,20 +35,24 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def _libraries(case: Case) -> Finding:
     wanted = case.variant.libraries
-    told = case.looked("libraries")
-    if told is not None:
-        wrong = [f"{one['name']} does not open: {one.get('error')}" for one in told["libraries"] if not one["place"]]
+    opened = case.look_part("libraries")
+    if opened is not None:
+        wrong = [
+            f"{library['name']} does not open: {library.get('error')}"
+            for library in opened["libraries"]
+            if not library["place"]
+        ]
         if wrong:
             return case.wrong("libraries", shortened(wrong, 3), f"{len(wanted)} libraries that TensorFlow opens")
-        wheels = sum(one["place"] == "wheel" for one in told["libraries"])
+        wheels = sum(library["place"] == "wheel" for library in opened["libraries"])
         where = f", {wheels} from wheels" if wheels else ""
-        return case.ok("libraries", f"{len(told['libraries'])} open{where}", f"{len(wanted)}")
+        return case.ok("libraries", f"{len(opened['libraries'])} open{where}", f"{len(wanted)}")
     return _libraries_by_files(case, wanted)
 
 
 def _libraries_by_files(case: Case, wanted: tuple[str, ...]) -> Finding:
     removed = {posixpath.basename(path) for listing in case.facts.listings.values() for path in listing.gone}
-    there = {posixpath.basename(one["path"]) for one in case.facts.tree.of("library")}
+    there = {posixpath.basename(item["path"]) for item in case.facts.tree.of("library")}
     gone = [name for name in wanted if name in removed - there]
     if gone:
         return case.wrong("libraries", f"{shortened(gone)} removed by a layer above the base", ", ".join(wanted))
@@ -61,26 +65,26 @@ def _libraries_by_files(case: Case, wanted: tuple[str, ...]) -> Finding:
 
 
 def _version(case: Case, name: str, planned: str) -> Finding:
-    for found, how in _versions(case, name):
-        same = _agree(found, planned)
-        return case.ok(name, f"{found}{how}", planned) if same else case.wrong(name, f"{found}{how}", planned)
-    if case.looked("libraries") is not None:
+    for version, how in _versions(case, name):
+        same = _agree(version, planned)
+        return case.ok(name, f"{version}{how}", planned) if same else case.wrong(name, f"{version}{how}", planned)
+    if case.look_part("libraries") is not None:
         return case.warn(name, "no library says its version", planned)
     return case.unseen(name, "its libraries would lie in layers that were not read")
 
 
 def _versions(case: Case, name: str) -> Iterator[tuple[str, str]]:
-    """Versions, the most certain first: of the library asked, its file's name, its wheel, the base's own word."""
-    for one in (case.looked("libraries") or {}).get("libraries", ()):
-        if one["name"].startswith(f"lib{'cudart' if name == 'cuda' else name}.") and one.get("version"):
-            yield _spelled(name, int(one["version"])), ""
-    for told in case.facts.tree.of("library"):
-        match = _VERSION[name].search(told["path"])
+    """Versions, the most certain first: what the library answers, its file's name, its wheel, what the base says."""
+    for library in (case.look_part("libraries") or {}).get("libraries", ()):
+        if library["name"].startswith(f"lib{'cudart' if name == 'cuda' else name}.") and library.get("version"):
+            yield _spelled(name, int(library["version"])), ""
+    for item in case.facts.tree.of("library"):
+        match = _VERSION[name].search(item["path"])
         if match and match[1].count(".") >= 2:
             yield match[1], " by its file's name"
-    for one in case.installed:
-        if _WHEEL[name].match(one.name):
-            yield one.version, " by its wheel"
+    for package in case.installed:
+        if _WHEEL[name].match(package.name):
+            yield package.version, " by its wheel"
     for variable in _WORD[name]:
         if word := case.facts.env.get(variable):
             yield word.partition("-")[0], f" by the base's {variable}"
@@ -94,21 +98,21 @@ def _spelled(name: str, number: int) -> str:
     return f"{number // major}.{number % major // 100}.{number % 100}"
 
 
-def _agree(found: str, planned: str) -> bool:
+def _agree(version: str, planned: str) -> bool:
     """Whether two versions say the same, as far as both say something: CUDA's libraries count on from its minor."""
-    pairs = list(zip(found.split("."), planned.split("."), strict=False))
-    return all(one == other for one, other in pairs[:2])
+    pairs = list(zip(version.split("."), planned.split("."), strict=False))
+    return all(ours == theirs for ours, theirs in pairs[:2])
 
 
 def _xla(case: Case) -> Finding:
-    tools = {posixpath.basename(one["path"]): f"/{one['path']}" for one in case.facts.tree.of("tool")}
+    tools = {posixpath.basename(item["path"]): f"/{item['path']}" for item in case.facts.tree.of("tool")}
     lacks = [name for name in ("ptxas", "libdevice") if not any(tool.startswith(name) for tool in tools)]
     if not lacks:
         return case.ok("xla", ", ".join(tools[name] for name in sorted(tools)))
-    asked = _asks_for_xla(case)
+    reason = _asks_for_xla(case)
     wanted = "ptxas and libdevice, which XLA compiles with"
-    if asked and case.own_seen:
-        return case.wrong("xla", f"no {' and no '.join(lacks)}", f"{wanted}: {asked}")
+    if reason and case.own_seen:
+        return case.wrong("xla", f"no {' and no '.join(lacks)}", f"{wanted}: {reason}")
     if not case.facts.tree.complete:
         return case.unseen("xla", f"{' and '.join(lacks)} may lie in layers that were not read")
     return case.warn("xla", f"no {' and no '.join(lacks)}", f"{wanted}; add nvidia-cuda-nvcc if the trainer uses XLA")
@@ -129,32 +133,32 @@ def _asks_for_xla(case: Case) -> str | None:
 
 def _stems(case: Case, where: str) -> set[str]:
     """The CUDA libraries' names without versions, below /opt/venv (`where` is that path) or outside of it."""
-    files = (one["path"] for one in case.facts.tree.of("library") if _is_file(one))
+    files = (item["path"] for item in case.facts.tree.of("library") if _is_file(item))
     return {
         posixpath.basename(path).partition(".so")[0] for path in files if path.startswith(_SITE) == (where == _SITE)
     }
 
 
-def _is_file(told: Told) -> bool:
-    return "link" not in told and told["size"] > 0
+def _is_file(item: Fields) -> bool:
+    return "link" not in item and item["size"] > 0
 
 
 def _twice(case: Case) -> Finding:
     wheels, system = _stems(case, _SITE), _stems(case, "")
     if both := sorted(wheels & system):
         size = sum(
-            one["size"]
-            for one in case.facts.tree.of("library")
-            if _is_file(one)
-            and one["path"].startswith(_SITE)
-            and posixpath.basename(one["path"]).partition(".so")[0] in both
+            item["size"]
+            for item in case.facts.tree.of("library")
+            if _is_file(item)
+            and item["path"].startswith(_SITE)
+            and posixpath.basename(item["path"]).partition(".so")[0] in both
         )
-        found = f"{shortened(both)} in the system and in wheels ({size / 1e6:.1f} MB more)"
-        return case.wrong("cuda once", found, "CUDA in one place")
+        problem = f"{shortened(both)} in the system and in wheels ({size / 1e6:.1f} MB more)"
+        return case.wrong("cuda once", problem, "CUDA in one place")
     word = next((name for name in sorted(_CUDA_BASE) if name in case.facts.env), None)
     if wheels and word and not case.facts.tree.complete:
-        found = f"{shortened(sorted(wheels))} in wheels, on a base with CUDA ({word})"
-        return case.wrong("cuda once", found, "CUDA in one place")
+        problem = f"{shortened(sorted(wheels))} in wheels, on a base with CUDA ({word})"
+        return case.wrong("cuda once", problem, "CUDA in one place")
     if not case.own_seen:
         return case.unseen("cuda once", "not all layers above the base were read")
     return case.ok("cuda once", "in wheels" if wheels else "in the system" if system else "no wheel has it")
@@ -163,9 +167,11 @@ def _twice(case: Case) -> Finding:
 def _gpus(case: Case) -> Finding:
     if not case.facts.gpus:
         return case.unseen("gpu", case.facts.no_gpus)
-    told = case.ran("compute")
-    if told is None or "error" in told:
-        return case.wrong("gpu", failure(told) if told else "nothing was computed", "a product of matrices on each GPU")
-    if not told["gpus"]:
+    computed = case.run_part("compute")
+    if computed is None or "error" in computed:
+        return case.wrong(
+            "gpu", failure(computed) if computed else "nothing was computed", "a product of matrices on each GPU"
+        )
+    if not computed["gpus"]:
         return case.wrong("gpu", "TensorFlow sees none", "the GPUs of the machine")
-    return case.ok("gpu", f"{len(told['gpus'])} visible, a product of matrices on each")
+    return case.ok("gpu", f"{len(computed['gpus'])} visible, a product of matrices on each")

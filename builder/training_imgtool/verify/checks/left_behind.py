@@ -1,4 +1,4 @@
-"""What should not be in an image: secrets in its settings, history and layers, and caches; and how large it is."""
+"""What does not belong in an image: secrets in its settings, history and layers, and caches; and its size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from training_imgtool.context import secret_files
 from training_imgtool.core.secret_text import detect_line_secret, detect_named_secret, detect_secret
 from training_imgtool.verify.case import Case, shortened
-from training_imgtool.verify.facts import Finding, Told, env_of
+from training_imgtool.verify.facts import Fields, Finding, env_of
 
 _CERTIFICATES = (".pem", ".key")  # names for public parts too: what is in them decides
 _SYSTEM = ("usr/", "etc/ssl/", "etc/apt/", "lib/")
@@ -26,20 +26,20 @@ def _settings(case: Case) -> Finding:
     """Values of secrets are never shown."""
     settings, allow = case.facts.settings, case.spec.allow_secrets
     inherited = env_of((case.facts.base_config or {}).get("config") or {})
-    found = [
+    secrets = [
         f"{name} in the environment looks like {kind}"
         for name, value in case.facts.env.items()
         if (kind := detect_named_secret(name, value)) and inherited.get(name) != value and f"env.{name}" not in allow
     ]
-    found += [
+    secrets += [
         f"the label {name} looks like {kind}"
         for name, value in (settings.get("Labels") or {}).items()
         if (kind := detect_secret(str(value)))
     ]
     own = [layer.history for layer in case.facts.layers if layer.own]
-    found += [f"history: {_start(line)} holds {kind}" for line in own if (kind := detect_line_secret(line))]
-    if found:
-        return case.wrong("settings", shortened(found, 3), "no secret in the environment, labels or history")
+    secrets += [f"history: {_start(line)} holds {kind}" for line in own if (kind := detect_line_secret(line))]
+    if secrets:
+        return case.wrong("settings", shortened(secrets, 3), "no secret in the environment, labels or history")
     return case.ok("settings", "no secret in the environment, labels or history")
 
 
@@ -50,24 +50,24 @@ def _start(line: str) -> str:
 
 
 def _files(case: Case) -> Finding:
-    found = []
+    secrets = []
     for number, listing in sorted(case.facts.listings.items()):
         if case.facts.layers[number].own:
-            found += [f"/{told['path']} in layer {number + 1}" for told in listing.items if _is_secret(case, told)]
-            found += [
+            secrets += [f"/{item['path']} in layer {number + 1}" for item in listing.items if _is_secret(case, item)]
+            secrets += [
                 f"/{path}, which layer {number + 1} removes: the layers below still have it"
                 for path in listing.gone
                 if secret_files.by_name(path) and not _listed_below(case, path, number)
             ]
-    seen = {one.partition(" ")[0].rstrip(",") for one in found}
+    seen = {text.partition(" ")[0].rstrip(",") for text in secrets}
     whole = [
-        told for told in case.facts.tree.of("suspect") if _is_secret(case, told) and f"/{told['path']}" not in seen
+        item for item in case.facts.tree.of("suspect") if _is_secret(case, item) and f"/{item['path']}" not in seen
     ]
-    for told in whole:
-        if told.get("layer") is None or case.facts.layers[told["layer"]].own:
-            found.append(f"/{told['path']}")
-    if found:
-        return case.wrong("secrets", shortened(found, 3), "no file that looks like a secret")
+    for item in whole:
+        if item.get("layer") is None or case.facts.layers[item["layer"]].own:
+            secrets.append(f"/{item['path']}")
+    if secrets:
+        return case.wrong("secrets", shortened(secrets, 3), "no file that looks like a secret")
     if case.facts.tree.complete:
         whole_only = sum(
             layer.own and number not in case.facts.listings for number, layer in enumerate(case.facts.layers)
@@ -79,14 +79,14 @@ def _files(case: Case) -> Finding:
     return case.unseen("secrets", "not all layers above the base were read")
 
 
-def _is_secret(case: Case, told: Told) -> bool:
+def _is_secret(case: Case, item: Fields) -> bool:
     """By name or content, unless a package brought it or the spec allows it."""
-    if told["kind"] != "suspect" or told.get("recorded") or not told["size"]:
+    if item["kind"] != "suspect" or item.get("recorded") or not item["size"]:
         return False
-    path = str(told["path"])
+    path = str(item["path"])
     if secret_files.allowed(path.removeprefix("app/"), case.spec.allow_secrets):
         return False
-    head = base64.b64decode(told["head"])
+    head = base64.b64decode(item["head"])
     if secret_files.by_content(head) or (path.endswith("pip.conf") and detect_secret(head.decode("utf-8", "replace"))):
         return True
     if path.startswith(_SYSTEM) or path.lower().endswith(_CERTIFICATES[0]):
@@ -98,18 +98,18 @@ def _listed_below(case: Case, path: str, number: int) -> bool:
     """Whether a layer below that was read has the file: then it is reported there, if it is one."""
     listings = case.facts.listings
     return all(below in listings for below in range(number) if case.facts.layers[below].own) or any(
-        told["path"] == path for below, listing in listings.items() if below < number for told in listing.items
+        item["path"] == path for below, listing in listings.items() if below < number for item in listing.items
     )
 
 
 def _caches(case: Case) -> Finding:
     own = [listing for number, listing in case.facts.listings.items() if case.facts.layers[number].own]
-    items = [told for listing in own for told in listing.items] or list(case.facts.tree.items.values())
+    items = [item for listing in own for item in listing.items] or list(case.facts.tree.items.values())
     sizes: dict[str, int] = {}
-    for told in items:
-        if told["kind"] == "cache":
-            folder = "/" + "/".join(str(told["path"]).split("/")[:4][:-1])
-            sizes[folder] = sizes.get(folder, 0) + told["size"]
+    for item in items:
+        if item["kind"] == "cache":
+            folder = "/" + "/".join(str(item["path"]).split("/")[:4][:-1])
+            sizes[folder] = sizes.get(folder, 0) + item["size"]
     if sizes:
         named = [f"{folder} {size / 1e6:.1f} MB" for folder, size in sorted(sizes.items())]
         return case.warn("caches", shortened(named), "none: they cost every machine that pulls the image")

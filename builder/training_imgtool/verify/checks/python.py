@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
-from training_imgtool.verify.facts import Finding, Status, Told
+from training_imgtool.verify.facts import Fields, Finding, Status
 from training_imgtool.verify.interesting_paths import SITE
 from training_imgtool.verify.packages import broken, differences, same_version
 from training_imgtool.versions.markers import marker_environment
@@ -30,11 +30,11 @@ def _python(case: Case) -> Finding:
     planned = case.variant.python
     if case.facts.look is not None and case.facts.look.fault is not None:
         return case.wrong("python", f"/{_LINK} does not start: {case.facts.look.fault}", planned)
-    told = case.looked("python")
-    if told is not None:
-        found = str(told["version"])
-        same = found.split(".")[:2] == planned.split(".")
-        return case.ok("python", found, planned) if same else case.wrong("python", found, planned)
+    interpreter = case.look_part("python")
+    if interpreter is not None:
+        version = str(interpreter["version"])
+        same = version.split(".")[:2] == planned.split(".")
+        return case.ok("python", version, planned) if same else case.wrong("python", version, planned)
     return _python_by_files(case)
 
 
@@ -58,7 +58,7 @@ def _wrong_environment(case: Case) -> str | None:
     said = {key.strip(): value.strip() for key, _, value in pairs}.get("version", "")
     if said.split(".")[:2] != planned.split("."):
         return f"pyvenv.cfg says {said or 'nothing'}"
-    others = {one.site for one in case.installed} - {f"opt/venv/lib/python{planned}/site-packages"}
+    others = {package.site for package in case.installed} - {f"opt/venv/lib/python{planned}/site-packages"}
     return f"packages in /{', /'.join(sorted(others))}" if others else None
 
 
@@ -74,8 +74,8 @@ def _wrong_interpreter(case: Case, target: str | None) -> str | None:
     return None
 
 
-def _followed(path: str, items: Mapping[str, Told]) -> str | None:
-    """Where a chain of links ends: a path that is no known link; None when the first is not there."""
+def _followed(path: str, items: Mapping[str, Fields]) -> str | None:
+    """Where a chain of links ends; None when the image does not have the first."""
     if path not in items:
         return None
     for _ in range(8):
@@ -88,24 +88,24 @@ def _followed(path: str, items: Mapping[str, Told]) -> str | None:
 
 def _tensorflow(case: Case) -> Finding:
     package, planned = case.variant.package, case.variant.tensorflow
-    told = case.ran("tensorflow")
-    if told is None and case.facts.run is None:
+    imported = case.run_part("tensorflow")
+    if imported is None and case.facts.run is None:
         return _tensorflow_by_files(case)
-    if told is None or "error" in told:
-        why = ending(case) if told is None else failure(told)
+    if imported is None or "error" in imported:
+        why = ending(case) if imported is None else failure(imported)
         return case.wrong("tensorflow", f"does not import: {why}", f"{package} {planned}")
-    found = str(told["version"])
-    if not _is_release(found, planned):
-        return case.wrong("tensorflow", found, planned)
+    version = str(imported["version"])
+    if not _is_release(version, planned):
+        return case.wrong("tensorflow", version, planned)
     by_files = _tensorflow_by_files(case)
     if by_files.status is Status.MISMATCH:
         return by_files
-    return case.ok("tensorflow", f"{found}, imported", f"{package} {planned}")
+    return case.ok("tensorflow", f"{version}, imported", f"{package} {planned}")
 
 
 def _tensorflow_by_files(case: Case) -> Finding:
     package, planned = case.variant.package, case.variant.tensorflow
-    present = [one.version for one in case.installed if one.name == package]
+    present = [other.version for other in case.installed if other.name == package]
     if present and same_version(present[0], planned):
         return case.ok("tensorflow", f"{package} {present[0]}, not run", planned)
     if present:
@@ -115,17 +115,17 @@ def _tensorflow_by_files(case: Case) -> Finding:
     return case.unseen("tensorflow", f"the layers of {package} were not read")
 
 
-def _is_release(found: str, planned: str) -> bool:
+def _is_release(version: str, planned: str) -> bool:
     """2.15.0.post1 calls itself 2.15.0."""
     try:
-        return Version(found) in {Version(planned), Version(Version(planned).base_version)}
+        return Version(version) in {Version(planned), Version(Version(planned).base_version)}
     except InvalidVersion:
         return False
 
 
 def _build(case: Case) -> Iterator[Finding]:
     """What TensorFlow was compiled for, and one product of two matrices."""
-    build = (case.ran("tensorflow") or {}).get("build") or {}
+    build = (case.run_part("tensorflow") or {}).get("build") or {}
     gpu = case.variant.accelerator is Accelerator.GPU
     if build and gpu:
         with_cuda = build.get("is_cuda_build")
@@ -141,12 +141,12 @@ def _build(case: Case) -> Iterator[Finding]:
             yield (case.ok if same else case.wrong)("tensorflow build", f"for {shown}", planned)
     elif build:
         yield case.ok("tensorflow build", "with CUDA" if build.get("is_cuda_build") else "for the CPU")
-    told = case.ran("compute")
-    if told is not None and "error" in told:
-        yield case.wrong("compute", failure(told), "a product of two matrices")
-    elif told is not None:
-        yield case.ok("compute", f"a product of two matrices on {', '.join(told['used'])}")
-    elif case.ran("tensorflow") and case.facts.run and "error" not in (case.ran("tensorflow") or {}):
+    computed = case.run_part("compute")
+    if computed is not None and "error" in computed:
+        yield case.wrong("compute", failure(computed), "a product of two matrices")
+    elif computed is not None:
+        yield case.ok("compute", f"a product of two matrices on {', '.join(computed['used'])}")
+    elif case.run_part("tensorflow") and case.facts.run and "error" not in (case.run_part("tensorflow") or {}):
         yield case.wrong("compute", ending(case), "a product of two matrices")
 
 
@@ -162,8 +162,10 @@ def _packages(case: Case) -> Iterator[Finding]:
         yield case.differs("wheels", complaints, wanted)
     else:
         yield case.ok("wheels", f"{len(case.installed)} packages", wanted)
-    told = case.looked("python")
-    markers = told["markers"] if told else marker_environment(case.variant.python, case.image.plan.platform)
+    interpreter = case.look_part("python")
+    markers = (
+        interpreter["markers"] if interpreter else marker_environment(case.variant.python, case.image.plan.platform)
+    )
     complaints = list(broken(case.installed, markers, provided={"tensorflow": case.variant.package}))
     if complaints:
         yield case.differs("pip check", complaints, "no broken requirements")
@@ -184,20 +186,20 @@ def _file_complaints(case: Case) -> Iterator[str]:
             yield f"/{path} belongs to no package"
 
 
-def failure(told: Told) -> str:
+def failure(error: Fields) -> str:
     """An exception as one line, with the place where it came up."""
-    where = f" ({told['where']})" if told.get("where") else ""
-    return f"{told['error']}: {told.get('message', '')}{where}"
+    where = f" ({error['where']})" if error.get("where") else ""
+    return f"{error['error']}: {error.get('message', '')}{where}"
 
 
 def ending(case: Case) -> str:
-    """How the importing container ended without saying more."""
+    """How the importing container ended, where it printed no result."""
     run = case.facts.run
-    if broken_off := case.ran("broken"):
+    if broken_off := case.run_part("broken"):
         return failure(broken_off)
-    end = case.ran("end") or {}
+    end = case.run_part("end") or {}
     if end.get("late"):
         return "it did not end in time"
     if end.get("signal"):
         return f"it was killed by signal {end['signal']}"
-    return (run.fault if run else None) or (run.errors.splitlines()[-1] if run and run.errors else "it told nothing")
+    return (run.fault if run else None) or (run.errors.splitlines()[-1] if run and run.errors else "it printed nothing")

@@ -67,8 +67,8 @@ def _key(case: Case) -> Finding:
 
 
 def _platform(case: Case) -> Finding:
-    found, planned = platform_of(case.facts.config), case.image.plan.platform
-    return case.ok("platform", found) if found == planned else case.wrong("platform", found, planned)
+    platform, planned = platform_of(case.facts.config), case.image.plan.platform
+    return case.ok("platform", platform) if platform == planned else case.wrong("platform", platform, planned)
 
 
 def _layers(case: Case) -> Finding:
@@ -103,29 +103,29 @@ def _base(case: Case) -> Finding:
 
 
 def _entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
-    found = [*(case.facts.settings.get("Entrypoint") or []), *(case.facts.settings.get("Cmd") or [])]
+    command = [*(case.facts.settings.get("Entrypoint") or []), *(case.facts.settings.get("Cmd") or [])]
     planned = [*(expected.get("Entrypoint") or []), *(expected.get("Cmd") or [])]
-    if found != planned:
-        return case.wrong("entry point", " ".join(found) or "none", " ".join(planned))
-    return case.ok("entry point", " ".join(found))
+    if command != planned:
+        return case.wrong("entry point", " ".join(command) or "none", " ".join(planned))
+    return case.ok("entry point", " ".join(command))
 
 
 def _user(case: Case, expected: Mapping[str, Any]) -> Finding:
-    found, planned = (str(one.get("User") or "root") for one in (case.facts.settings, expected))
-    return case.ok("user", found) if found == planned else case.wrong("user", found, planned)
+    user, planned = (str(settings.get("User") or "root") for settings in (case.facts.settings, expected))
+    return case.ok("user", user) if user == planned else case.wrong("user", user, planned)
 
 
 def _environment(case: Case, expected: Mapping[str, Any]) -> Finding:
     """Values are not shown: what somebody put in their place may be a secret."""
-    found = case.facts.env
+    env = case.facts.env
     planned = env_of(expected) if "Env" in expected else dict(case.image.plan.env)
-    differ = [f"{name} is missing" for name in planned if name not in found]
-    differ += [f"{name} has another value" for name in planned if name in found and found[name] != planned[name]]
+    differ = [f"{name} is missing" for name in planned if name not in env]
+    differ += [f"{name} has another value" for name in planned if name in env and env[name] != planned[name]]
     if "Env" in expected:
-        differ += [f"{name} was not planned" for name in found if name not in planned]
-    folder, wanted = (one.get("WorkingDir") for one in (case.facts.settings, expected))
+        differ += [f"{name} was not planned" for name in env if name not in planned]
+    folder, wanted = (settings.get("WorkingDir") for settings in (case.facts.settings, expected))
     if "WorkingDir" in expected and folder != wanted:
         differ.append(f"the working folder is {folder}, not {wanted}")
     if differ:
         return case.wrong("environment", shortened(differ), f"{len(planned)} variables as planned")
-    return case.ok("environment", f"{len(found)} variables")
+    return case.ok("environment", f"{len(env)} variables")

@@ -56,27 +56,27 @@ def _differences(case: Case) -> Iterator[str]:
 
 def _import(case: Case) -> Finding:
     """What importing the module came to."""
-    told = case.ran("trainer")
+    imported = case.run_part("trainer")
     if case.facts.run is None:
         return _by_source(case)
-    if told is None:
+    if imported is None:
         return _unfinished(case)
     module = case.image.plan.module
     wanted = f"python -m {module}"
-    if "error" in told:
-        return case.wrong("trainer", f"{module} does not import: {failure(told)}", wanted)
-    if "left" in told:
-        return case.warn("trainer", f"{module} left with exit code {told['left']} while it was imported", wanted)
-    return case.ok("trainer", f"{told.get('file') or module}", wanted)
+    if "error" in imported:
+        return case.wrong("trainer", f"{module} does not import: {failure(imported)}", wanted)
+    if "left" in imported:
+        return case.warn("trainer", f"{module} left with exit code {imported['left']} while it was imported", wanted)
+    return case.ok("trainer", f"{imported.get('file') or module}", wanted)
 
 
 def _unfinished(case: Case) -> Finding:
     module = case.image.plan.module
-    if case.ran("importing") is None:
+    if case.run_part("importing") is None:
         return case.unseen("trainer", "tensorflow did not get that far")
-    if (case.ran("end") or {}).get("late"):
-        found = f"importing {module} does not end: it works while it is imported"
-        return case.warn("trainer", found, f"python -m {module}")
+    if (case.run_part("end") or {}).get("late"):
+        problem = f"importing {module} does not end: it works while it is imported"
+        return case.warn("trainer", problem, f"python -m {module}")
     return case.wrong("trainer", f"{module} does not import: {ending(case)}", f"python -m {module}")
 
 
@@ -100,15 +100,15 @@ class _Code:
 
 def _code(case: Case) -> tuple[_Code, bool]:
     """The trainer's code, and whether PYTHONPATH names folders elsewhere."""
-    files = {one["path"].removeprefix("app/"): str(one["text"]) for one in case.facts.tree.of("source")}
-    folders = [posixpath.normpath(one) for one in case.facts.env.get("PYTHONPATH", "").split(":") if one]
-    inside = [one for one in folders if f"{one}/".startswith("/app/")]
-    roots = ["", *(f"{one[5:]}/" if one != "/app" else "" for one in inside)]
+    files = {item["path"].removeprefix("app/"): str(item["text"]) for item in case.facts.tree.of("source")}
+    folders = [posixpath.normpath(folder) for folder in case.facts.env.get("PYTHONPATH", "").split(":") if folder]
+    inside = [folder for folder in folders if f"{folder}/".startswith("/app/")]
+    roots = ["", *(f"{folder[5:]}/" if folder != "/app" else "" for folder in inside)]
     return _Code(files, tuple(dict.fromkeys(roots))), len(inside) < len(folders)
 
 
 def _by_source(case: Case) -> Finding:
-    """What reading the trainer's files tells."""
+    """What the trainer's files say without running them."""
     module, wanted = case.image.plan.module, f"python -m {case.image.plan.module}"
     if not case.own_seen:
         return case.unseen("trainer", "not all layers above the base were read")
@@ -127,20 +127,20 @@ def _by_source(case: Case) -> Finding:
             line = getattr(error, "lineno", None)
             where = f"/app/{path}:{line}" if line else f"/app/{path}"
             return case.wrong("trainer", f"{module} does not import: {error.args[0]} ({where})", wanted)
-        lost = [] if elsewhere else [one for one in _imported(tree) if one[0].partition(".")[0] not in importable]
+        lost = [] if elsewhere else [name for name in _imported(tree) if name[0].partition(".")[0] not in importable]
         if lost:
-            found = f"{module} does not import: no module {lost[0][0]} in the image (/app/{path}:{lost[0][1]})"
-            return case.wrong("trainer", found, wanted)
+            problem = f"{module} does not import: no module {lost[0][0]} in the image (/app/{path}:{lost[0][1]})"
+            return case.wrong("trainer", problem, wanted)
     return case.ok("trainer", f"/app/{start[0]}, read and not run", wanted)
 
 
 def _installed_names(case: Case) -> set[str]:
     """What can be imported from site-packages: by the packages' RECORDs, and by the files and folders there."""
-    found = {name for one in case.facts.tree.of("record") for name in one["names"]}
-    found |= {posixpath.basename(one["path"]).partition(".")[0] for one in case.facts.tree.of("module")}
+    names = {name for item in case.facts.tree.of("record") for name in item["names"]}
+    names |= {posixpath.basename(item["path"]).partition(".")[0] for item in case.facts.tree.of("module")}
     for listing in case.facts.listings.values():
-        found |= {match[1] for folder in listing.folders if (match := _IN_SITE.match(folder))}
-    return found
+        names |= {match[1] for folder in listing.folders if (match := _IN_SITE.match(folder))}
+    return names
 
 
 def _reached(start: str, code: _Code) -> Iterator[str]:
@@ -165,11 +165,11 @@ def _reached(start: str, code: _Code) -> Iterator[str]:
 
 def _imported(tree: ast.Module) -> list[tuple[str, int]]:
     """The absolute imports at the top of a file: those in functions, `if` and `try` may never run."""
-    found: list[tuple[str, int]] = []
+    modules: list[tuple[str, int]] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno) for alias in node.names]
+            modules += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.append((node.module, node.lineno))
-            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
-    return found
+            modules.append((node.module, node.lineno))
+            modules += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return modules
