@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from tests.jobs.specs import BARE, ONE, RUNTIME, TPU, spec
-from training_imgtool.spec.model import Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Toleration, Volume
+from training_imgtool.spec.model import (
+    Eci,
+    Gpus,
+    ImageSpec,
+    Role,
+    RoleSpec,
+    Scheduling,
+    Slurm,
+    Target,
+    Toleration,
+    Volume,
+)
 
 M, P = Role.MASTER, Role.PS
-TF, JS, PO, EC, CO, TC = list(Target)[2:]
+TF, JS, PO, EC, CO, TC, SK, SL = list(Target)[2:]
 
 OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("kube name", TF, spec(BARE, id="My_Job"), "job.id", "'My_Job' is not a Kubernetes name"),
@@ -198,4 +209,11 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("compose folder", CO, spec(ONE, job_dir="a:b"), "job.job_dir", "a folder with ':' cannot be mounted"),
     ("compose master", CO, spec({P: RoleSpec()}), "roles", "expected a master or workers"),
     ("hosts", TC, spec(BARE), "roles", "the target tf-config needs the machines"),
+    ("sky roles", SK, spec(BARE), "roles.worker", "nodes are all alike: expected one role, found master and worker"),
+    ("sky name", SK, spec(ONE, id="-x"), "job.id", "'-x' is not a task's name"),
+    ("sky env", SK, spec(ONE, env={"CLUSTER_TASKS": "x"}), "job.env.CLUSTER_TASKS", "imgtool sets this variable"),
+    ("slurm name", SL, spec(ONE, id="a b"), "job.id", "'a b': expected letters"),
+    ("slurm partition", SL, spec(ONE, slurm=Slurm(partition="a\nb")), "job.slurm.partition", "expected letters"),
+    ("slurm folder", SL, spec(ONE, job_dir="out"), "job.job_dir", "'out': expected an absolute folder"),
+    ("slurm memory", SL, spec({M: RoleSpec(memory="16GB")}), "roles.master.memory", "'16GB': expected 16Gi"),
 ]

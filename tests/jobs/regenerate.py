@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.jobs.specs import images, pairs
+from tests.jobs.specs import golden_name, images, pairs
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.text import dump
 
@@ -15,8 +15,8 @@ def main() -> None:
     wanted = {}
     for name, case, target in pairs():
         job = job_data(case.spec, images(case.spec), target, case.job_options())
-        wanted[f"{name}.yaml"] = dump(job)
-    for old in GOLDEN.glob("*.yaml"):
+        wanted[golden_name(name)] = dump(job)
+    for old in GOLDEN.iterdir():
         if old.name not in wanted:
             old.unlink()
     for name, text in wanted.items():

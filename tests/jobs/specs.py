@@ -21,6 +21,7 @@ from training_imgtool.spec.model import (
     Role,
     RoleSpec,
     Scheduling,
+    Slurm,
     Target,
     Toleration,
     Tpu,
@@ -29,7 +30,7 @@ from training_imgtool.spec.model import (
 )
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
-AI, VX, TF, JS, PO, EC, CO, TC = Target
+AI, VX, TF, JS, PO, EC, CO, TC, SK, SL = Target
 KUBE = (TF, JS, PO)
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 V100X2 = Gpus(type="NVIDIA_TESLA_V100", count=2)
@@ -304,8 +305,24 @@ CASES = (
         spec=spec(BARE, region=None, job_dir="out", pass_job_dir=True, env={"PRICE": "$5"}),
         targets=(CO,),
     ),
-    Case(name="workers", spec=spec({W: cpu(3), E: cpu()}, region="us-central1"), targets=(AI, VX, *KUBE, CO)),
-    Case(name="lone-worker", spec=spec({W: cpu()}), targets=(AI, VX, JS, CO)),
+    Case(name="workers", spec=spec({W: cpu(3), E: cpu()}, region="us-central1"), targets=(AI, VX, *KUBE, CO, SL)),
+    Case(name="lone-worker", spec=spec({W: cpu()}), targets=(AI, VX, JS, CO, SK, SL)),
+    Case(
+        name="alike",
+        spec=spec(
+            {W: RoleSpec(count=3, gpus=V100X2, cpus="8", memory="32Gi")},
+            args=STRANGE,
+            region=None,
+            infra="gcp/us-central1",
+            scheduling=Scheduling(strategy="SPOT", max_running="7261s"),
+            env={"PRICE": "$5 'x'"},
+            job_dir="gs://my-bucket/mnist",
+            pass_job_dir=True,
+            slurm=Slurm(partition="gpu", account="team"),
+        ),
+        targets=(SK, SL),
+    ),
+    Case(name="batch", spec=spec({**BARE_TRIO, E: RoleSpec()}, region=None, job_dir="/shared/mnist"), targets=(SL,)),
     Case(name="queued", spec=spec(BARE, region=None, queue="team-a", exclusive_topology="pool"), targets=KUBE),
     Case(
         name="tuning",
@@ -339,6 +356,11 @@ def pairs() -> Iterator[tuple[str, Case, Target]]:
     for case in CASES:
         for target in case.targets:
             yield f"{case.name}.{target}", case, target
+
+
+def golden_name(pair: str) -> str:
+    """The file name of a pair's golden file; Slurm's is a script."""
+    return f"{pair}.sh" if pair.endswith(".slurm") else f"{pair}.yaml"
 
 
 def with_module(of: ImageSpec, module: str) -> ImageSpec:

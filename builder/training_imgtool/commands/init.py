@@ -60,7 +60,7 @@ job:
   # pass_job_dir: true  # appends --job-dir=DIR to the arguments{job_dir}
   scheduling: {{max_running: 7200s}}
 """
-_TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config")
+_TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config", "skypilot", "slurm")
 _REQUIREMENTS = """\
 # What the trainer imports besides TensorFlow, one requirement per line, such as:
 # pandas>=2,<3

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.reference import Digest
-from training_imgtool.jobs import compose, tf_config
+from training_imgtool.jobs import compose, skypilot, slurm, tf_config
 from training_imgtool.jobs.fit import leftovers, misfits
 from training_imgtool.jobs.google import ai_platform, vertex
 from training_imgtool.jobs.kubernetes import eci, jobset, pods, tfjob
@@ -39,6 +39,8 @@ _MODULES: Mapping[Target, ModuleType] = {
     Target.ECI: eci,
     Target.COMPOSE: compose,
     Target.TF_CONFIG: tf_config,
+    Target.SKYPILOT: skypilot,
+    Target.SLURM: slurm,
 }
 
 

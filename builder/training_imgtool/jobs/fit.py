@@ -31,6 +31,8 @@ _JOB: Mapping[Target, frozenset[str]] = {
         Target.ECI: _KUBERNETES - {"queue"} | {"eci"},
         Target.COMPOSE: {"env", "volume", "labels"},
         Target.TF_CONFIG: {"env"},
+        Target.SKYPILOT: {"env", "labels", "infra", "scheduling"},
+        Target.SLURM: {"env", "slurm", "scheduling"},
     }.items()
 }
 _CLUSTER = {Target.TFJOB, Target.JOBSET, Target.PODS, Target.ECI}
@@ -44,6 +46,8 @@ _ROLE: Mapping[Target, frozenset[str]] = {
     Target.ECI: frozenset({*_KUBE_ROLE, "gpus", "machine"}),
     Target.COMPOSE: frozenset({"cpus", "memory", "gpus"}),
     Target.TF_CONFIG: frozenset({"cpus", "memory", "gpus"}),
+    Target.SKYPILOT: frozenset({"cpus", "memory", "gpus", "machine", "disk"}),
+    Target.SLURM: frozenset({"cpus", "memory", "gpus"}),
 }
 _EVERY_ROLE = {"count", "accelerator", "base", "template", "args", "command", "env"}
 _SCHEDULING: Mapping[Target, frozenset[str]] = {
@@ -53,6 +57,8 @@ _SCHEDULING: Mapping[Target, frozenset[str]] = {
     Target.JOBSET: frozenset({"max_running", "restarts", "keep_finished"}),
     Target.PODS: frozenset({"max_running"}),
     Target.ECI: frozenset({"max_running"}),
+    Target.SKYPILOT: frozenset({"strategy"}),
+    Target.SLURM: frozenset({"max_running"}),
 }
 _REFUSED: Mapping[str, tuple[frozenset[Target], str]] = {  # who has it, and what to do elsewhere
     "scale_tier": (frozenset({Target.AI_PLATFORM}), "give every role a machine and a count"),
@@ -98,7 +104,7 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
         yield from (f"{key} (it goes with job.runtime_version)" for key in given)
     if target is Target.ECI and job.eci and job.eci.driver and not any(spec.roles[r].gpus for r in replicas(spec)):
         yield "job.eci.driver (no role has gpus)"
-    mounted = target in {Target.COMPOSE, Target.TF_CONFIG} and "://" not in (job.job_dir or "")
+    mounted = target in {Target.COMPOSE, Target.TF_CONFIG, Target.SLURM} and "://" not in (job.job_dir or "")
     if job.job_dir and not job.pass_job_dir and target not in {Target.AI_PLATFORM, Target.VERTEX} and not mounted:
         yield "job.job_dir (with job.pass_job_dir: true it becomes the argument --job-dir)"
 

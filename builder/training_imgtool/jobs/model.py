@@ -89,7 +89,9 @@ class JobFile:
         command: the command line that submits the file.
         header: comment lines for the top of the YAML, without `# `.
         api: the body for the service's API, where that is another shape than the file.
-        lines: other formats that the target has, ready as text.
+        script: the file's text where it is a script and no YAML; the document holds its parts.
+        flags: the command line without a file, where the service has one.
+        texts: other formats that the target has, ready as text.
     """
 
     target: Target
@@ -98,6 +100,7 @@ class JobFile:
     command: tuple[str, ...]
     header: tuple[str, ...]
     api: Document | None = None
+    script: str | None = None
     flags: Callable[[], tuple[str, ...]] | None = None
     texts: Mapping[Format, str] = field(default_factory=lambda: NO_MAPPING)
 

@@ -42,6 +42,9 @@ def command_line(argv: Sequence[str]) -> str:
 
 def _yaml(job: JobFile) -> str:
     header = "".join(f"# {line}".rstrip() + "\n" for line in job.header)
+    if job.script is not None:
+        first, _, rest = job.script.partition("\n")
+        return f"{first}\n{header}{rest}"
     return header + "---\n".join(to_yaml(document) for document in job.documents)
 
 

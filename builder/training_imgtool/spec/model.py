@@ -41,6 +41,8 @@ class Target(StrEnum):
     ECI = "eci"
     COMPOSE = "compose"
     TF_CONFIG = "tf-config"
+    SKYPILOT = "skypilot"
+    SLURM = "slurm"
 
 
 CHECKS = (
@@ -258,6 +260,15 @@ class Eci:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slurm:
+    """Options of sbatch."""
+
+    partition: str | None = key("The partition.", default=None)
+    account: str | None = key("The account that is charged.", default=None)
+    qos: str | None = key("The quality of service.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """The job that runs the images."""
 
@@ -306,6 +317,8 @@ class JobSpec:
         default=None,
     )
     image_pull_secrets: tuple[str, ...] = key("Kubernetes: secrets for the registry.", default=())
+    infra: str | None = key("SkyPilot: where it runs, such as gcp/us-central1.", default=None)
+    slurm: Slurm | None = key("Slurm: options of sbatch.", default=None)
     eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
 
 

@@ -1,0 +1,57 @@
+"""TF_CONFIG worked out where the program starts, for services that name the machines only then.
+
+The launcher is a Python program of a few lines that a job carries in an environment variable: it reads the machines'
+names and this machine's rank, sets TF_CONFIG and CLUSTER_SPEC, and becomes the trainer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from training_imgtool.jobs.cluster import PORT, Flavour, task_name
+from training_imgtool.jobs.model import replicas, says_chief
+from training_imgtool.spec.model import ImageSpec, Role
+
+VARIABLE = "CLUSTER_LAUNCHER"
+TASKS = "CLUSTER_TASKS"
+PYTHON = "/opt/venv/bin/python"  # where every image of imgtool has it
+SOURCE = f"""\
+import json, os, sys
+nodes, rank, first, *program = sys.argv[1:]
+hosts = [f"{{host}}:{PORT}" for host in os.environ[nodes].split()]
+rank = int(os.environ[rank]) + int(first)
+cluster, start, task = {{}}, 0, None
+for kind, count in json.loads(os.environ["{TASKS}"]).items():
+    cluster[kind] = hosts[start : start + count]
+    if start <= rank < start + count:
+        task = {{"type": kind, "index": rank - start}}
+    start += count
+spec = {{"cluster": cluster, "task": task, "environment": "cloud"}}
+config = {{**spec, "cluster": {{kind: cluster[kind] for kind in cluster if kind != "evaluator"}}}}
+os.environ.update(CLUSTER_SPEC=json.dumps(spec), TF_CONFIG=json.dumps(config))
+os.execvp(program[0], program)
+"""
+
+
+def cluster_tasks(spec: ImageSpec) -> str:
+    """TensorFlow's name and count of each role in the order of ranks, as JSON."""
+    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    return json.dumps({task_name(flavour, role): count for role, count in replicas(spec).items()})
+
+
+def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
+    """What the image's entry point runs, or the role's own command: these services do not start the entry point."""
+    return spec.roles[role].command or (PYTHON, "-m", spec.trainer.module)
+
+
+def launched(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:
+    """The shell words that start `program` through the launcher.
+
+    Args:
+        program: the trainer and its arguments, quoted for a shell.
+        nodes: the variable that holds the machines' names, separated by white space.
+        rank: the variable that holds this machine's number.
+        first: what is added to the number: the machines of other roles before this one's.
+    """
+    return " ".join([PYTHON, "-c", f'"${VARIABLE}"', nodes, rank, str(first), *program])

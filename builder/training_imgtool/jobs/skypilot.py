@@ -1,0 +1,132 @@
+"""SkyPilot: a task whose nodes are all alike, so one role; TF_CONFIG comes from SKYPILOT_NODE_IPS.
+
+SkyPilot starts its own command in the container, not the image's entry point, so the task names the program.
+Source: SkyPilot 0.10's task schema (sky/utils/schemas.py) and its page on distributed tasks.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs import launcher
+from training_imgtool.jobs.model import (
+    Document,
+    Images,
+    JobFile,
+    JobOptions,
+    args_with_job_dir,
+    image_of,
+    leader,
+    passed_job_dir,
+    replicas,
+    without_none,
+)
+from training_imgtool.spec.model import ImageSpec, Role, Target
+
+_NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
+_MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")
+_GIB = {"Mi": 1 / 1024, "M": 1 / 1024, "Gi": 1, "G": 1, "Ti": 1024, "T": 1024, None: 1 / 2**30}
+_GPUS = {  # Google's names: SkyPilot's
+    "NVIDIA_A100_80GB": "A100-80GB",
+    "NVIDIA_H100_80GB": "H100",
+    "NVIDIA_H100_MEGA_80GB": "H100-MEGA",
+    "NVIDIA_H200_141GB": "H200",
+}
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Everything that keeps this spec from being a SkyPilot task."""
+    return list(_errors(spec))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The task of a spec that `check` found nothing wrong with."""
+    role = _role(spec)
+    count, name = replicas(spec)[role], _name(spec)
+    program = [shlex.quote(word) for word in (*launcher.trainer_command(spec, role), *_arguments(spec, role))]
+    cluster = {launcher.TASKS: launcher.cluster_tasks(spec), launcher.VARIABLE: launcher.SOURCE} if count > 1 else {}
+    run = launcher.launched(program, "SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK") if cluster else " ".join(program)
+    document: Document = without_none(
+        {
+            "name": name,
+            "resources": _resources(spec, images, role),
+            "num_nodes": count,
+            "envs": {**spec.job.env, **cluster},
+            "run": f"exec {run}\n",
+        }
+    )
+    notes = () if count == 1 else ("note: SkyPilot stops the job when a node fails; it ends when all nodes have ended",)
+    return JobFile(
+        target=Target.SKYPILOT,
+        documents=(document,),
+        notes=notes,
+        command=("sky", "jobs", "launch", "--name", name, options.file),
+        header=("The image needs what SkyPilot installs with: a Debian system, root, and the network.",),
+    )
+
+
+def _role(spec: ImageSpec) -> Role:
+    return leader(spec) or Role.MASTER
+
+
+def _name(spec: ImageSpec) -> str:
+    return spec.job.id or spec.name
+
+
+def _arguments(spec: ImageSpec, role: Role) -> list[str]:
+    return args_with_job_dir(spec, role, passed_job_dir(spec, spec.job.job_dir))
+
+
+def _resources(spec: ImageSpec, images: Images, role: Role) -> Document:
+    of_role = spec.roles[role]
+    gpus, disk, times = of_role.gpus, of_role.disk, spec.job.scheduling
+    return without_none(
+        {
+            "infra": spec.job.infra,
+            "instance_type": of_role.machine,
+            "cpus": of_role.cpus,
+            "memory": _gib(of_role.memory),
+            "accelerators": f"{_gpu_name(gpus.type)}:{gpus.count}" if gpus else None,
+            "disk_size": disk.size_gb if disk else None,
+            "use_spot": True if times and times.strategy == "SPOT" else None,
+            "image_id": f"docker:{image_of(images, role)}",
+            "labels": dict(spec.job.labels),
+        }
+    )
+
+
+def _gpu_name(text: str) -> str:
+    return _GPUS.get(text) or text.removeprefix("NVIDIA_").removeprefix("TESLA_")
+
+
+def _gib(text: str | None) -> str | None:
+    match = _MEMORY.match(text or "")
+    return f"{float(match['number']) * _GIB[match['unit']]:g}" if match else None
+
+
+def _errors(spec: ImageSpec) -> Iterator[FieldError]:
+    if not _NAME.match(_name(spec)):
+        message = f"{_name(spec)!r} is not a task's name: expected letters and digits, joined by '.', '_' or '-'"
+        yield FieldError(message, field="job.id")
+    first = _role(spec)
+    for role in replicas(spec):
+        if role is not first:
+            message = f"a SkyPilot task's nodes are all alike: expected one role, found {first} and {role}"
+            hint = "make it workers alone (worker 0 is the chief), or use another target"
+            yield FieldError(message, field=f"roles.{role}", hint=hint)
+    of_role = spec.roles[first]
+    if of_role.cpus and not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", of_role.cpus):
+        yield FieldError(f"{of_role.cpus!r}: expected a number, such as 4", field=f"roles.{first}.cpus")
+    if of_role.memory and not _MEMORY.match(of_role.memory):
+        yield FieldError(f"{of_role.memory!r}: expected a size, such as 16Gi", field=f"roles.{first}.memory")
+    yield from _env_errors(spec)
+
+
+def _env_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    reserved: Any = {launcher.TASKS, launcher.VARIABLE}
+    for name in sorted(reserved & spec.job.env.keys()):
+        yield FieldError("imgtool sets this variable", field=f"job.env.{name}")

@@ -1,0 +1,154 @@
+"""Slurm with pyxis: a batch script that runs each role's image in a step of its own, TF_CONFIG from the node list.
+
+pyxis starts the given command, not the image's entry point. Every role has nodes of its own, all with the same
+resources, as a Slurm allocation has. Source: Slurm's pages on sbatch and srun; NVIDIA's pyxis and enroot.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs import launcher
+from training_imgtool.jobs.compose import cpus, is_folder
+from training_imgtool.jobs.model import (
+    Document,
+    Images,
+    JobFile,
+    JobOptions,
+    args_with_job_dir,
+    image_of,
+    leader,
+    passed_job_dir,
+    replicas,
+    without_none,
+)
+from training_imgtool.jobs.shapes import DURATION
+from training_imgtool.spec.model import ImageSpec, Role, Slurm, Target
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
+_MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")
+_CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?m?\Z")
+_JOB_DIR = "/job"
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Everything that keeps this spec from being a Slurm job."""
+    return list(_errors(spec))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The batch script of a spec that `check` found nothing wrong with; its parts as data are the document."""
+    options_of_job, steps = _options(spec), _steps(spec, images)
+    return JobFile(
+        target=Target.SLURM,
+        documents=({"options": options_of_job, "env": _environment(spec), "steps": steps},),
+        notes=(),
+        command=("sbatch", options.file),
+        header=("Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).",),
+        script=_script(spec, options_of_job, steps),
+    )
+
+
+def _options(spec: ImageSpec) -> Document:
+    slurm, times = spec.job.slurm or Slurm(), spec.job.scheduling
+    of_roles = [spec.roles[role] for role in replicas(spec)]
+    count = sum(replicas(spec).values())
+    processors = [math.ceil(float(cpus(of_role.cpus))) for of_role in of_roles if of_role.cpus]
+    sizes = [size for of_role in of_roles if (size := _megabytes(of_role.memory))]
+    gpus = max(of_role.gpus.count if of_role.gpus else 0 for of_role in of_roles)
+    return without_none(
+        {
+            "job-name": spec.job.id or spec.name,
+            "nodes": count,
+            "ntasks": count,
+            "ntasks-per-node": 1,
+            "cpus-per-task": max(processors, default=None),
+            "mem": f"{max(sizes)}M" if sizes else None,
+            "gpus-per-node": gpus or None,
+            "time": _clock(times.max_running) if times and times.max_running else None,
+            "partition": slurm.partition,
+            "account": slurm.account,
+            "qos": slurm.qos,
+        }
+    )
+
+
+def _steps(spec: ImageSpec, images: Images) -> list[Document]:
+    steps, first = [], 0
+    job_dir = spec.job.job_dir
+    mounted = passed_job_dir(spec, _JOB_DIR if is_folder(job_dir) else job_dir)
+    for role, count in replicas(spec).items():
+        registry, _, path = image_of(images, role).partition("/")
+        program = (*launcher.trainer_command(spec, role), *args_with_job_dir(spec, role, mounted))
+        words = [shlex.quote(word) for word in program]
+        alone = sum(replicas(spec).values()) == 1
+        command = " ".join(words) if alone else launcher.launched(words, "CLUSTER_NODES", "SLURM_PROCID", first)
+        mounts = f"{job_dir}:{_JOB_DIR}" if is_folder(job_dir) else None
+        options: Document = {"nodes": count, "ntasks": count, "relative": first or None}
+        options |= {"container-image": f"docker://{registry}#{path}", "container-mounts": mounts}
+        steps.append({"role": role.value, "options": without_none(options), "command": command})
+        first += count
+    return steps
+
+
+def _environment(spec: ImageSpec) -> Document:
+    cluster = {launcher.TASKS: launcher.cluster_tasks(spec), launcher.VARIABLE: launcher.SOURCE}
+    return {**spec.job.env, **(cluster if sum(replicas(spec).values()) > 1 else {})}
+
+
+def _script(spec: ImageSpec, options: Document, steps: list[Document]) -> str:
+    lines = ["#!/bin/bash", *(f"#SBATCH --{key}={value}" for key, value in options.items()), ""]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in _environment(spec).items()]
+    if len(steps) > 1 or options["nodes"] > 1:
+        lines.append('export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"')
+    starts = []
+    for step in steps:
+        flags = " ".join(shlex.quote(f"--{key}={value}") for key, value in step["options"].items())
+        starts.append(f"srun {flags} {step['command']}")
+    if len(steps) == 1:
+        return "\n".join([*lines, f"exec {starts[0]}", ""])
+    chief = 0 if leader(spec) is Role.MASTER else [step["role"] for step in steps].index("worker")
+    lines += [f"{start} &\nstep{index}=$!" for index, start in enumerate(starts)]
+    others = " ".join(f'"$step{index}"' for index in range(len(steps)) if index != chief)
+    ending = f'wait "$step{chief}"; code=$?  # parameter servers never end by themselves'
+    return "\n".join([*lines, ending, f"kill {others} 2>/dev/null", "wait", "exit $code", ""])
+
+
+def _clock(duration: str) -> str:
+    seconds = math.ceil(float(duration.removesuffix("s")))
+    return f"{seconds // 3600}:{seconds % 3600 // 60:02}:{seconds % 60:02}"
+
+
+def _megabytes(text: str | None) -> int | None:
+    match = _MEMORY.match(text or "")
+    if match is None:
+        return None
+    factor: int = 1024 ** "KMGT".index(match["unit"])
+    return max(1, int(match["number"]) * factor // 1024)
+
+
+def _errors(spec: ImageSpec) -> Iterator[FieldError]:
+    name, slurm = spec.job.id or spec.name, spec.job.slurm or Slurm()
+    given = {"job.id": name, "job.slurm.partition": slurm.partition, "job.slurm.account": slurm.account}
+    for field, text in {**given, "job.slurm.qos": slurm.qos}.items():
+        if text is not None and not _WORD.match(text):
+            yield FieldError(f"{text!r}: expected letters, digits, '_', '.', ',' and '-'", field=field)
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        if of_role.cpus and not _CPUS.match(of_role.cpus):
+            yield FieldError(f"{of_role.cpus!r}: expected 4 or 500m", field=f"roles.{role}.cpus")
+        if of_role.memory and not _MEMORY.match(of_role.memory):
+            yield FieldError(f"{of_role.memory!r}: expected 16Gi or 512Mi", field=f"roles.{role}.memory")
+    times, job_dir = spec.job.scheduling, spec.job.job_dir
+    if times and times.max_running and not DURATION.match(times.max_running):
+        message = f"{times.max_running!r} is not a duration: expected 3600s"
+        yield FieldError(message, field="job.scheduling.max_running")
+    if job_dir and is_folder(job_dir) and (not job_dir.startswith("/") or ":" in job_dir or "," in job_dir):
+        yield FieldError(f"{job_dir!r}: expected an absolute folder without ':' and ','", field="job.job_dir")
+    for variable in (launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES"):
+        if variable in spec.job.env:
+            yield FieldError("imgtool sets this variable", field=f"job.env.{variable}")

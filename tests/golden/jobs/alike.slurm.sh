@@ -1,0 +1,36 @@
+#!/bin/bash
+# Written by imgtool 0.1.0 for slurm; spec 220ea8fa741b91b1.
+# Submit with:
+#   sbatch config.yaml
+# Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
+#SBATCH --job-name=mnist
+#SBATCH --nodes=3
+#SBATCH --ntasks=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=32768M
+#SBATCH --gpus-per-node=2
+#SBATCH --time=2:01:01
+#SBATCH --partition=gpu
+#SBATCH --account=team
+
+export PRICE='$5 '"'"'x'"'"''
+export CLUSTER_TASKS='{"worker": 3}'
+export CLUSTER_LAUNCHER='import json, os, sys
+nodes, rank, first, *program = sys.argv[1:]
+hosts = [f"{host}:2222" for host in os.environ[nodes].split()]
+rank = int(os.environ[rank]) + int(first)
+cluster, start, task = {}, 0, None
+for kind, count in json.loads(os.environ["CLUSTER_TASKS"]).items():
+    cluster[kind] = hosts[start : start + count]
+    if start <= rank < start + count:
+        task = {"type": kind, "index": rank - start}
+    start += count
+spec = {"cluster": cluster, "task": task, "environment": "cloud"}
+config = {**spec, "cluster": {kind: cluster[kind] for kind in cluster if kind != "evaluator"}}
+os.environ.update(CLUSTER_SPEC=json.dumps(spec), TF_CONFIG=json.dumps(config))
+os.execvp(program[0], program)
+'
+export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
+exec srun --nodes=3 --ntasks=3 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/python -m trainer.task y 1e3 0755 2.10 on null '' ' a b ' 'é' '$(HOME)' '${X}' '#x' 'a: b' ''"'"'"' '	tab
+' 12:30 --job-dir=gs://my-bucket/mnist

@@ -1,0 +1,11 @@
+#!/bin/bash
+# Written by imgtool 0.1.0 for slurm; spec 17ae6df4b623dda5.
+# Submit with:
+#   sbatch config.yaml
+# Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
+#SBATCH --job-name=mnist
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --ntasks-per-node=1
+
+exec srun --nodes=1 --ntasks=1 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' /opt/venv/bin/python -m trainer.task

@@ -1,0 +1,150 @@
+"""SkyPilot and Slurm: the generated commands, run by a real shell on pretended nodes, give each its TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs.specs import STRANGE, images, spec
+from training_imgtool.jobs import Format, job_data, launcher
+from training_imgtool.jobs.text import dump
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec, Target
+
+M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
+TELL = (
+    "import json, os, sys; "
+    "print(json.dumps([os.environ.get('TF_CONFIG'), os.environ.get('CLUSTER_SPEC'), sys.argv[1:]]))"
+)
+WORKERS = {W: RoleSpec(count=3, command=(sys.executable, "-c", TELL))}
+
+
+def script(text: str) -> str:
+    """The text with this machine's Python in place of the images'."""
+    return text.replace(launcher.PYTHON, sys.executable)
+
+
+def skypilot(of: ImageSpec, rank: int, addresses: list[str]) -> Any:
+    """What the trainer of one node sees: TF_CONFIG, CLUSTER_SPEC and its arguments."""
+    (task,) = job_data(of, images(of), Target.SKYPILOT).documents
+    nodes = {"SKYPILOT_NODE_IPS": "\n".join(addresses), "SKYPILOT_NODE_RANK": str(rank)}
+    env = {**os.environ, **task.get("envs", {}), **nodes}
+    done = subprocess.run(["bash", "-c", script(task["run"])], env=env, capture_output=True, text=True, check=True)
+    return [json.loads(text) if isinstance(text, str) else text for text in json.loads(done.stdout)]
+
+
+def test_three_nodes_of_skypilot() -> None:
+    addresses = ["10.0.0.4", "10.0.0.2", "10.0.0.9"]
+    for rank in range(3):
+        config, _, arguments = skypilot(spec(WORKERS, args=STRANGE, region=None), rank, addresses)
+        # as SkyPilot's own TensorFlow example has it (examples/resnet_distributed_tf_app.py), but for its port, 8008
+        assert config["cluster"] == {"worker": [f"{address}:2222" for address in addresses]}
+        assert config["task"] == {"type": "worker", "index": rank}
+        assert arguments == list(STRANGE)
+
+
+def test_one_node_of_skypilot_has_no_cluster() -> None:
+    lone = spec({M: RoleSpec(command=(sys.executable, "-c", TELL))}, region=None)
+    assert skypilot(lone, 0, ["10.0.0.4"]) == [None, None, []]
+
+
+def test_skypilots_own_parser_takes_the_task(tmp_path: Path) -> None:
+    python = os.environ.get("SKYPILOT_PYTHON")
+    if not python:
+        pytest.skip("SKYPILOT_PYTHON names no Python that has the package skypilot")
+    roles = {W: RoleSpec(count=3, cpus="8", memory="32Gi")}
+    path = tmp_path / "task.yaml"
+    path.write_text(dump(job_data(spec(roles, region=None), images(spec(roles)), Target.SKYPILOT)))
+    code = "import json, sky, sys; print(json.dumps(sky.Task.from_yaml(sys.argv[1]).to_yaml_config()))"
+    done = subprocess.run([python, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    task = json.loads(done.stdout.splitlines()[-1])
+    assert (task["num_nodes"], task["resources"]["memory"]) == (3, "32")
+    assert "docker:us-central1-docker.pkg.dev/my-project/training/mnist@sha256:" + "b" * 64 in json.dumps(task)
+
+
+def slurm(of: ImageSpec, tmp_path: Path, nodes: list[str]) -> dict[int, Any]:
+    """What the trainer on each node sees, by node; `srun` and `scontrol` are stand-ins with Slurm's own variables."""
+    tools, out = tmp_path / "bin", tmp_path / "out"
+    for folder in (tools, out):
+        folder.mkdir()
+    (tools / "scontrol").write_text("#!/bin/sh\n" + "".join(f"echo {node}\n" for node in nodes))
+    (tools / "srun").write_text(_SRUN.format(python=sys.executable, out=out, total=len(nodes)))
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    path = tmp_path / "job.sh"
+    path.write_text(script(dump(job_data(of, images(of), Target.SLURM))))
+    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "node[01-05]"}
+    subprocess.run(["bash", str(path)], env=env, check=True, timeout=60)
+    return {int(file.name): json.loads(file.read_text()) for file in out.iterdir()}
+
+
+_SRUN = """\
+#!{python}
+import os, subprocess, sys, time
+options = dict(word[2:].split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+program = sys.argv[1 + next(i for i, word in enumerate(sys.argv[1:]) if not word.startswith("--")) :]
+first = int(options.get("relative", 0))
+for task in range(int(options["ntasks"])):
+    env = {{**os.environ, "SLURM_PROCID": str(task)}}
+    done = subprocess.run(program, env=env, capture_output=True, check=True)
+    with open(f"{out}/{{first + task}}.part", "wb") as file:
+        file.write(done.stdout)
+    os.rename(file.name, file.name[:-5])
+while not first and len([name for name in os.listdir("{out}") if name.isdecimal()]) < {total}:
+    time.sleep(0.05)  # the chief works until the others have begun, whom its end ends
+"""
+
+
+def test_five_nodes_of_slurm(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", TELL)
+    roles = {role: RoleSpec(count=2 if role is W else 1, command=command) for role in Role}
+    nodes = [f"node{number:02}" for number in range(1, 6)]
+    seen = slurm(spec(roles, args=STRANGE, region=None), tmp_path, nodes)
+    tasks = [json.loads(seen[rank][0])["task"] for rank in range(5)]
+    assert [(task["type"], task["index"]) for task in tasks] == [
+        ("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0),
+    ]  # fmt: skip
+    for rank in range(5):
+        config, cluster, arguments = seen[rank]
+        assert json.loads(config)["cluster"] == {
+            "chief": ["node01:2222"], "worker": ["node02:2222", "node03:2222"], "ps": ["node04:2222"],
+        }  # fmt: skip
+        assert json.loads(cluster)["cluster"]["evaluator"] == ["node05:2222"]
+        assert arguments == list(STRANGE)
+
+
+def test_tensorflows_slurm_resolver_sees_the_same_cluster(tmp_path: Path) -> None:
+    python = os.environ.get("TENSORFLOW_PYTHON")
+    if not python:
+        pytest.skip("TENSORFLOW_PYTHON names no Python that has TensorFlow")
+    workers = {W: RoleSpec(count=3, command=(sys.executable, "-c", TELL))}
+    seen = slurm(spec(workers, region=None), tmp_path, ["node01", "node02", "node03"])
+    code = (
+        "import json, tensorflow as tf\n"
+        "Resolver = tf.distribute.cluster_resolver.SlurmClusterResolver\n"
+        "r = Resolver(jobs={'worker': 3}, port_base=2222, auto_set_gpu=False)\n"
+        "print(json.dumps([r.cluster_spec().as_dict(), r.get_task_info()]))\n"
+    )
+    for rank in range(3):
+        env = {
+            **os.environ, "SLURM_STEP_NODELIST": "node[01-03]", "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+            "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "3", "CUDA_VISIBLE_DEVICES": "",
+        }  # fmt: skip
+        done = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=True)
+        cluster, (kind, index) = json.loads(done.stdout.splitlines()[-1])
+        config = json.loads(seen[rank][0])
+        assert (config["cluster"], config["task"]) == (cluster, {"type": kind, "index": index})
+
+
+def test_the_data_of_a_script() -> None:
+    of = spec({W: RoleSpec(count=2)}, region=None)
+    data = json.loads(dump(job_data(of, images(of), Target.SLURM), Format.JSON))
+    assert data["options"]["nodes"] == 2
+    (step,) = data["steps"]
+    image = "docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:" + "b" * 64
+    assert step["options"]["container-image"] == image
