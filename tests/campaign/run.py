@@ -216,7 +216,8 @@ def campaign(*, buildkit: bool = False) -> Iterator[Callable[[Sequence[Case]], l
         folder = Path(place, "context")
         folder.mkdir()
         write_context(folder)
-        direct = Direct(scan(folder), Path(place, "cache"))
+        context = scan(folder).with_bytes(f"{install_step.context_folder(_LOCKED)}/{install_step.REQUIREMENTS}", b"")
+        direct = Direct(context, Path(place, "cache"))
         engine = Engine(folder, buildkit=buildkit)
         try:
             yield lambda cases: _run(cases, direct, engine)

@@ -95,7 +95,9 @@ def _debian(**added: Node) -> Node:
     """What a small Debian has, and more at the top."""
     children = {name: folder() for name in ("etc", "home", "opt", "srv")}
     children |= {"lib": Node(Kind.LINK, target="usr/lib"), "root": folder(Attributes(0o700))}
-    children |= {"tmp": folder(Attributes(0o1777)), "usr": folder(children={"lib": folder(closed=True)})}
+    local = folder(children={"bin": folder(children={"python3.11": FILE})})
+    children |= {"tmp": folder(Attributes(0o1777)), "wheels": folder()}
+    children |= {"usr": folder(children={"lib": folder(closed=True), "local": local})}
     return folder(children=children | added)
 
 
@@ -323,6 +325,7 @@ def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, text: st
         (_debian(opt=Node(Kind.LINK, target="data"), data=folder()), "link"),
         (_debian(opt=folder(Attributes(0o700))), "mode 755"),
         (_debian(wheels=FILE), "/wheels is a file"),
+        (_debian(usr=folder()), "has no /usr/local/bin/python3.11"),
     ],
 )
 def test_a_base_without_room_for_the_environment(context: Context, tree: Node, why: str) -> None:
@@ -340,7 +343,7 @@ def test_a_base_without_room_for_the_environment(context: Context, tree: Node, w
 
 def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
     material = Material(context=context, locked=LOCKED)
-    text = BASE + "FROM base AS system\nRUN apt\nFROM system AS role\nCOPY code /app/\n"
+    text = BASE + 'FROM base AS system\nRUN apt "$X"\nFROM system AS role\nCOPY code /app/\nUSER $BASE_HAS\n'
     way = chain(parse(text), "role", material)
     assert way.start is None
     assert way.engine_stage is not None
@@ -391,6 +394,13 @@ def test_images_on_which_the_script_would_do_something_else(
     with pytest.raises(NeedsEngineError, match=why):
         planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start(settings))
     assert planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start())[0]
+
+
+def test_folders_on_the_way_to_a_file_get_its_owner(make: Maker) -> None:
+    found = _tree(make("COPY --chown=7:8 b.txt /new/deep/\n"))
+    assert {path: node.owner for path, node in found.items()} == dict.fromkeys(
+        ("/new", "/new/deep", "/new/deep/b.txt"), (7, 8)
+    )
 
 
 def test_folders_below_a_copied_one_get_its_owner(make: Maker) -> None:

@@ -149,7 +149,7 @@ def test_one_role_and_then_the_others(machine: Machine, project: Project, proxy:
 def test_a_base_of_the_users_own_is_read_once(
     machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    base = make_base(seed=7, files=("app/", "app/old.py", "opt/", "lib64 -> usr/lib"))
+    base = make_base(seed=7, files=("app/", "app/old.py", "opt/", "bin -> usr/bin", "usr/bin/", "usr/bin/python3.11"))
     base.put(proxy.host, "team/base")
     project.use_base(f"{proxy.host}/team/base:{BASE_TAG}", base)
 

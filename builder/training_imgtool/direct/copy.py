@@ -169,6 +169,7 @@ class _Layer:
         self.files = files
         self.placed: dict[str, tuple[Item, str]] = {}  # with the content's hash
         self._given = given
+        self._has_folders = False  # whether a source is a folder
         self._nodes: dict[str, Node] = {}
 
     def node(self, path: str) -> Node | None:
@@ -177,6 +178,7 @@ class _Layer:
 
     def put_folder(self, target: str, source: Source, context: Context) -> None:
         """Copies what a folder of the context holds into `target`, which stays as it is when it is a folder."""
+        self._has_folders = True
         top = self.files.resolve(target)
         node = self.node(top)
         if node is None:
@@ -244,12 +246,12 @@ class _Layer:
             return
         node = self.node(path)
         if node is None:
-            if self._given.uid or self._given.gid:
+            if self._has_folders and self._given.attributes != PLAIN:
                 raise DependsOnBaseError(
                     f"{path}: who owns a folder that {self.where} --chown makes on its way depends on the builder"
                 )
             self._check_new(path, node)
-            self._set_folder(path, PLAIN)
+            self._set_folder(path, self._given.attributes)
             return
         if node.kind is not Kind.FOLDER:
             raise DependsOnBaseError(f"{self.where}: {path} is a file, no folder")

@@ -37,6 +37,11 @@ class Files:
     sources: tuple[Source, ...]
     made: Mapping[str, Node] = field(default_factory=dict)
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether every answer comes from a listing of the base, so that any path may be asked for."""
+        return len(self.sources) == 1
+
     def with_made(self, nodes: Mapping[str, Node]) -> Files:
         """With what a layer holds."""
         return replace(self, made={**self.made, **nodes})

@@ -24,6 +24,7 @@ from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage, pa
 from training_imgtool.plan import LockedVariant
 
 ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
+_WITH_VARIABLES = frozenset({"ADD", "COPY", "EXPOSE", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"})
 _SHELLS = frozenset({"ash", "bash", "dash", "sh"})
 _CHANGES_PYTHON = frozenset(
     {"PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"}
@@ -128,7 +129,8 @@ def plan_stage(
         try:
             done, state = _planned(dockerfile, stage, step, state, material)
         except NeedsEngineError as error:
-            of_base = isinstance(error, DependsOnBaseError) or "$" in step.instruction.raw
+            has_variable = step.name in _WITH_VARIABLES and "$" in step.instruction.raw
+            of_base = isinstance(error, DependsOnBaseError) or has_variable
             if not (state.assumed and of_base):
                 raise
         else:
@@ -205,6 +207,9 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Evaluated, state
         raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
     _check_places(where, state)
     _check_surroundings(where, state.settings)
+    python = material.locked.variant.python_executable
+    if state.files.is_listed and state.files.node(state.files.resolve(python)) is None:
+        raise DependsOnBaseError(f"{where}: the base has no {python}")
 
 
 def _check_places(where: str, state: State) -> None:

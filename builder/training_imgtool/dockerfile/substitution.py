@@ -13,7 +13,7 @@ _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(ma
 _BETWEEN_FIELDS = re.compile(r"[\t\v\f\r ]+")  # the parser's `reWhitespace`, which knows ASCII only
 _PLAIN = re.compile(r"[^\s'\"\\`]+")  # outside quotes: what neither ends a word nor means anything, as one piece
 _QUOTED = re.compile(r"[^'\"\\`]+")
-_SPECIAL = "@*#?-$!0"  # the shell's special parameters, never set in a Dockerfile
+_SPECIAL = "@*#?-$!"  # the shell's special parameters, never set in a Dockerfile
 
 
 class SubstitutionError(InputError):
