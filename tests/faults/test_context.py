@@ -118,10 +118,11 @@ def test_c09_times_and_owners_do_not_matter(project: Project) -> None:
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
-        ("git+https://example.com/x/y\n", "requirements.txt:1: a URL or a path, which is not a release", "as a wheel"),
-        ("numpy\nx @ https://example.com/x-1.0-py3-none-any.whl\n", "requirements.txt:2: a URL or a path", None),
-        ("./x-1.0-py3-none-any.whl\n", "requirements.txt:1: a URL or a path", "UV_FIND_LINKS"),
-        ("-e .\n", "requirements.txt:1: an editable install", None),
+        ("git+https://example.com/x/y\n", "requirements.txt:1: a Git repository", "pip wheel --no-deps -w wheels"),
+        ("numpy\nx @ https://example.com/x-1.0-py3-none-any.whl\n", "requirements.txt:2: a URL", "./NAME.whl"),
+        ("../x-1.0-py3-none-any.whl\n", "requirements.txt:1: a wheel outside the spec's folder", "beside the spec"),
+        ("./libs/x\n", "requirements.txt:1: a folder or a source archive", "pip wheel --no-deps -w wheels PATH"),
+        ("-e .\n", "requirements.txt:1: an editable install", "`trainer:`"),
         (
             "--extra-index-url https://me:hunter2hunter2@x.example.com/\n",
             "requirements.txt:1: a URL with a password",

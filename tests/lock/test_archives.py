@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.lock.test_update import Events, Place, add, place
+from tests.servers.simple_index import tiny_wheel
 from tests.wheels.archives import source_archive
-from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.errors import FieldError, InputError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.progress import Note
 from training_imgtool.lock.lockfile import dump_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Wheel
+from training_imgtool.spec.requirements import local_folders
 from training_imgtool.wheels.store import WheelStore
 
 __all__ = ["place"]
@@ -94,3 +96,40 @@ def test_no_code_of_an_archive_runs_while_uv_resolves(archives: Place) -> None:
     archives.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0", body=f"open({str(mark)!r}, 'w')"))
     locked(archives, SPEC + "sdists: refuse\n")
     assert not mark.exists()
+
+
+def test_a_local_wheel_and_a_relative_folder_serve_on_another_machine(archives: Place) -> None:
+    """Both are found by hash beside the spec, also where nothing is cached."""
+    for folder, name in (("wheels", "mine"), ("vendor", "other")):
+        (archives.folder / folder).mkdir()
+        data = tiny_wheel(name, "1.0", requires=("scipy",))
+        (archives.folder / folder / f"{name}-1.0-py3-none-any.whl").write_bytes(data)
+    lines = "./wheels/mine-1.0-py3-none-any.whl\n--find-links ./vendor\nother\n"
+    wheels, notes = locked(archives, requirements=lines)
+    assert {"mine", "other", "scipy"} <= set(wheels)
+    assert notes == []
+    texts = (("requirements.txt", lines),)
+    fresh = WheelStore(
+        replace(archives.settings, cache=archives.folder / "fresh"),
+        find_links=lambda: local_folders(archives.folder, texts),
+    )
+    fresh.fetch([wheels["mine"], wheels["other"]])
+    (archives.folder / "wheels/mine-1.0-py3-none-any.whl").write_bytes(b"another")
+    with pytest.raises(VerificationError, match=r"mine-1\.0"):
+        WheelStore(
+            replace(archives.settings, cache=archives.folder / "changed"),
+            find_links=lambda: local_folders(archives.folder, texts),
+        ).fetch([wheels["mine"]])
+
+
+def test_a_pyproject_with_extras_and_groups(archives: Place) -> None:
+    (archives.folder / "pyproject.toml").write_text(
+        "[project]\nname = 'p'\ndependencies = ['top']\n"
+        "[project.optional-dependencies]\ntrain = ['scipy']\n[dependency-groups]\nextra = ['hub']\n"
+    )
+    spec = SPEC + "requirements: pyproject.toml\nextras: [train]\ngroups: [extra]\n"
+    events = Events()
+    lock = archives.lock(archives.spec(spec), events)
+    assert {"top", "dep", "scipy", "hub"} <= {wheel.name for wheel in lock.variants[0].wheels}
+    with pytest.raises(FieldError, match=r"image\.yaml:6:1.*no extra gpu"):
+        archives.lock(archives.spec(spec.replace("train", "gpu")))

@@ -11,6 +11,7 @@ from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
+from training_imgtool.spec.requirements import local_folders, read_texts
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
@@ -29,7 +30,14 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
         return StoredWheels(connect(settings), repository).read(wheel) if repository else None
 
-    return WheelStore(settings, inputs.spec_file.folder, read_artifact=read)
+    spec_file = inputs.spec_file
+
+    return WheelStore(
+        settings,
+        spec_file.folder,
+        read_artifact=read,
+        find_links=lambda: local_folders(spec_file.folder, read_texts(spec_file)),
+    )
 
 
 def keep_built_wheels(run: BuildRun, registries: Registries) -> None:

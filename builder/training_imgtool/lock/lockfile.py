@@ -59,12 +59,12 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
-    from training_imgtool.spec.requirements import read_requirement_files
+    from training_imgtool.spec.requirements import read_texts
     from training_imgtool.versions.matrix import matrix_version
 
     spec = spec_file.spec
     try:
-        texts = read_requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+        texts = read_texts(spec_file)
     except FieldError as error:
         raise spec_file.located(error) from error
     return inputs_hash(spec, texts, matrix_version())

@@ -19,9 +19,11 @@ from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.requirements import (
     Named,
+    local_folders,
     parse_requirements,
     read_hashes,
-    read_requirement_files,
+    read_texts,
+    resolver_lines,
 )
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
@@ -61,7 +63,7 @@ def make_lock(
     """
     spec = spec_file.spec
     try:
-        texts = read_requirement_files(spec_file.folder, spec.requirements) if spec.requirements else ()
+        texts = read_texts(spec_file)
         resolution = resolve(spec, matrix)
         maker = _Maker(spec_file, matrix, settings, progress, texts, kept=kept)
         findings = check_lines(texts)
@@ -99,7 +101,7 @@ class _Maker:
         self._kept = kept
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
-        self._store = WheelStore(settings, spec_file.folder)
+        self._store = WheelStore(settings, spec_file.folder, find_links=lambda: local_folders(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
         self._archives = ArchiveBuilder(
             self._store, self._sizes, environ=self._environ, folder=spec_file.folder, progress=progress
@@ -158,14 +160,13 @@ class _Maker:
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
     ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
         """The wheels, and what is older because of an archive that does not become a wheel."""
-        lines = list(variant.requirements)
-        if self._spec.requirements:
-            lines.append(f"-r {self._folder.resolve() / self._spec.requirements}")
+        lines, limits = resolver_lines(self._folder, self._texts)
         others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
         same = tuple(f"{name}=={variant.tensorflow}" for name in others)
         try:
-            text, constraints = "\n".join(lines) + "\n", (*variant.constraints, *same)
+            text = "".join(f"{line}\n" for line in (*variant.requirements, *lines))
+            constraints = (*variant.constraints, *same, *limits)
             resolved, notes = self._archives.resolve(
                 lambda wheels_only: self._compile(text, target, preferred, constraints, wheels_only),
                 target,

@@ -379,7 +379,11 @@ class ImageSpec:
         pattern=r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+:~-]+)?",
         expected="a Debian package's name, with =VERSION or without, such as libgomp1",
     )
-    requirements: str | None = key("A requirements file, relative to the spec.", default=None, rule="file")
+    requirements: str | None = key(
+        "A requirements file or a pyproject.toml, relative to the spec.", default=None, rule="file"
+    )
+    extras: tuple[str, ...] = key("Extras of the pyproject.toml that `requirements` names.", default=())
+    groups: tuple[str, ...] = key("Its dependency groups.", default=())
     trainer: Trainer = key("The training code.", default=Trainer())
     args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
     env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")

@@ -11,10 +11,15 @@ import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from training_imgtool.core.errors import FieldError
+from training_imgtool.spec.pyproject import FILE, read_dependencies
+
+if TYPE_CHECKING:
+    from training_imgtool.spec.load import SpecFile
 
 FIELD = "requirements"
 _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
@@ -23,6 +28,26 @@ _COMMENT = r"(?:^|\s+)#.*$"
 _LOGIN = r"://[^/\s@]+:[^/\s@]+@"
 _FILE = r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
 _ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
+_LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
+_FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
+_OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
+_TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do; the first that matches counts
+    (
+        _LOGIN,
+        "a URL with a password, in a file that everyone with the code can read",
+        "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password",
+    ),
+    (
+        r"^(?:-e|--editable)",
+        "an editable install",
+        "name the project's code as `trainer:`, and its pyproject.toml as `requirements:`; for another project "
+        + _OWN_WHEEL.format("FOLDER"),
+    ),
+    (r"\bgit\+", "a Git repository, which is no release on an index", _OWN_WHEEL.format("git+URL@COMMIT")),
+    (r"://", "a URL, which is no release on an index", "download the wheel beside the spec, and write ./NAME.whl"),
+    (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
+    (r"", "a folder or a source archive, which is no release on an index", _OWN_WHEEL.format("PATH")),
+)
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 
@@ -36,11 +61,19 @@ class Named:
     is_constraint: bool
 
 
-def read_requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ...]:
+def read_requirement_files(
+    folder: Path, name: str, *, extras: tuple[str, ...] = (), groups: tuple[str, ...] = ()
+) -> tuple[tuple[str, str], ...]:
     """Reads the file `name` below `folder` and every file that it includes, each once: (name as included, text).
 
-    Raises FieldError for a file that is missing, outside `folder` or not text, and for more than 50 files.
+    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`. Raises FieldError
+    for a file that is missing, outside `folder` or not text, and for more than 50 files.
     """
+    if PurePosixPath(name).name == FILE:
+        return ((name, read_dependencies(_read(folder, name), name, extras=extras, groups=groups)),)
+    if extras or groups:
+        key = "extras" if extras else "groups"
+        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {FILE} has them")
     texts: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -55,6 +88,14 @@ def read_requirement_files(folder: Path, name: str) -> tuple[tuple[str, str], ..
             if match and "://" not in match["file"]:
                 waiting.append(_join(current, match["file"].strip("'\"")))
     return tuple(texts.items())
+
+
+def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
+    """Reads the requirements that a spec names; raises as `read_requirement_files`."""
+    spec = spec_file.spec
+    if spec.requirements is None:
+        return ()
+    return read_requirement_files(spec_file.folder, spec.requirements, extras=spec.extras, groups=spec.groups)
 
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
@@ -75,19 +116,78 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     return tuple(requirements)
 
 
-def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Returns lines that a lock cannot hold: (`requirements.txt:3`, reason), without their text: it may be secret."""
+def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
+    """Returns lines that a lock cannot hold: (`requirements.txt:3`, reason, cure).
+
+    Their text is not in the result: it may be secret.
+    """
     lines = []
     for name, text in texts:
         for number, line in _lines(text):
-            where = f"{name}:{number}"
-            if re.search(_LOGIN, line):
-                lines.append((where, "a URL with a password, in a file that everyone with the code can read"))
-            elif line.startswith(("-e", "--editable")):
-                lines.append((where, "an editable install"))
-            elif not line.startswith("-") and re.match(_ELSEWHERE, line):
-                lines.append((where, "a URL or a path, which is not a release on an index"))
+            if trouble := _trouble(name, line):
+                lines.append((f"{name}:{number}", *trouble))
     return tuple(lines)
+
+
+def _trouble(name: str, line: str) -> tuple[str, str] | None:
+    """Why a lock cannot hold a line, and what to do; None for a line that it can."""
+    is_release = line.startswith("-") or not re.match(_ELSEWHERE, line) or _local_wheel(name, line) is not None
+    for pattern, reason, cure in _TROUBLES[:2] if is_release else _TROUBLES:
+        if re.search(pattern, line):
+            return reason, cure
+    return None
+
+
+def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the requirements and the constraints of all files, with absolute paths: what a resolver reads."""
+    constraint_files = _constraint_files(texts)
+    lines: list[str] = []
+    constraints: list[str] = []
+    for name, text in texts:
+        for _, line in _lines(text):
+            include = re.match(_INCLUDE, line)
+            if include and "://" not in include["file"]:
+                continue  # its lines are here, too
+            (constraints if name in constraint_files else lines).append(_absolute(folder, name, line))
+    return tuple(lines), tuple(constraints)
+
+
+def local_folders(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Returns the folders with wheels that the files name: their relative --find-links, and those of local wheels."""
+    folders = []
+    for name, text in texts:
+        for _, line in _lines(text):
+            links = re.match(_FIND_LINKS, line)
+            if links and _is_relative(links["place"]):
+                folders.append(_join(name, links["place"]))
+            elif wheel := _local_wheel(name, line):
+                folders.append(posixpath.dirname(wheel))
+    return tuple(str(folder.resolve() / path) for path in dict.fromkeys(folders))
+
+
+def _absolute(folder: Path, name: str, line: str) -> str:
+    links = re.match(_FIND_LINKS, line)
+    if links and _is_relative(links["place"]):
+        return f"--find-links {folder.resolve() / _join(name, links['place'])}"
+    wheel = _local_wheel(name, line)
+    if wheel is None:
+        return line
+    extras, _, rest = (
+        line.partition(".whl")[2].partition("]") if ".whl[" in line else ("", "", line.partition(".whl")[2])
+    )
+    package = posixpath.basename(wheel).partition("-")[0]
+    return f"{package}{f'{extras}]' if extras else ''} @ {(folder.resolve() / wheel).as_uri()}{rest}"
+
+
+def _local_wheel(name: str, line: str) -> str | None:
+    """The path of a wheel in the spec's folder that a line names, relative to that folder; else None."""
+    match = re.match(_LOCAL_WHEEL, line)
+    path = _join(name, match["path"]) if match else ".."
+    return None if path.startswith(("..", "/")) else path
+
+
+def _is_relative(place: str) -> bool:
+    return "://" not in place and not place.startswith(("/", "~", "$", "file:"))
 
 
 def normalise_name(name: str) -> str:

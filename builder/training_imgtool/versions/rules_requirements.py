@@ -71,12 +71,7 @@ def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
     Args:
         texts: the requirements file and those it includes, by name.
     """
-    login = "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password"
-    wheel = "publish it as a wheel, or put the wheel's folder into UV_FIND_LINKS"
-    return [
-        Finding(FIELD, f"{where}: {why}", login if "password" in why else wheel)
-        for where, why in find_unlockable_lines(texts)
-    ]
+    return [Finding(FIELD, f"{where}: {reason}", cure) for where, reason, cure in find_unlockable_lines(texts)]
 
 
 def _tensorflow(item: Named, name: str, variant: Variant, *, cuda_base: bool) -> list[Finding]:

@@ -162,13 +162,18 @@ class Index:
         raise AssertionError
 
 
-def open_index(settings: Settings, folder: Path) -> Index:
-    """The indexes that uv and pip use on this machine, when they run in `folder`."""
+def open_index(settings: Settings, folder: Path, find_links: tuple[str, ...] = ()) -> Index:
+    """The indexes that uv and pip use on this machine when they run in `folder`, and the folders `find_links`."""
     environ = uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
+
+    def find_indexes() -> Indexes:
+        found = indexes(environ, folder)
+        return Indexes(found.urls, (*find_links, *found.find_links))
+
     return Index(
-        lambda: indexes(environ, folder),
+        find_indexes,
         environ=environ,
         proxies=settings.proxies,
         ca_file=Path(certificate) if certificate else None,

@@ -43,6 +43,7 @@ class WheelStore:
         folder: whose uv.toml counts; the current folder by default.
         index: the indexes; by default those of the settings.
         read_artifact: reads a wheel that imgtool built elsewhere; None where there is no such wheel.
+        find_links: gives further folders with wheels.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class WheelStore:
         *,
         index: Index | None = None,
         read_artifact: ReadArtifact | None = None,
+        find_links: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        self._read_artifact = read_artifact
+        self._read_artifact, self._find_links = read_artifact, find_links
         self._root = settings.cache / "wheels"
         self._settings, self._folder = settings, folder or Path()
         if index:
@@ -64,7 +66,7 @@ class WheelStore:
         """The machine's indexes; made when they are first asked, which most runs never do."""
         from training_imgtool.wheels.index import open_index
 
-        return open_index(self._settings, self._folder)
+        return open_index(self._settings, self._folder, self._find_links())
 
     def path(self, wheel: Wheel) -> Path | None:
         """The wheel's file when it is here with the right size, else None."""
@@ -228,11 +230,9 @@ class WheelStore:
 
     def _urls(self, wheel: Wheel) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
-            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
-            if hint:
+            if hint := (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip():
                 yield hint
-        url = self.index.locate(wheel.name, wheel.file, wheel.sha256)
-        if url is not None:
+        if url := self.index.locate(wheel.name, wheel.file, wheel.sha256):
             yield url
 
     def _built(self, wheel: Wheel, source: Source, progress: Progress) -> Iterator[bytes]:

@@ -1,0 +1,92 @@
+"""Reads the requirements of a pyproject.toml: its dependencies, extras (PEP 621) and dependency groups (PEP 735)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from training_imgtool.core.errors import FieldError
+
+FILE = "pyproject.toml"
+_FIELD = "requirements"
+
+
+def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: tuple[str, ...]) -> str:
+    """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
+
+    Raises FieldError for a file that is not TOML, has no list of dependencies, or lacks an extra or group.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FieldError(f"{name}: not TOML: {error}", field=_FIELD) from None
+    project = document.get("project")
+    if not isinstance(project, dict) and not groups:
+        raise FieldError(
+            f"{name} has no [project] table",
+            field=_FIELD,
+            hint="export the requirements of your tool to a requirements file (poetry export, pdm export)",
+        )
+    project = project if isinstance(project, dict) else {}
+    if "dependencies" in (project.get("dynamic") or []):
+        raise FieldError(
+            f"{name}: the build computes its dependencies (`dynamic`), so they cannot be read",
+            field=_FIELD,
+            hint="name the file that they come from, such as requirements.txt",
+        )
+    lines = [*_texts(project.get("dependencies", []), f"{name}: project.dependencies")]
+    for extra in extras:
+        lines += _extra(project, canonicalize_name(extra), name, ())
+    for group in groups:
+        lines += _group(document.get("dependency-groups"), canonicalize_name(group), name, ())
+    return "".join(f"{line}\n" for line in dict.fromkeys(lines))
+
+
+def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
+    """The lines of an extra; one that names other extras of the same project stands for theirs."""
+    table = _by_name(project.get("optional-dependencies"))
+    if extra not in table:
+        raise FieldError(f"{name} has no extra {extra}", field="extras", hint=_offer(table))
+    own = canonicalize_name(str(project.get("name", "")))
+    for line in _texts(table[extra], f"{name}: project.optional-dependencies.{extra}"):
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            requirement = None
+        if requirement is None or canonicalize_name(requirement.name) != own:
+            yield line
+        elif extra not in above:
+            for other in sorted(requirement.extras):
+                yield from _extra(project, canonicalize_name(other), name, (*above, extra))
+
+
+def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
+    table = _by_name(groups)
+    if group not in table:
+        raise FieldError(f"{name} has no dependency group {group}", field="groups", hint=_offer(table))
+    if group in above:
+        raise FieldError(f"{name}: the dependency group {group} includes itself", field="groups")
+    for item in table[group] if isinstance(table[group], list) else []:
+        if isinstance(item, dict) and isinstance(item.get("include-group"), str):
+            yield from _group(groups, canonicalize_name(item["include-group"]), name, (*above, group))
+        else:
+            yield from _texts([item], f"{name}: dependency-groups.{group}")
+
+
+def _by_name(table: object) -> dict[str, Any]:
+    """A table of the file by normalised name."""
+    return {canonicalize_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
+
+
+def _texts(values: object, where: str) -> Iterator[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) and "\n" not in value for value in values):
+        raise FieldError(f"{where}: expected a list of requirements", field=_FIELD)
+    yield from values
+
+
+def _offer(table: dict[str, Any]) -> str:
+    return f"it has {', '.join(sorted(table))}" if table else "it has none"

@@ -1,0 +1,51 @@
+"""What a pyproject.toml requires: dependencies, extras and groups, and a clear word when they are not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.spec.pyproject import read_dependencies
+
+TEXT = """
+[project]
+name = "My_Project"
+dependencies = ["pandas>=2", "six"]
+[project.optional-dependencies]
+Train = ["scipy", "my-project[plots]"]
+plots = ["matplotlib", "my.project[train]"]
+[dependency-groups]
+test = ["pytest", {include-group = "Lint"}]
+lint = ["ruff"]
+loop = [{include-group = "loop"}]
+"""
+
+
+def read(text: str = TEXT, *, extras: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> list[str]:
+    return read_dependencies(text, "pyproject.toml", extras=extras, groups=groups).splitlines()
+
+
+def test_dependencies_extras_and_groups() -> None:
+    assert read() == ["pandas>=2", "six"]
+    assert read(extras=("train",)) == ["pandas>=2", "six", "scipy", "matplotlib"]
+    assert read(groups=("test",)) == ["pandas>=2", "six", "pytest", "ruff"]
+    assert read("[dependency-groups]\na = ['x']\n", groups=("a",)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "extras", "groups", "message", "hint"),
+    [
+        (TEXT, ("gpu",), (), "no extra gpu", "it has plots, train"),
+        (TEXT, (), ("docs",), "no dependency group docs", "it has lint, loop, test"),
+        (TEXT, (), ("loop",), "includes itself", ""),
+        ("[tool.poetry.dependencies]\npandas = '*'\n", (), (), r"no \[project\] table", "poetry export"),
+        ("[project]\nname = 'a'\ndynamic = ['dependencies']\n", (), (), "cannot be read", "requirements.txt"),
+        ("[project]\ndependencies = 'pandas'\n", (), (), "expected a list", ""),
+        ("[project]\ndependencies = [7]\n", (), (), "expected a list", ""),
+        ("[project", (), (), "not TOML", ""),
+    ],
+)
+def test_what_is_refused(text: str, extras: tuple[str, ...], groups: tuple[str, ...], message: str, hint: str) -> None:
+    with pytest.raises(FieldError, match=message) as caught:
+        read(text, extras=extras, groups=groups)
+    assert hint in (caught.value.hint or "")
