@@ -6,7 +6,6 @@ next run continues a broken download. `url` beside it says where an index had th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import os
@@ -26,11 +25,11 @@ from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progres
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index_credentials import without_login
+from training_imgtool.wheels.partial_file import BLOCK, hash_part, open_locked, read_blocks
 
 if TYPE_CHECKING:
     from training_imgtool.wheels.index import Index
 
-_BLOCK = 1 << 18
 SUBJECT = "wheels"
 ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
 
@@ -122,7 +121,7 @@ class WheelStore:
             yield from self._download(wheel, progress, Flag(), anew=True)
             return
         with open_cache_file(path) as stream:
-            while block := stream.read(_BLOCK):
+            while block := stream.read(BLOCK):
                 yield block
 
     def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:
@@ -134,7 +133,7 @@ class WheelStore:
             with self._part(wheel) as (part, growing, target):
                 part.truncate(0)
                 content.seek(0)
-                part.writelines(iter(lambda: content.read(_BLOCK), b""))
+                part.writelines(iter(lambda: content.read(BLOCK), b""))
                 part.flush()
                 growing.replace(target)
         return wheel
@@ -162,10 +161,10 @@ class WheelStore:
             ready = self.path(wheel)
             if ready is not None:  # another process was faster
                 growing.unlink()
-                yield from _blocks(ready)
+                yield from read_blocks(ready)
                 return
             digest = hashlib.sha256()
-            have = 0 if anew else _continued(part, digest, wheel.size)
+            have = 0 if anew else hash_part(part, digest, wheel.size)
             part.seek(have)
             part.truncate()
 
@@ -244,7 +243,7 @@ class WheelStore:
         from training_imgtool.wheels.rebuild import rebuilt
 
         with rebuilt(wheel, source, self, self._settings.environ, progress) as path:
-            yield from _blocks(path)
+            yield from read_blocks(path)
 
     def _place(self, wheel: Wheel) -> Path:
         return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
@@ -256,45 +255,10 @@ class WheelStore:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             growing = target.with_name("part")
-            with _locked(growing) as part:
+            with open_locked(growing) as part:
                 yield part, growing, target
         except OSError as error:
             raise LocalFileError(
                 f"{error.filename or target}: {error.strerror or error}",
                 hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
             ) from error
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """`path` open for reading and writing, with a lock on the very file that has the name now."""
-    while True:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, no wait for a FIFO
-        stream = os.fdopen(os.open(path, flags, 0o644), "r+b")
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
-                break
-        stream.close()  # its name went with a rename while we waited
-    with stream:
-        yield stream
-
-
-def _continued(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
-    """Hashes what an earlier download left; returns how many bytes that is."""
-    part.seek(0)
-    have = 0
-    while block := part.read(_BLOCK):
-        digest.update(block)
-        have += len(block)
-    if have < size:
-        return have
-    part.seek(0)
-    part.truncate()
-    return 0
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with open_cache_file(path) as stream:
-        while block := stream.read(_BLOCK):
-            yield block
