@@ -6,10 +6,10 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, engine, engine28, machine, registry
+from local import bases, engine, engine28, machine, podman5, registry
 from local.machine import UnavailableError, say
 
-_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28")
+_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28", "podman5")
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
 
@@ -33,6 +33,8 @@ def _start(part: str) -> str:
         return engine.up()
     if part == "engine28":
         return engine28.up()
+    if part == "podman5":
+        return podman5.up()
     if part == "registry":
         return f"{registry.up()} answers"
     if part == "tools":

@@ -208,6 +208,51 @@ def private_engine(
         _end(process, folder)
 
 
+_PODMAN = """
+set -eu
+ip link set lo up
+mount --bind {root} {root}
+mount -t proc proc {root}/proc
+mount -t sysfs sysfs {root}/sys
+mount -t cgroup2 cgroup2 {root}/sys/fs/cgroup
+mount --rbind /dev {root}/dev
+mount -t tmpfs tmpfs {root}/run
+mkdir {root}/run/lock
+mount --bind {folder} {root}/work
+mount --bind {folder}/containers {root}/etc/containers
+exec chroot {root} podman --root /work/storage --runroot /run/podman --cgroup-manager=cgroupfs --events-backend=file \\
+  system service --time=0 unix:///work/d.sock
+"""  # a cgroup2 of its own, since crun refuses the hybrid of both versions
+
+
+@contextmanager
+def private_podman(registry: str) -> Iterator[PrivateEngine]:
+    """Starts the service of Podman 5 in namespaces of its own; it speaks plain HTTP with the registry at HOST:PORT."""
+    root = SERVICES / "podman5/root"
+    if reason := private_engine_missing():
+        pytest.skip(reason)
+    if not (root / "work").exists():
+        pytest.skip("no podman5 (scripts/services up podman5)")
+    folder = Path(tempfile.mkdtemp(prefix="imgtool-podman-"))
+    settings = {
+        "policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}',
+        "registries.conf": f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n',
+        "containers.conf": '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\npids_limit = 0\n',
+    }
+    (folder / "containers").mkdir()
+    for name, text in settings.items():
+        (folder / "containers" / name).write_text(text)
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*command, _PODMAN.format(root=root, folder=folder)], stdout=log, stderr=log)
+    try:
+        if not wait_for(lambda: _answers(folder / "d.sock") or process.poll() is not None, 60) or process.poll():
+            pytest.skip(f"Podman's service does not start: {(folder / 'log').read_text()[-500:]}")
+        yield PrivateEngine(process, folder)
+    finally:
+        _end(process, folder)
+
+
 def in_network_of(pid: int, call: Callable[[], T]) -> T:
     """What `call` returns when it runs in the network namespace of a process; sockets that it makes stay there."""
     new_network = 0x40000000  # CLONE_NEWNET of <sched.h>

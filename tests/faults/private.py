@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,21 +24,27 @@ class Private:
 
 
 @contextmanager
-def private_project(folder: Path, engine: PrivateEngine) -> Iterator[Private]:
-    """A project whose base is in the registry. The registry's port is one that is free in the engine's network too."""
-    before = ("nsenter", f"--net=/proc/{engine.process.pid}/ns/net", "--")
+def private_project(folder: Path, start: Callable[[str], AbstractContextManager[PrivateEngine]]) -> Iterator[Private]:
+    """A project whose base is in the registry.
+
+    Args:
+        folder: for everything.
+        start: starts the engine, which trusts the registry at HOST:PORT; the port is free in the engine's network too.
+    """
     with run_registry(folder / "registry") as registry:
         put_base(registry.host)
     (folder / "user").mkdir()
     project = Project(folder / "user")
-    project.env |= {
-        "DOCKER_HOST": engine.host,
-        "IMGTOOL_REGISTRY": f"{registry.host}/team",
-        "IMGTOOL_MIRRORS": f"docker.io={registry.host}",
-    }
-    command = [*before, PROGRAM, "serve", str(folder / "registry/config.yml")]
-    with (folder / "registry/log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            yield Private(project, engine, before)
-        finally:
-            process.kill()
+    with start(registry.host) as engine, (folder / "registry/log").open("ab") as log:
+        before = ("nsenter", f"--net=/proc/{engine.process.pid}/ns/net", "--")
+        project.env |= {
+            "DOCKER_HOST": engine.host,
+            "IMGTOOL_REGISTRY": f"{registry.host}/team",
+            "IMGTOOL_MIRRORS": f"docker.io={registry.host}",
+        }
+        command = [*before, PROGRAM, "serve", str(folder / "registry/config.yml")]
+        with subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                yield Private(project, engine, before)
+            finally:
+                process.kill()

@@ -210,7 +210,7 @@ def test_p01_while_the_engine_pushes(project: Project, proxy: FaultProxy) -> Non
 
 @pytest.fixture
 def private(tmp_path: Path) -> Iterator[Private]:
-    with private_engine() as engine, private_project(tmp_path, engine) as made:
+    with private_project(tmp_path, lambda _: private_engine()) as made:
         yield made
 
 

@@ -23,10 +23,11 @@ Event = Mapping[str, Any]
 _TAIL = 20
 _LONGEST_PARTIAL = 1 << 16  # characters of a line without an end
 _IN_MESSAGES = 60  # characters of an instruction: the cause comes after it
-_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)\Z", re.DOTALL)
-_EXIT = re.compile(r"returned a non-zero code: (-?\d+)")
+_STEP = re.compile(r"(?:Step|STEP) (\d+)/(\d+) ?: (.*)\Z", re.DOTALL)  # Docker's, Podman's
+_EXIT = re.compile(r"(?:returned a non-zero code:|while running runtime: exit status) (-?\d+)")
 _HOUSEKEEPING = re.compile(
     r"(?: ---> (?:[0-9a-f]{12}|Running in [0-9a-f]{12}|Removed intermediate container [0-9a-f]{12}|Using cache)"
+    r"|--> (?:Using cache )?[0-9a-f]{12,64}|COMMIT \S+|[0-9a-f]{64}"
     r"|Removing intermediate container [0-9a-f]{12}|Successfully (?:built [0-9a-f]{12}|tagged \S+))\Z"
 )
 _FILES = re.compile(

@@ -1,12 +1,16 @@
-"""Docker Engine 28 with each of its image stores: everything that imgtool does with an engine, by the command line."""
+"""Engines of today: everything that imgtool does with an engine, by the command line.
+
+`make test` fetches Docker Engine 28. For Podman 5: `scripts/services up podman5`, then this file with `-k Podman`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.engines.support import BUSYBOX, private_engine
+from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, private_podman
 from tests.faults.private import Private, private_project
 from tests.faults.project import SPEC, Ended
 
@@ -14,18 +18,23 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 OWN_STEP = """\
 {% extends "worker.Dockerfile.j2" %}
 {% block BLOCK %}
-RUN echo begun > /begun
+RUN STEP
 {% endblock %}
 """
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["containerd's store", "graph drivers"])
+@pytest.fixture(scope="module", params=["Docker 28, containerd's store", "Docker 28, graph drivers", "Podman 5"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
     if not BUSYBOX.is_file():
         pytest.skip("no /bin/busybox (apt install busybox-static)")
-    daemon = {"features": {"containerd-snapshotter": request.param}}
-    folder = tmp_path_factory.mktemp("project")
-    with private_engine("engine28", options="", daemon=daemon) as engine, private_project(folder, engine) as made:
+    daemon = {"features": {"containerd-snapshotter": "containerd" in request.param}}
+
+    def start(registry: str) -> AbstractContextManager[PrivateEngine]:
+        if request.param == "Podman 5":
+            return private_podman(registry)
+        return private_engine("engine28", options="", daemon=daemon)
+
+    with private_project(tmp_path_factory.mktemp("project"), start) as made:
         yield made
 
 
@@ -36,9 +45,9 @@ def run(world: Private, *arguments: str, code: int = 0) -> Ended:
     return ended
 
 
-def write_step(world: Private, block: str) -> None:
+def write_step(world: Private, block: str, step: str = "echo begun > /begun") -> None:
     """Gives the worker a RUN of its own: before its code, or in the stage below the wheels."""
-    world.project.write("own.j2", OWN_STEP.replace("BLOCK", block))
+    world.project.write("own.j2", OWN_STEP.replace("BLOCK", block).replace("STEP", step))
     world.project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
 
 
@@ -54,6 +63,14 @@ def test_an_image_that_the_engine_builds_and_pushes(world: Private) -> None:
     assert outcomes(run(world, "build", "--role", "worker")) == {"worker": "found"}  # in the engine's own store
     checks = run(world, "verify", "--role", "worker", code=10).document["images"][0]["checks"]
     assert {check["check"] for check in checks if check["status"] == "MISMATCH"} == {"python", "tensorflow", "wheels"}
+
+
+def test_a_step_that_fails(world: Private) -> None:
+    write_step(world, "before_code", "echo oh no; exit 7")
+    error = run(world, "build", "--role", "worker", code=4).document["error"]
+    assert error["message"].startswith("worker: RUN echo oh no; exit 7 (line 24 ")
+    assert error["message"].endswith("exit code 7")
+    assert error["details"] == ["oh no"]
 
 
 def test_an_image_on_a_stage_that_the_engine_pushes(world: Private) -> None:
