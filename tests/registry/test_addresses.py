@@ -8,7 +8,7 @@ from training_imgtool.registry.http.addresses import (
     is_google,
     next_url,
     origin_of,
-    redacted,
+    redact,
     speaks_http,
 )
 
@@ -132,4 +132,4 @@ def test_nobody_may_name_a_metadata_service(registry: str, host: str) -> None:
     ],
 )
 def test_o7_urls_are_redacted(url: str, shown: str) -> None:
-    assert redacted(url) == shown
+    assert redact(url) == shown

@@ -174,7 +174,7 @@ def _challenged(host: str, realm: str) -> tuple[str, _Sent]:
     sent = _Sent()
     authorizer = _authorizer(host, sent)
     answer = Answer("HEAD", f"https://{host}/v2/a", 401, {}, (f'Bearer realm="{realm}",service="s"',), b"")
-    return authorizer.challenged(answer, None, pull("a")), sent
+    return authorizer.answer_challenge(answer, None, pull("a")), sent
 
 
 @pytest.mark.parametrize(

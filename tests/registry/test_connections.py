@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,18 @@ def test_tls_on_loopback_is_found_when_the_server_hangs_up(
         assert [registries.at(ref.repository).head(ref) for _ in range(2)] == [DIGEST, DIGEST]
     assert clock.slept == []
     assert [asked.method for asked in hanging_up.asked] == ["GET", "HEAD", "HEAD"]
+
+
+def test_tls_on_loopback_is_found_by_threads_side_by_side(
+    hanging_up: ScriptedServer, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    clock = Clock()
+    ref = parse_reference(f"{hanging_up.host}/a/b:c")
+    settings = machine(tmp_path, IMGTOOL_CA_FILE=str(certificate[0]))
+    with clients(settings, clock) as registries, ThreadPoolExecutor(6) as pool:
+        registry = registries.at(ref.repository)
+        assert list(pool.map(lambda _: registry.head(ref), range(6))) == [DIGEST] * 6
+    assert clock.slept == []
 
 
 def test_tls_on_loopback_with_a_certificate_of_nobody(hanging_up: ScriptedServer, tmp_path: Path) -> None:

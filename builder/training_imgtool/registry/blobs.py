@@ -1,4 +1,4 @@
-"""Reading a blob: verified while it streams, continued where a connection broke."""
+"""Reads a blob: verifies it while it streams, and continues where a connection broke."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
 def read_blob(
     session: Session, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
 ) -> Iterator[bytes]:
-    """The blob's blocks. Whoever takes them must not believe them before the iterator has ended.
+    """The blob's blocks, which are proven only when the iterator has ended.
 
-    A broken connection is taken up at the byte where it broke; every block has all tries of its own.
+    After a broken connection the next one continues at the byte where it broke; every block has all tries of its own.
 
     Raises:
         VerificationError: the size or the digest is not the descriptor's.
@@ -82,20 +82,20 @@ def read_blob(
     """
     doing = f"reading blob {descriptor.short} ({descriptor.size} bytes) of {repository}"
     source = _Source(session, repository, descriptor, doing)
-    checked = hashlib.sha256()
+    content_hash = hashlib.sha256()
     began = session.retry.clock()
     try:
         while block := session.retry.run(lambda _: source.next_block(), who=session.host, notice=session.notice):
             if source.position > descriptor.size:
                 raise VerificationError(f"{doing}: the registry sends more than that")
             session.retry.check_time(began, doing)
-            checked.update(block)
+            content_hash.update(block)
             progress(Transfer(subject, descriptor.short, source.position, descriptor.size))
             yield block
     finally:
         source.close()
     if source.position != descriptor.size:
         raise VerificationError(f"{doing}: the registry sent {source.position} bytes")
-    found = f"sha256:{checked.hexdigest()}"
-    if found != descriptor.digest:
-        raise VerificationError(f"{doing}: expected {descriptor.digest}, the bytes are {found}")
+    actual = f"sha256:{content_hash.hexdigest()}"
+    if actual != descriptor.digest:
+        raise VerificationError(f"{doing}: expected {descriptor.digest}, the bytes are {actual}")

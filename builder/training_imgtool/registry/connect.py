@@ -1,4 +1,4 @@
-"""From the machine's settings to a client per registry host: the one place where the parts meet."""
+"""Makes a client per registry host from the machine's settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Registries:
 
     Args:
         settings: the machine's own.
-        progress: is told of waits and warnings.
+        progress: receives waits and warnings.
         retry: the policy of every request.
         keep_tokens: keep bearer tokens on disk until they end.
         google: finds Google's own credentials.
@@ -76,8 +76,8 @@ class Registries:
         return apply_mirror(repository, self._settings.mirrors)
 
     def login(self, host: str) -> FoundLogin:
-        """Who we are to a host, for an engine that pulls and pushes itself; raises CredentialsError."""
-        return self._login(host).found()
+        """The login for a host, for an engine that pulls and pushes itself; raises CredentialsError."""
+        return self._login(host).search()
 
     def _login(self, host: str) -> HostLogin:
         if host not in self._logins:  # two threads may make two; one of them stays
@@ -154,12 +154,12 @@ class Registries:
 
 
 def connect(settings: Settings, progress: Progress = silent) -> Registries:
-    """The clients of this process. Nothing is sent until something is asked."""
+    """The clients of this process; sends nothing yet."""
     return Registries(settings, progress)
 
 
 def _config_state(path: Path) -> str:
-    """What changes when a login changes, without reading it."""
+    """A text that changes when the file with the logins changes."""
     try:
         state = path.stat()
     except OSError:

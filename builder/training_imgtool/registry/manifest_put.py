@@ -1,8 +1,8 @@
-"""Writing a manifest: one PUT, and what its answer may mean.
+"""Writes a manifest with one PUT, and interprets the answer.
 
 A registry may refuse a manifest for blobs that it has: docker-registry 2.8 empties the link of a blob for a moment
-whenever somebody mounts or uploads it once more, as several machines that push the same spec do. So a refusal for want
-of blobs is followed by the question which of them are missing, and is final only when one is.
+whenever somebody mounts or uploads it once more, as several machines that push the same spec do. So after a refusal
+for unknown blobs imgtool asks for each of them, and the refusal is final only if one is missing.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _NOBODYS_CONFIG, _NOBODYS_LAYER = f"sha256:{'0' * 64}", f"sha256:1{'0' * 63}"  #
 
 
 class ManifestPut:
-    """One manifest's way under a tag or its digest.
+    """Puts one manifest under a tag or its digest.
 
     Args:
         session: with the registry.
-        ref: where it is to be.
+        ref: the tag or digest.
         manifest: the parsed document.
-        body: its bytes, which are sent.
-        head: asks which manifest a reference names, in one try.
+        body: its bytes.
+        head: returns the digest that a reference names, in one try.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class ManifestPut:
 
     @property
     def blobs(self) -> tuple[Descriptor, ...]:
-        """What has to be in the repository before; an index names manifests instead."""
+        """The blobs that the repository needs before; none for an index, which names manifests."""
         return () if self._manifest.is_index else (self._manifest.config, *self._manifest.layers)
 
     def attempt(self, number: int) -> None:
         """One try, the first being 0. Raises PassingError, and what `Registry.put_manifest` raises."""
         if number and self._head(self._ref) == self._manifest.digest:
-            return  # the try before arrived, its answer did not
+            return  # the registry stored it, and the answer was lost
         answer = self._session.send(
             "PUT",
             manifest_url(self._session, self._ref),
@@ -82,14 +82,14 @@ class ManifestPut:
             body=bytes_body(self._body),
         )
         if answer.status == 201:
-            self._stored(answer)
+            self._check_stored(answer)
         elif isinstance(self._ref, Tag) and is_immutable_refusal(answer):
-            self._immutable(self._ref)
+            self._check_immutable(self._ref)
         else:
-            self._refused(answer)
+            self._raise_refusal(answer)
 
-    def _stored(self, answer: Answer) -> None:
-        """Takes a 201 as evidence when it names our digest; one that names none is asked about."""
+    def _check_stored(self, answer: Answer) -> None:
+        """Accepts a 201 that names the digest; asks for the manifest if it names none."""
         digest = self._manifest.digest
         stored = answer.headers.get("docker-content-digest") or self._head(self._ref.repository.digest(digest))
         if stored is None:
@@ -99,8 +99,8 @@ class ManifestPut:
             wrong = VerificationError(f"{self._doing}: expected {digest}, the registry stored {stored[:80]!r}")
             raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
 
-    def _immutable(self, ref: Tag) -> None:
-        """Takes the refusal to move a tag: nothing is wrong when it names this manifest already."""
+    def _check_immutable(self, ref: Tag) -> None:
+        """Raises for a tag that may not move, unless it names this manifest already."""
         held = self._head(ref)
         if held == self._manifest.digest:
             return
@@ -110,13 +110,13 @@ class ManifestPut:
             hint="choose another tag; the image itself can still be named by its digest",
         )
 
-    def _refused(self, answer: Answer) -> None:
+    def _raise_refusal(self, answer: Answer) -> None:
         error = self._session.refusal(answer, self._doing)
         if not isinstance(error, BlobUnknownError) or self._manifest.is_index:
             raise error
         wanted = {blob.digest for blob in self.blobs}
-        asked = wanted.intersection(error.digests) or wanted
-        missing = [digest for digest in sorted(asked) if not self._has(digest)]
+        doubtful = wanted.intersection(error.digests) or wanted
+        missing = [digest for digest in sorted(doubtful) if not self._has(digest)]
         if missing:
             raise BlobUnknownError(error.message, digests=tuple(missing), hint=error.hint)
         raise PassingError("said that it lacks blobs, and has them")

@@ -214,14 +214,14 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
     offered: list[tuple[Platform, Descriptor]] = []
     for number, entry in enumerate(entries):
         descriptor = read_descriptor(entry, f"{where}: manifests[{number}]")
-        found = _platform_of(entry)
-        if found is not None and descriptor.media_type in MANIFEST_TYPES:
-            offered.append((found, descriptor))
+        of_entry = _platform_of(entry)
+        if of_entry is not None and descriptor.media_type in MANIFEST_TYPES:
+            offered.append((of_entry, descriptor))
     same = [item for item in offered if (item[0].os, item[0].architecture) == (platform.os, platform.architecture)]
     exact = [item for item in same if item[0].variant == platform.variant]
     if exact or (same and not platform.variant):
         return (exact or same)[0][1]
-    names = ", ".join(sorted({str(found)[:40] for found, _ in offered})[:20]) or "none"
+    names = ", ".join(sorted({str(entry)[:40] for entry, _ in offered})[:20]) or "none"
     raise RegistryRefusedError(f"{where} has no image for {platform}; it has: {names}")
 
 

@@ -1,6 +1,6 @@
-"""One try of one request to a registry: credentials, redirects, and which answers may pass.
+"""One try of one request to a registry: credentials, redirects, and which answers are worth another try.
 
-The retry layer is above this: `Session.retry.run`. Nothing here waits.
+`Session.retry.run` is the retry layer above this. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class Session:
     Args:
         host: the registry as references name it.
         transport: sends.
-        authorizer: makes the Authorization header; a function of the origin, for a registry on loopback turns out
-            to want TLS only when it says so.
-        insecure: hosts spoken to without TLS.
+        authorizer: makes the authorizer for an origin, which changes when a registry on loopback turns out to want TLS.
+        insecure: hosts that the user lists as speaking plain HTTP.
         retry: the policy.
-        progress: is told of waits.
+        progress: receives a note of each wait.
         now: the wall clock.
     """
 
@@ -81,7 +80,7 @@ class Session:
         return f"{text}?{urlencode(query)}" if query else text
 
     def notice(self, text: str) -> None:
-        """Tells the user of something that is not a step."""
+        """Notes something that is not a step."""
         self.progress(Note(text))
 
     def send(
@@ -99,8 +98,8 @@ class Session:
         """One try, redirects followed and a 401 answered; `seconds` shortens the transport's limits.
 
         Raises:
-            PassingError: it may pass.
-            CredentialsError, RegistryRefusedError, TemporaryError: it will not.
+            PassingError: the request is worth another try.
+            CredentialsError, RegistryRefusedError, TemporaryError: it is not.
         """
 
         def go(target: str, extra: Mapping[str, str]) -> Answer:
@@ -131,9 +130,9 @@ class Session:
         raise self.refusal(answer, doing)
 
     def refusal(self, answer: Answer, doing: str) -> ImgtoolError:
-        """The error for a final answer that is not the one hoped for."""
+        """The error for a final answer that is not a success."""
         if answer.status == 403:
-            has_login, where = self._authorizer.tried()
+            has_login, where = self._authorizer.describe_login()
             if not has_login:
                 return CredentialsError(
                     f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; looked at: {where}",
@@ -159,32 +158,32 @@ class Session:
         raise RegistryRefusedError(f"{doing}: redirected more than {REDIRECTS} times")
 
     def _send_authorized(self, url: str, scopes: Scopes, go: Callable[[str, Mapping[str, str]], Answer]) -> Answer:
-        url = self._use_origin_scheme(url)
+        url, plain = self._use_origin_scheme(url), self.origin.scheme == "http" and not self._listed
         if origin_of(url) != self.origin:
             return go(url, {})  # storage on another host or port: our credentials are not for it
         sent = self._authorizer.header(scopes)
         try:
             answer = go(url, {"Authorization": sent} if sent else {})
         except PassingError:
-            if not self._speaks_tls():
+            if not (plain and self._speaks_tls()):
                 raise
             return self._send_authorized(url, scopes, go)
         self._answered = True
-        if self._wants_tls(answer):
+        if plain and self._wants_tls(answer):
             return self._send_authorized(url, scopes, go)
         if sent and sent.startswith("Basic ") and self._wants_token(answer):
             sent = self._authorizer.header(scopes)
             answer = go(url, {"Authorization": sent} if sent else {})
         if answer.status != 401:
             return answer
-        sent = self._authorizer.challenged(answer, sent, scopes)
+        sent = self._authorizer.answer_challenge(answer, sent, scopes)
         answer = go(url, {"Authorization": sent})
         if answer.status == 401:
             raise self._authorizer.refused_twice(answer)
         return answer
 
     def _use_origin_scheme(self, url: str) -> str:
-        """The URL with the scheme that the registry turned out to want."""
+        """The URL with the scheme that the registry wants by now."""
         if self.origin.scheme == "https" and url.startswith("http://"):
             plain = origin_of(url)
             if (plain.host, plain.port) == (self.origin.host, self.origin.port):
@@ -192,26 +191,28 @@ class Session:
         return url
 
     def _wants_token(self, answer: Answer) -> bool:
-        """Whether a registry that refused a login turns out to have a token server, of which it only tells strangers.
+        """Whether a registry that refused a login has a token server, which it names to anonymous clients only.
 
-        It is asked once, with the question that the specification has for that (`/v2/`).
+        Sends one anonymous `GET /v2/`, which the specification has for that.
         """
         if answer.status not in {400, 401, 403} or token_server(answer):
             return False
         with self._asking:
             if self._takes_token is None:
-                stranger = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
-                self._takes_token = self._authorizer.learn(stranger)
+                anonymous = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
+                self._takes_token = self._authorizer.learn(anonymous)
             return self._takes_token
 
     def _wants_tls(self, answer: Answer) -> bool:
-        """Whether a registry on this machine turned out to want TLS; it is spoken to that way from then on.
+        """Whether a registry on this machine wants TLS; the session uses TLS from then on.
 
-        A web server that wants TLS says so to a plain request (Go and nginx do, with status 400; for those that hang up
-        see `_speaks_tls`). An answer to HEAD has no text, so a GET asks again.
+        Go's and nginx's servers answer a plain request with a 400 that says so; for those that hang up see
+        `_speaks_tls`. An answer to HEAD has no text, so a GET asks again.
         """
-        if answer.status != 400 or self.origin.scheme != "http" or self._listed or not answer.url.startswith("http:"):
+        if answer.status != 400 or not answer.url.startswith("http:"):
             return False
+        if self.origin.scheme == "https":  # another thread noticed meanwhile
+            return True
         if answer.method == "HEAD":
             answer = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
         if answer.status != 400 or not any(words in answer.body.lower() for words in _TLS_WANTED):
@@ -220,11 +221,13 @@ class Session:
         return True
 
     def _speaks_tls(self) -> bool:
-        """Whether a registry on this machine that hung up on a plain request, before any answer, answers over TLS.
+        """Whether a registry on this machine that hung up on plain requests, and never answered one, speaks TLS.
 
-        Raises what a certificate that is not trusted raises.
+        Raises RegistryRefusedError for a certificate that imgtool does not trust.
         """
-        if self._answered or self._listed or self.origin.scheme != "http":
+        if self.origin.scheme == "https":  # another thread noticed meanwhile
+            return True
+        if self._answered:
             return False
         try:
             self._transport.send("GET", f"https://{self.origin.url.removeprefix('http://')}/v2/", headers={})

@@ -1,9 +1,9 @@
-"""The Authorization header: sent before it is asked for, exchanged at a token server where the registry wants that.
+"""The Authorization header: sent with the first request, exchanged at a token server where the registry has one.
 
 A registry that takes Basic or a Google access token costs no extra request. One with a token server costs two on first
-contact; the tokens are then kept until shortly before they end (`expires_in` of distribution's token specification).
-Some of those refuse Basic for good, without a word of their token server (GitHub's with 403, Amazon's public one with
-400): the ones that are known get nothing before they ask, of others that is found out.
+contact; imgtool then keeps the tokens until shortly before they end (`expires_in` of distribution's token
+specification). Some of those refuse Basic without naming their token server (GitHub's with 403, Amazon's public one
+with 400): the ones listed here get no login before they ask, and `Session` finds out about others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training_imgtool.core.sanitize import join_lines
 from training_imgtool.registry.auth.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
 from training_imgtool.registry.auth.credentials import HostLogin, is_refresh_token
 from training_imgtool.registry.auth.tokens import Token, TokenStore
-from training_imgtool.registry.http.addresses import Origin, next_url, origin_of, redacted
+from training_imgtool.registry.http.addresses import Origin, next_url, origin_of, redact
 from training_imgtool.registry.http.failures import denied_hint, login_hint, passing, server_text
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import SMALL, Answer, Body, bytes_body
@@ -34,7 +34,7 @@ _SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expir
 
 
 class SendToken:
-    """Sends the request for a token: `Transport.send` without the parts that are not needed."""
+    """Sends requests to a token server: `Transport.send` with fewer arguments."""
 
     def __init__(self, send: Callable[..., Answer]) -> None:
         self._send = send
@@ -56,8 +56,8 @@ class Authorizer:
     Args:
         host: the registry, for messages.
         origin: where it answers; credentials go there and to its token server, nowhere else.
-        login: who we are.
-        tokens: the tokens that are kept.
+        login: finds the login.
+        tokens: keeps tokens.
         send: reaches the token server.
         now: the wall clock, in seconds since 1970.
     """
@@ -96,13 +96,13 @@ class Authorizer:
         return _basic(login)
 
     def learn(self, answer: Answer) -> bool:
-        """Takes note of the token server that the answer to an anonymous question names; whether one is known now."""
+        """Notes the token server that the answer to an anonymous request names; returns whether it knows one now."""
         bearer = token_server(answer) if answer.status == 401 else None
         with self._lock:
             self._bearer = self._bearer or bearer
         return self._bearer is not None
 
-    def challenged(self, answer: Answer, sent: str | None, scopes: Scopes) -> str:
+    def answer_challenge(self, answer: Answer, sent: str | None, scopes: Scopes) -> str:
         """The header to send again after a 401.
 
         Args:
@@ -111,7 +111,7 @@ class Authorizer:
             scopes: what the request needs.
 
         Raises:
-            CredentialsError: there is no login, or it was not taken.
+            CredentialsError: there is no login, or the registry does not accept it.
             RegistryRefusedError: the login may not do this.
         """
         bearer = token_server(answer)
@@ -136,10 +136,10 @@ class Authorizer:
             return self._too_little(answer)
         return self._not_taken(answer)
 
-    def tried(self) -> tuple[bool, str]:
-        """Whether there is a login, and where it was looked for, for messages."""
-        found = self._login.found()
-        return found.source is not None, found.name if found.source else ", ".join(found.tried)
+    def describe_login(self) -> tuple[bool, str]:
+        """Returns whether there is a login, and where it comes from or where imgtool looked for one."""
+        search = self._login.search()
+        return search.source is not None, search.name if search.source else ", ".join(search.tried)
 
     def _exchange(self, bearer: Challenge, scopes: Scopes, *, refused: str | None) -> Token:
         with self._lock:  # one token request, however many threads need it
@@ -152,10 +152,10 @@ class Authorizer:
             try:
                 token = self._read(self._request(realm, bearer, scopes), scopes)
             except TemporaryError as error:
-                message = f"{self._host} cannot be logged in to: its token server {redacted(realm)}: {error.message}"
+                message = f"{self._host} cannot be logged in to: its token server {redact(realm)}: {error.message}"
                 raise TemporaryError(message, hint=error.hint) from error
             except PassingError as error:
-                error.reason = f"cannot be logged in to: its token server {redacted(realm)} {error.reason}"
+                error.reason = f"cannot be logged in to: its token server {redact(realm)} {error.reason}"
                 raise
             self._tokens.add(token)
             return token
@@ -181,16 +181,16 @@ class Authorizer:
         return next_url(self._origin.url, realm, self._origin, what)
 
     def _read(self, answer: Answer, scopes: Scopes) -> Token:
-        server = redacted(origin_of(answer.url).url)
+        server = redact(origin_of(answer.url).url)
         if answer.status in {400, 401, 403}:
             raise self._not_taken(answer, server=server)
         again = passing(answer, self._now())
         if again:
             raise again
         if answer.status != 200 or not answer.complete:
-            found = f"HTTP {answer.status}" if answer.complete else f"more than {SMALL} bytes"
+            actual = f"HTTP {answer.status}" if answer.complete else f"more than {SMALL} bytes"
             raise RegistryRefusedError(
-                f"logging in to {self._host}: the token server {server} answered {found}",
+                f"logging in to {self._host}: the token server {server} answered {actual}",
                 hint="if the login in Docker's configuration is an identity token, log in with a password or an "
                 f"access token instead: `docker login {self._host}`",
             )
@@ -208,7 +208,7 @@ class Authorizer:
         return RegistryRefusedError(f"logging in to {self._host}: the token server {server} answered without a token")
 
     def _not_taken(self, answer: Answer, server: str | None = None) -> CredentialsError:
-        has_login, where = self.tried()
+        has_login, where = self.describe_login()
         said = server_text(answer)
         says = f"; the server says: {said}" if said else ""
         by = f" by its token server {server}" if server else ""
@@ -221,7 +221,7 @@ class Authorizer:
         return CredentialsError(message, hint=login_hint(self._host))
 
     def _too_little(self, answer: Answer) -> ImgtoolError:
-        has_login, _ = self.tried()
+        has_login, _ = self.describe_login()
         if not has_login:
             error = self._not_taken(answer)
             error.hint = f"{error.hint}; or check the name, as a registry says the same of what does not exist"

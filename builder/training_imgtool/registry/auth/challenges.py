@@ -72,10 +72,10 @@ def scope_texts(scopes: Scopes) -> tuple[str, ...]:
 
 def parse_scope(text: str) -> Scopes:
     """The repository scopes of a challenge; other resource types are left out."""
-    found = set()
+    scopes = set()
     for part in text.split():
         kind, _, rest = part.partition(":")
         path, _, actions = rest.rpartition(":")
         if kind == "repository" and path:
-            found |= {Access(path, action) for action in actions.split(",") if action}
-    return frozenset(found)
+            scopes |= {Access(path, action) for action in actions.split(",") if action}
+    return frozenset(scopes)

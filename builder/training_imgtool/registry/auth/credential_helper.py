@@ -1,7 +1,6 @@
-"""Docker's credential helpers: programs that keep logins. Only the one for the registry asked for is run.
+"""Docker's credential helpers: programs that keep logins. imgtool runs only the helper of the registry that it needs.
 
-Protocol: docker/docker-credential-helpers, `get` with the server on stdin and JSON on stdout. Imported only
-when there is a helper to run, since most processes run none.
+Protocol: docker/docker-credential-helpers, `get` with the server on stdin and JSON on stdout.
 """
 
 from __future__ import annotations
@@ -91,10 +90,10 @@ def _collect(
         process.stdin.write(question)
         process.stdin.close()
     except BrokenPipeError:
-        pass  # it did not want to know; its exit code says the rest
-    heard = {process.stdout: bytearray(), process.stderr: bytearray()}
+        pass  # the helper reads no input; its exit code says the rest
+    output = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
-        for stream in heard:
+        for stream in output:
             selector.register(stream, selectors.EVENT_READ)
         while selector.get_map():
             left = stop - time.monotonic()
@@ -103,13 +102,13 @@ def _collect(
             for key, _ in selector.select(left):
                 stream = process.stdout if key.fileobj is process.stdout else process.stderr
                 block = os.read(stream.fileno(), 65536)
-                heard[stream] += block
+                output[stream] += block
                 if not block:
                     selector.unregister(stream)
-                if len(heard[stream]) > _LARGEST_ANSWER:
+                if len(output[stream]) > _LARGEST_ANSWER:
                     raise CredentialsError(f"{program} answered with more than {_LARGEST_ANSWER} bytes")
     try:
         code = process.wait(max(0.1, stop - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise CredentialsError(f"{program} did not end within {seconds:.0f} s") from None
-    return code, bytes(heard[process.stdout]), bytes(heard[process.stderr])
+    return code, bytes(output[process.stdout]), bytes(output[process.stderr])

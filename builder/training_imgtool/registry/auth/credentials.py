@@ -1,6 +1,6 @@
-"""Who we are to a registry: Docker's login for it, then Google's own credentials, then nobody.
+"""The login for a registry: Docker's for its host, else Google's own credentials, else none.
 
-An error names what was tried, never a secret. ~/.netrc is not read.
+An error names the places that imgtool looked at, never a secret. imgtool does not read ~/.netrc.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FindGoogle = Callable[[Settings], tuple[LoginSource | None, str]]
 
 @dataclass(frozen=True, slots=True)
 class FoundLogin:
-    """What a search for a login came to.
+    """The result of a search for a login.
 
     Attributes:
-        source: hands out the login, or None for nobody.
+        source: hands out the login; None for an anonymous client.
         name: where it comes from, for messages.
-        tried: every place that was looked at.
+        tried: every place that imgtool looked at.
         notes: what the user should know, such as a config that others can read.
     """
 
@@ -69,11 +69,11 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
 
             login = run_helper(helper, host, settings.environ)
             if login:
-                return _fixed(login, f"docker-credential-{helper}", notes)
+                return _constant(login, f"docker-credential-{helper}", notes)
             tried.append(f"docker-credential-{helper} (has none for {host})")
         login = stored_login(config, host)
         if login:
-            return _fixed(login, str(config.path), notes)
+            return _constant(login, str(config.path), notes)
         tried.append(f"{config.path} (no entry for {host})")
     if is_google(host):
         source, name = (google or _application_default)(settings)
@@ -83,7 +83,7 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
     return FoundLogin(None, "no login", tuple(tried))
 
 
-def _fixed(login: Login, name: str, notes: tuple[str, ...]) -> FoundLogin:
+def _constant(login: Login, name: str, notes: tuple[str, ...]) -> FoundLogin:
     return FoundLogin(lambda: login, name, (name,), notes)
 
 
@@ -94,33 +94,33 @@ def _application_default(settings: Settings) -> tuple[LoginSource | None, str]:
 
 
 class HostLogin:
-    """A host's login, looked for when first needed and once only. Safe for threads."""
+    """A host's login; searches for it once, when it is first needed. Safe for threads."""
 
     def __init__(self, host: str, find: Callable[[], FoundLogin], progress: Progress) -> None:
         self.host = host
         self._find = find
         self._progress = progress
-        self._found: FoundLogin | ImgtoolError | None = None
+        self._result: FoundLogin | ImgtoolError | None = None
         self._lock = threading.Lock()
 
     def login(self) -> Login | None:
-        """The login now, or None for nobody; raises CredentialsError, TemporaryError."""
-        return self.found().login
+        """The login now, or None for an anonymous client; raises CredentialsError, TemporaryError."""
+        return self.search().login
 
-    def found(self) -> FoundLogin:
-        """What the search came to; raises what it raised, each time."""
+    def search(self) -> FoundLogin:
+        """The result of the search; raises what the search raised, each time."""
         with self._lock:
-            if self._found is None:
+            if self._result is None:
                 try:
-                    self._found = self._find()
+                    self._result = self._find()
                 except ImgtoolError as error:
-                    self._found = error
+                    self._result = error
                 else:
-                    for note in self._found.notes:
+                    for note in self._result.notes:
                         self._progress(Note(note))
-        if isinstance(self._found, ImgtoolError):
-            raise self._found
-        return self._found
+        if isinstance(self._result, ImgtoolError):
+            raise self._result
+        return self._result
 
 
 def is_refresh_token(login: Login) -> bool:

@@ -1,4 +1,4 @@
-"""Docker's config.json: the login that `docker login` left for a registry, or which helper has it.
+"""Docker's config.json: the login that `docker login` stored for a registry, or the helper that has it.
 
 Format: docker/cli's config file (`auths`, `credsStore`, `credHelpers`, `identitytoken`).
 """
@@ -45,7 +45,7 @@ class DockerConfig:
 
 
 def read_config(folder: Path) -> DockerConfig | None:
-    """Reads `config.json` in Docker's folder; None when there is none; raises CredentialsError when it is broken."""
+    """Reads `config.json` in Docker's folder; None if there is none. Raises CredentialsError if it is broken."""
     path = folder / "config.json"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -80,15 +80,15 @@ def read_config(folder: Path) -> DockerConfig | None:
 def helper_for(config: DockerConfig, host: str) -> str | None:
     """The name of the credential helper for a host: its own in `credHelpers`, else `credsStore`, else None."""
     helpers = config.document.get("credHelpers")
-    found: Any = None
+    helper: Any = None
     if isinstance(helpers, dict):
-        found = next((helper for key, helper in helpers.items() if _same_host(str(key), host)), None)
-    found = found or config.document.get("credsStore")
-    if not found:
+        helper = next((name for key, name in helpers.items() if _same_host(str(key), host)), None)
+    helper = helper or config.document.get("credsStore")
+    if not helper:
         return None
-    if not isinstance(found, str) or not re.match(_HELPER_NAME, found):
-        raise CredentialsError(f"{config.path}: {str(found)[:40]!r} is not the name of a credential helper")
-    return found
+    if not isinstance(helper, str) or not re.match(_HELPER_NAME, helper):
+        raise CredentialsError(f"{config.path}: {str(helper)[:40]!r} is not the name of a credential helper")
+    return helper
 
 
 def stored_login(config: DockerConfig, host: str) -> Login | None:

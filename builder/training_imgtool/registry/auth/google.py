@@ -1,4 +1,4 @@
-"""Google: application default credentials, and making an Artifact Registry repository. The one door to google.*.
+"""Google: application default credentials, and making an Artifact Registry repository. The adapter of google.*.
 
 The order is that of google.auth.default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's file, the metadata server;
 each is read from the settings, so a test's environment is not the process's.

@@ -1,7 +1,7 @@
-"""Bearer tokens, kept in memory and, where a folder is given, in files that only their owner can read.
+"""Keeps bearer tokens in memory and, if it has a folder, in files that only their owner can read.
 
-A token on disk lets the next process ask its question with one request instead of three. A file is
-named by a hash, holds one token and when it ends, and is believed only while its mode is 0600.
+With a token on disk the next process needs one request instead of three. The name of a file is a hash; it holds one
+token and its end, and counts only while its mode is 0600.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class TokenStore:
         return None
 
     def add(self, token: Token) -> None:
-        """Keeps a token."""
+        """Adds a token."""
         with self._lock:
             self._tokens = [held for held in self._tokens if self._lasts(held)] + [token]
         if token.expires - self._now() >= _SHORTEST_KEPT:
             self._write(token)
 
     def drop(self, text: str) -> None:
-        """Forgets a token that the registry did not take."""
+        """Forgets a token that the registry refused."""
         with self._lock:
             dropped = [token for token in self._tokens if token.text == text]
             self._tokens = [token for token in self._tokens if token.text != text]

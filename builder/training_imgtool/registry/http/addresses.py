@@ -1,6 +1,6 @@
-"""Which addresses a registry may send us to, and how a URL is shown. No network.
+"""The addresses that a registry may send imgtool to, and URLs for messages. No network.
 
-A registry is trusted with its own credentials and nothing else: it may send a client to storage on
+A registry gets its own credentials and nothing else: it may send a client to storage on
 another host, but not from https to http, not to a private address from a public name, never to a link-local address
 or a metadata service, and never with the credentials along (go-containerregistry's redirect and SSRF rules).
 """
@@ -59,7 +59,7 @@ def api_host(registry: str) -> str:
 
 
 def speaks_http(host: str, insecure: tuple[str, ...]) -> bool:
-    """Whether `HOST[:PORT]` is spoken to without TLS: loopback, and what the user lists (with the port or without)."""
+    """Whether imgtool speaks to `HOST[:PORT]` without TLS: loopback, and hosts that the user lists, port or not."""
     return is_loopback(split_host(host)[0]) or host in insecure or split_host(host)[0] in insecure
 
 
@@ -69,16 +69,16 @@ def is_google(host: str) -> bool:
 
 
 def next_url(current: str, location: str, registry: Origin, what: str) -> str:
-    """The absolute URL that a Location header means, once it may be followed.
+    """The absolute URL that a Location header means.
 
     Args:
         current: the URL that answered.
         location: the header, absolute or relative.
-        registry: the origin of the registry that we were sent to first.
+        registry: the origin of the registry that the first request went to.
         what: begins the message, such as `upload to HOST`.
 
     Raises:
-        RegistryRefusedError: the address may not be followed.
+        RegistryRefusedError: imgtool does not follow that address.
     """
     try:
         target = urljoin(current, location)
@@ -87,7 +87,7 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
         secret = parts.username is not None or parts.password is not None
     except ValueError:
         raise RegistryRefusedError(f"{what}: the registry sent us to an address that is no http or https URL") from None
-    shown = redacted(target)
+    shown = redact(target)
     if secret:
         raise RegistryRefusedError(f"{what}: the registry sent us to an address with credentials in it ({shown})")
     if origin.scheme == "http" and urlsplit(current).scheme == "https":
@@ -127,7 +127,7 @@ def _is_metadata(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_link_local or str(address) == "fd00:ec2::254"
 
 
-def redacted(url: str) -> str:
+def redact(url: str) -> str:
     """A URL fit for a message: no user, no password, and only values of query keys that hold no secret."""
     try:
         parts = urlsplit(url)

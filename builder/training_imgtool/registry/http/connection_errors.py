@@ -13,12 +13,12 @@ from urllib3 import exceptions
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.registry.http.addresses import Origin, redacted
+from training_imgtool.registry.http.addresses import Origin, redact
 from training_imgtool.registry.http.retry import PassingError
 
 
 @contextlib.contextmanager
-def translated_errors(origin: Origin, *, answered: bool, proxy: str | None) -> Iterator[None]:
+def translate_errors(origin: Origin, *, answered: bool, proxy: str | None) -> Iterator[None]:
     """Raises imgtool's errors for urllib3's.
 
     Args:
@@ -89,7 +89,7 @@ def _nothing_answers(origin: Origin, error: BaseException, *, answered: bool) ->
     if answered:
         return PassingError("refuses connections now")
     return TemporaryError(
-        f"nothing answers at {redacted(origin.url)} ({_cause(error)})",
+        f"nothing answers at {redact(origin.url)} ({_cause(error)})",
         hint="check the registry's name and port, and that it runs",
     )
 
@@ -97,7 +97,7 @@ def _nothing_answers(origin: Origin, error: BaseException, *, answered: bool) ->
 def _not_http(origin: Origin) -> PassingError:
     found = "answered something that is not HTTP/1"
     final = RegistryRefusedError(
-        f"{redacted(origin.url)} is no registry: it {found}", hint="check the registry's name and port"
+        f"{redact(origin.url)} is no registry: it {found}", hint="check the registry's name and port"
     )
     return PassingError(found, final=final, tries=2)
 
@@ -128,7 +128,7 @@ def _wants_client_certificate(text: str) -> bool:
 
 def _tls_error(origin: Origin, text: str) -> Exception:
     """TLS failed; `text` is OpenSSL's."""
-    where = redacted(origin.url)
+    where = redact(origin.url)
     if "EOF occurred" in text or "UNEXPECTED_EOF" in text:
         return PassingError("broke the connection (it ended early)")
     if _wants_client_certificate(text):

@@ -1,4 +1,4 @@
-"""A registry's refusal in our words: which exit code, what to do, and the server's text labelled as the server's."""
+"""Turns a registry's refusal into an error: its exit code, what to do, and the server's words, named as such."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MISSING_CODES = frozenset({"NAME_UNKNOWN", "NOT_FOUND", "REPOSITORY_NOT_FOUND"}
 
 
 class RepositoryMissingError(RegistryRefusedError):
-    """The repository does not exist, or we may not know whether it does."""
+    """The repository does not exist, or the login may not know whether it does."""
 
 
 class BlobUnknownError(RegistryRefusedError):
@@ -87,7 +87,7 @@ def server_errors(answer: Answer) -> tuple[ServerError, ...]:
 
 
 def server_text(answer: Answer) -> str:
-    """What the server said, fit for a message; empty for markup and for nothing."""
+    """The server's words, fit for a message; empty for markup."""
     errors = server_errors(answer)
     if errors:
         return mask_secrets("; ".join(map(str, errors)))
@@ -104,7 +104,7 @@ def is_immutable_refusal(answer: Answer) -> bool:
 
 
 def passing(answer: Answer, now: float) -> PassingError | None:
-    """The error to try again with, or None when the answer is final. `now` is the wall clock."""
+    """The PassingError for an answer that is worth another try, or None for a final one. `now` is the wall clock."""
     codes = {error.code for error in server_errors(answer)}
     if answer.status < 400 or (answer.status in {401, 403}) or is_immutable_refusal(answer):
         return None
@@ -119,12 +119,12 @@ def passing(answer: Answer, now: float) -> PassingError | None:
 
 
 def error_of(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
-    """The error for a final answer that is not the one hoped for.
+    """The error for a final answer that is not a success.
 
     Args:
-        answer: what the registry said.
+        answer: the answer.
         host: the registry.
-        doing: what was tried, such as `uploading layer 0123456789ab (12 MB) to HOST/PATH`.
+        doing: what imgtool did, such as `uploading layer 0123456789ab (12 MB) to HOST/PATH`.
     """
     errors = server_errors(answer)
     codes = {error.code for error in errors}
@@ -149,7 +149,7 @@ def error_of(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
 
 
 def _by_status(status: int, codes: set[str], host: str) -> Callable[[str], ImgtoolError]:
-    """What makes the error for a status: the class and the hint."""
+    """A function that makes the error for a status, of the right class and with a hint."""
     if codes & _MISSING_CODES or (status == 404 and not codes):
         return partial(RepositoryMissingError, hint=missing_hint(host))
     if status == 401:

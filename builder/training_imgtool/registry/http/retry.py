@@ -1,4 +1,4 @@
-"""The one retry layer: what passes, how long to wait, when to give up.
+"""The retry layer: which failures are worth another try, how long to wait, when to give up.
 
 Delays double from half a second up to 30 s, each between a half and the whole of that by chance, so that seven
 tries take 16 to 32 s and outlast the restart of a registry. Quotas are counted per minute: after a 429 delays double
@@ -23,7 +23,7 @@ _TIMES = ("no time", "once", "twice", "three times", "four times", "five times",
 
 
 class PassingError(Exception):
-    """One try failed in a way that may pass; the retry layer decides.
+    """One try failed in a way that another may not; the retry layer decides.
 
     Args:
         reason: what happened, as the end of `HOST …`, such as `answered 503`.
@@ -65,7 +65,7 @@ class Retry:
         base: seconds before the second try, at most; doubled for each further one.
         quota_base: the same after a 429.
         cap: the longest wait in seconds that is our own choice.
-        patience: seconds spent waiting in all; a server that asks for more is given up at once.
+        patience: seconds of waiting in all; a server that asks for more ends the operation at once.
         total: seconds for one operation, transfers included.
         random: gives a number in [0, 1).
     """
@@ -86,10 +86,10 @@ class Retry:
         Args:
             attempt: does the work; raises PassingError to be called again.
             who: the host, which begins each message.
-            notice: is told of each wait.
+            notice: receives a text for each wait.
 
         Raises:
-            TemporaryError: tries, patience or time are used up.
+            TemporaryError: the tries, the patience or the time ran out.
             ImgtoolError: PassingError.final, or whatever else `attempt` raises.
         """
         began = self.clock()

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from training_imgtool.core.http_pool import Pool, Response, make_pool, timeouts
 from training_imgtool.registry.http.addresses import Origin, origin_of
-from training_imgtool.registry.http.connection_errors import proxy_refusal, translated_errors
+from training_imgtool.registry.http.connection_errors import proxy_refusal, translate_errors
 from training_imgtool.registry.http.retry import PassingError
 
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
@@ -61,7 +61,7 @@ class Download:
     def blocks(self) -> Iterator[bytes]:
         """The content, each block as soon as it arrives; raises PassingError when the connection breaks first."""
         while True:
-            with translated_errors(origin_of(self.answer.url), answered=True, proxy=None):
+            with translate_errors(origin_of(self.answer.url), answered=True, proxy=None):
                 block = self._response.read1(BLOCK, decode_content=False)
             if not block:
                 return
@@ -157,7 +157,7 @@ class Transport:
             seconds: shortens the limits for connecting and between blocks.
             reading: takes a connection of the set for reading.
 
-        Raises: see `translated_errors`.
+        Raises: see `translate_errors`.
         """
         origin, sent = origin_of(url), dict(headers)
         if body is None and method in _CARRYING:
@@ -169,7 +169,7 @@ class Transport:
         connect, idle = (min(limit, seconds or limit) for limit in (self._connect, self._idle))
         if body is not None:
             connect = max(connect, idle)  # urllib3 applies the connect timeout to each block of a body
-        with translated_errors(origin, answered=origin in self._answered, proxy=proxy):
+        with translate_errors(origin, answered=origin in self._answered, proxy=proxy):
             response = pool.urlopen(
                 method,
                 f"{origin.url}{_target(url)}",
