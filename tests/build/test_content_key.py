@@ -38,6 +38,16 @@ def keys_of(folder: Path, plan: RolePlan | None = None, key: str | None = None, 
     return stage_keys(parse(render(plan, roots=TemplateRoots(), key=key)), context, plan.platform)
 
 
+def test_another_compression_is_another_image(folder: Path) -> None:
+    """The registry has layers of the old one under the old key; an engine's stages are packed by the engine."""
+    plan = role_plan(system_packages=("libgomp1",))
+    context = with_wheels(scan(folder, only=("trainer",)), plan)
+    file = parse(render(plan, roots=TemplateRoots(), key=None))
+    default, explicit, zstd = (stage_keys(file, context, plan.platform, *name) for name in ((), ("splice",), ("zstd",)))
+    assert default == explicit
+    assert changed(default, zstd) == {"packages", "worker"}
+
+
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
     assert before.keys() == after.keys()
     return {name for name in before if before[name] != after[name]}

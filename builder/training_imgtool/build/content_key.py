@@ -19,10 +19,11 @@ from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
 
 _VERSION = 1  # of what is hashed below; another number is another key for everything
+_DEFAULT = "splice"
 _OUTSIDE = frozenset({"cache", "tmpfs", "secret", "ssh"})  # mounts that do not come from the context or a stage
 
 
-def stage_keys(dockerfile: Dockerfile, context: Context, platform: str) -> dict[str, str]:
+def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compression: str = _DEFAULT) -> dict[str, str]:
     """The content key (64 hexadecimal digits) of every stage, by its name, else its number.
 
     A stage without instructions is its parent: it has the parent's key, or the digits of its base's digest.
@@ -31,6 +32,8 @@ def stage_keys(dockerfile: Dockerfile, context: Context, platform: str) -> dict[
         dockerfile: what is built.
         context: what COPY and ADD take from.
         platform: such as linux/amd64.
+        compression: how the direct builder packs layers. The default adds nothing to a key, and it never counts for a
+            stage with RUN, whose layers an engine packs in its own way.
 
     Raises:
         DockerfileError: a base or a copied image without a digest, or a COPY that finds nothing; with `file:line`.
@@ -43,7 +46,9 @@ def stage_keys(dockerfile: Dockerfile, context: Context, platform: str) -> dict[
         except InputError as error:
             raise DockerfileError(f"{dockerfile.file}:{stage.line}: FROM: {error}", hint=error.hint) from error
         hashed = [found for one in stage.instructions if (found := reader.hashed(one))]
-        key = _digest([_VERSION, stage.platform or platform, identity, _args(dockerfile, stage), hashed])
+        direct = not any(one.name == "RUN" for one in stage.instructions)
+        packing = [compression] if direct and compression != _DEFAULT else []
+        key = _digest([_VERSION, stage.platform or platform, identity, _args(dockerfile, stage), hashed, *packing])
         keys[stage.label] = key if hashed else identity
     return keys
 

@@ -144,7 +144,8 @@ def prepare(
                 context = read(only=() if anywhere else copied, strict=False)
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
-            images = tuple(_image(one, plan, context, texts[one.role], parsed[one.role]) for one in plan.roles)
+            keys = {role: stage_keys(file, context, plan.platform, spec.compression) for role, file in parsed.items()}
+            images = tuple(_image(one, plan, texts[one.role], parsed[one.role], keys[one.role]) for one in plan.roles)
         except FieldError as error:
             raise spec_file.located(error) from error
         except FieldListError as errors:
@@ -182,8 +183,7 @@ def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
     return {**found, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
-def _image(role_plan: RolePlan, plan: Plan, context: Context, text: str, dockerfile: Dockerfile) -> RoleImage:
-    keys = stage_keys(dockerfile, context, plan.platform)
+def _image(role_plan: RolePlan, plan: Plan, text: str, dockerfile: Dockerfile, keys: Mapping[str, str]) -> RoleImage:
     key = keys[dockerfile.stages[-1].label]
     keyed = with_key(text, key)
     return RoleImage(
