@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.cluster.limits import Share, Wanted, machine_size, quantity, shares, wanted
+from training_imgtool.cluster.limits import Request, Share, machine_size, quantity, request_of, shares
 from training_imgtool.spec.model import Gpus, RoleSpec
 
 GIB = 1 << 30
@@ -58,12 +58,12 @@ def test_what_is_no_quantity(text: str | None) -> None:
 
 def test_a_roles_own_numbers_win_over_its_machine() -> None:
     role = RoleSpec(machine="n1-standard-4", cpus="500m", memory="1Gi", gpus=Gpus(type="NVIDIA_TESLA_T4", count=2))
-    assert wanted(role) == Wanted(cpus=0.5, memory=GIB, gpus=2)
-    assert wanted(RoleSpec()) == Wanted()
+    assert request_of(role) == Request(cpus=0.5, memory=GIB, gpus=2)
+    assert request_of(RoleSpec()) == Request()
 
 
 def test_what_fits_is_given_as_asked() -> None:
-    asked = {"master": Wanted(cpus=1, memory=GIB), "worker-0": Wanted(cpus=8, memory=2 * GIB)}
+    asked = {"master": Request(cpus=1, memory=GIB), "worker-0": Request(cpus=8, memory=2 * GIB)}
     given, notes = shares(asked, cpus=4, memory=8 * GIB, gpus=())
     assert given == {
         "master": Share(cpus=1, memory=GIB, gpus=()),
@@ -73,7 +73,7 @@ def test_what_fits_is_given_as_asked() -> None:
 
 
 def test_memory_beyond_the_machine_is_cut_in_proportion() -> None:
-    asked = {"master": Wanted(memory=30 * GIB), "ps-0": Wanted(memory=10 * GIB)}
+    asked = {"master": Request(memory=30 * GIB), "ps-0": Request(memory=10 * GIB)}
     given, notes = shares(asked, cpus=2, memory=10 * GIB, gpus=())
     sizes = [share.memory or 0 for share in given.values()]
     assert sum(sizes) <= 0.85 * 10 * GIB
@@ -82,18 +82,18 @@ def test_memory_beyond_the_machine_is_cut_in_proportion() -> None:
 
 
 def test_who_asks_for_nothing_gets_an_even_share() -> None:
-    given, notes = shares({name: Wanted() for name in "abcd"}, cpus=2, memory=8 * GIB, gpus=())
+    given, notes = shares({name: Request() for name in "abcd"}, cpus=2, memory=8 * GIB, gpus=())
     assert {share.memory for share in given.values()} == {int(8 * GIB * 0.85 / 4)}
     assert notes == ()
 
 
 def test_an_engine_that_cannot_limit_memory() -> None:
-    given, _ = shares({"master": Wanted(memory=GIB)}, cpus=2, memory=0, gpus=())
+    given, _ = shares({"master": Request(memory=GIB)}, cpus=2, memory=0, gpus=())
     assert given["master"].memory is None
 
 
 def test_gpus_are_dealt_out_in_turn() -> None:
-    asked = {"master": Wanted(gpus=1), "worker-0": Wanted(gpus=2), "worker-1": Wanted(gpus=1), "ps-0": Wanted()}
+    asked = {"master": Request(gpus=1), "worker-0": Request(gpus=2), "worker-1": Request(gpus=1), "ps-0": Request()}
     given, notes = shares(asked, cpus=8, memory=64 * GIB, gpus=["0", "1", "2", "3"])
     assert {name: one.gpus for name, one in given.items()} == {
         "master": ("0",), "worker-0": ("1", "2"), "worker-1": ("3",), "ps-0": (),
@@ -105,9 +105,9 @@ def test_gpus_are_dealt_out_in_turn() -> None:
 
 
 def test_without_gpus_replicas_run_on_the_cpu() -> None:
-    given, notes = shares({"master": Wanted(gpus=2)}, cpus=8, memory=64 * GIB, gpus=())
+    given, notes = shares({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=())
     assert given["master"].gpus == ()
-    assert notes == ("2 GPUs are asked for and this machine has 0: the replicas run on the CPU",)
-    unknown, notes = shares({"master": Wanted(gpus=2)}, cpus=8, memory=64 * GIB, gpus=None)
+    assert notes == ("2 GPUs are wanted and this machine has 0: the replicas run on the CPU",)
+    unknown, notes = shares({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=None)
     assert unknown["master"].gpus == 2
     assert notes == ()

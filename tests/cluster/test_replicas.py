@@ -12,7 +12,7 @@ from tests.jobs.specs import images
 from training_imgtool.cluster.replicas import (
     Cluster,
     Service,
-    adapted,
+    adapt,
     hosts_of,
     make_cluster,
     parse_service,
@@ -48,11 +48,11 @@ def cluster(service: Service, **changes: Any) -> Cluster:
 
 
 def test_counts_and_arguments_of_the_command_line() -> None:
-    changed = adapted(spec(), workers=3, ps=0, args=("--fast",))
+    changed = adapt(spec(), workers=3, ps=0, args=("--fast",))
     assert {role: one.count for role, one in changed.roles.items()} == {M: 1, W: 3, P: 0}
     names = [replica.name for replica in make_cluster(changed, images(changed), Service.LOCAL).replicas]
     assert names == ["master", "worker-0", "worker-1", "worker-2"]
-    assert adapted(spec()) == spec()
+    assert adapt(spec()) == spec()
 
 
 def test_arguments_replace_every_roles_own() -> None:
@@ -61,7 +61,7 @@ def test_arguments_replace_every_roles_own() -> None:
         ("--own", "--job-dir=/job"),
         ("--epochs=3", "--job-dir=/job"),
     }
-    other = adapted(own, args=())
+    other = adapt(own, args=())
     assert {replica.args for replica in make_cluster(other, images(other), Service.LOCAL).replicas} == {
         ("--job-dir=/job",)
     }
@@ -70,8 +70,8 @@ def test_arguments_replace_every_roles_own() -> None:
 @pytest.mark.parametrize(("counts", "option"), [({"workers": 1}, "--workers 1"), ({"ps": 2}, "--ps 2")])
 def test_a_role_that_the_spec_has_not(counts: dict[str, int], option: str) -> None:
     with pytest.raises(UsageError, match=f"{option}: the spec has no role"):
-        adapted(spec(roles={M: RoleSpec()}), workers=counts.get("workers"), ps=counts.get("ps"))
-    assert adapted(spec(roles={M: RoleSpec()}), workers=0, ps=0) == spec(roles={M: RoleSpec()})
+        adapt(spec(roles={M: RoleSpec()}), workers=counts.get("workers"), ps=counts.get("ps"))
+    assert adapt(spec(roles={M: RoleSpec()}), workers=0, ps=0) == spec(roles={M: RoleSpec()})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
     silent = make_cluster(nowhere, images(nowhere), Service.LOCAL)
     assert silent.chief.args == ("--epochs=3",)
     assert any("trainers get no --job-dir" in note for note in silent.notes)
-    own = adapted(spec(), args=("--job-dir=/elsewhere",))
+    own = adapt(spec(), args=("--job-dir=/elsewhere",))
     assert make_cluster(own, images(own), Service.LOCAL).chief.args == ("--job-dir=/elsewhere",)
 
 

@@ -30,7 +30,7 @@ _ARGS = "imgtool.args"  # where the context keeps what follows `--`
 
 
 class _Command(typer.core.TyperCommand):
-    """Keeps what follows `--` apart: without a SPEC its first word would be taken for one."""
+    """Keeps the words after `--` apart: without a SPEC, the parser would take the first of them for one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:

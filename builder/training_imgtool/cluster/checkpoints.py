@@ -24,8 +24,8 @@ class Checkpoint:
 
 def latest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint below `folder`, or None; a folder that cannot be read has none."""
-    found = [one for state in _states(folder) if (one := _read(state, folder)) is not None]
-    return max(found, key=lambda one: one.written, default=None)
+    checkpoints = [checkpoint for state in _states(folder) if (checkpoint := _read(state, folder)) is not None]
+    return max(checkpoints, key=lambda checkpoint: checkpoint.written, default=None)
 
 
 def _states(folder: Path) -> Iterator[Path]:
@@ -43,8 +43,8 @@ def _read(state: Path, folder: Path) -> Checkpoint | None:
         text, written = state.read_text(errors="replace")[:10_000], state.stat().st_mtime
     except OSError:
         return None
-    found = _LATEST.search(text)
-    if found is None:
+    match = _LATEST.search(text)
+    if match is None:
         return None
     place = state.parent.relative_to(folder)
-    return Checkpoint(path=str(place / Path(found[1]).name), written=written)
+    return Checkpoint(path=str(place / Path(match[1]).name), written=written)

@@ -1,4 +1,4 @@
-"""The images that a run is made of: from the registry by digest, else the engine's own of the same key, else built."""
+"""Gets the images of a run: from the registry by digest, else the engine's own of the same key, else built."""
 
 from __future__ import annotations
 
@@ -64,22 +64,22 @@ def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> di
 
     try:
         with connect(work.settings, work.progress) as registries:
-            found = find_images(work.inputs, work.wanted, registries, work.progress)
+            digests = find_images(work.inputs, work.wanted, registries, work.progress)
             run_all(
                 {
                     image.role: partial(_pull, work, engine, registries, image, digest)
                     for image in work.wanted
-                    if (digest := found[image.role]) is not None
+                    if (digest := digests[image.role]) is not None
                 }
             )
-            missing = tuple(image for image in work.wanted if found[image.role] is None)
+            missing = tuple(image for image in work.wanted if digests[image.role] is None)
             pull_parents(work, missing, engine, registries, repository)
     except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
         work.progress(Note(f"no image is taken from the registry: {error}"))
         return {}
     return {
         role: RunImage(reference=str(digest), digest=digest, source="registry")
-        for role, digest in found.items()
+        for role, digest in digests.items()
         if digest is not None
     }
 

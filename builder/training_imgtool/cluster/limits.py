@@ -1,4 +1,4 @@
-"""How the machine is shared out among the replicas: memory and CPUs as asked, cut to what there is, and its GPUs.
+"""Shares the machine out among the replicas: memory and CPUs as the spec has them, cut to fit, and its GPUs.
 
 Machine types are read from their names. Sizes in GB per CPU: Compute Engine's pages of machine families.
 """
@@ -27,8 +27,8 @@ _UNITS = {"m": 1e-3, "": 1.0} | {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What one replica asks for; None where nobody said."""
+class Request:
+    """What one replica asks for; None where the spec says nothing."""
 
     cpus: float | None = None
     memory: int | None = None
@@ -44,11 +44,11 @@ class Share:
     gpus: tuple[str, ...] | int = 0
 
 
-def wanted(role: RoleSpec) -> Wanted:
+def request_of(role: RoleSpec) -> Request:
     """What a role's replica asks for: its own `cpus` and `memory`, else those of its machine type."""
     cpus, memory = machine_size(role.machine)
     own_cpus, own_memory = quantity(role.cpus), quantity(role.memory)
-    return Wanted(
+    return Request(
         cpus=cpus if own_cpus is None else own_cpus,
         memory=memory if own_memory is None else int(own_memory),
         gpus=role.gpus.count if role.gpus else 0,
@@ -57,72 +57,72 @@ def wanted(role: RoleSpec) -> Wanted:
 
 def machine_size(machine: str | None) -> tuple[float | None, int | None]:
     """CPUs and bytes of a machine type such as `n1-standard-4`; (None, None) for one whose name does not say."""
-    found = _MACHINE.match(machine or "")
-    if found is None:
+    match = _MACHINE.match(machine or "")
+    if match is None:
         return None, None
-    ratio = (_GB_PER_CPU_N1 if found["family"] == "n1" else _GB_PER_CPU)[found["kind"]]
-    return float(found["cpus"]), int(int(found["cpus"]) * ratio * _GIB)
+    ratio = (_GB_PER_CPU_N1 if match["family"] == "n1" else _GB_PER_CPU)[match["kind"]]
+    return float(match["cpus"]), int(int(match["cpus"]) * ratio * _GIB)
 
 
 def quantity(text: str | None) -> float | None:
     """A Kubernetes quantity as a number: `500m` is 0.5, `16Gi` 17179869184; None for None or another text."""
-    found = _QUANTITY.match(text or "")
-    return float(found["number"]) * _UNITS[found["unit"] or ""] if found else None
+    match = _QUANTITY.match(text or "")
+    return float(match["number"]) * _UNITS[match["unit"] or ""] if match else None
 
 
 def shares(
-    asked: Mapping[str, Wanted], *, cpus: int, memory: int, gpus: Sequence[str] | None
+    requests: Mapping[str, Request], *, cpus: int, memory: int, gpus: Sequence[str] | None
 ) -> tuple[dict[str, Share], tuple[str, ...]]:
     """Shares a machine out among replicas; returns each one's share by name, and what a user should know.
 
     Args:
-        asked: what each replica asks for, by name.
+        requests: what each replica asks for, by name.
         cpus: the machine's CPUs. A replica gets as many as it asks for: they compete for them, as tenants do.
-        memory: its bytes; what is asked beyond them is cut in proportion, as memory cannot be competed for.
+        memory: its bytes; requests beyond them are cut in proportion, as replicas cannot compete for memory.
         gpus: the IDs of its GPUs; None when it has them and nobody knows which.
     """
     usable = memory * _USABLE
-    even = usable / max(1, len(asked))
-    sizes = {name: float(one.memory or even) for name, one in asked.items()}
+    even = usable / max(1, len(requests))
+    sizes = {name: float(request.memory or even) for name, request in requests.items()}
     factor = min(1.0, usable / sum(sizes.values())) if memory and sizes else 1.0
-    cards = _cards(asked, gpus)
-    given = {
+    cards = _cards(requests, gpus)
+    granted = {
         name: Share(
-            cpus=one.cpus if one.cpus is not None and one.cpus < cpus else None,
+            cpus=request.cpus if request.cpus is not None and request.cpus < cpus else None,
             memory=max(_LEAST, int(sizes[name] * factor)) if memory else None,
             gpus=cards[name],
         )
-        for name, one in asked.items()
+        for name, request in requests.items()
     }
-    return given, tuple(_notes(asked, given, factor, gpus))
+    return granted, tuple(_notes(requests, granted, factor, gpus))
 
 
-def _cards(asked: Mapping[str, Wanted], gpus: Sequence[str] | None) -> dict[str, tuple[str, ...] | int]:
+def _cards(requests: Mapping[str, Request], gpus: Sequence[str] | None) -> dict[str, tuple[str, ...] | int]:
     """GPUs dealt out in turn, so that replicas share one only when there are too few."""
     if gpus is None:
-        return {name: one.gpus for name, one in asked.items()}
+        return {name: request.gpus for name, request in requests.items()}
     dealt: dict[str, tuple[str, ...] | int] = {}
     used = 0
-    for name, one in asked.items():
-        count = min(one.gpus, len(gpus))
+    for name, request in requests.items():
+        count = min(request.gpus, len(gpus))
         dealt[name] = tuple(gpus[(used + number) % len(gpus)] for number in range(count))
         used += count
     return dealt
 
 
 def _notes(
-    asked: Mapping[str, Wanted], given: Mapping[str, Share], factor: float, gpus: Sequence[str] | None
+    requests: Mapping[str, Request], granted: Mapping[str, Share], factor: float, gpus: Sequence[str] | None
 ) -> list[str]:
     notes = []
     if factor < 1:
         cut = {
-            f"{one.memory / _GIB:.1f} GiB for {name} ({asked[name].memory / _GIB:.1f} asked)": None  # type: ignore[operator]
-            for name, one in given.items()
-            if one.memory is not None and asked[name].memory
+            f"{share.memory / _GIB:.1f} GiB for {name} ({requests[name].memory / _GIB:.1f} asked)": None  # type: ignore[operator]
+            for name, share in granted.items()
+            if share.memory is not None and requests[name].memory
         }
         notes.append(f"memory limits are cut to fit this machine: {', '.join(cut)}")
-    cards = sum(one.gpus for one in asked.values())
+    cards = sum(request.gpus for request in requests.values())
     if gpus is not None and cards > len(gpus):
         what = "run on the CPU" if not gpus else f"share {len(gpus)}"
-        notes.append(f"{cards} GPUs are asked for and this machine has {len(gpus)}: the replicas {what}")
+        notes.append(f"{cards} GPUs are wanted and this machine has {len(gpus)}: the replicas {what}")
     return notes

@@ -1,4 +1,4 @@
-"""Whose containers they are: labels that name the run and its process, and the sweep of what a dead one left."""
+"""Labels containers with their run and its process, and removes those whose process is gone."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], 
 
 def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
     """Removes the containers and networks of runs whose process is gone; returns the runs' names, sorted."""
-    left = [found for found in containers.containers_with(RUN) if is_gone(found.labels, here)]
-    networks = [found for found in containers.networks_with(RUN) if is_gone(found.labels, here)]
+    left = [item for item in containers.containers_with(RUN) if is_gone(item.labels, here)]
+    networks = [item for item in containers.networks_with(RUN) if is_gone(item.labels, here)]
     _remove(containers, left, networks)
-    return tuple(sorted({found.labels[RUN] for found in (*left, *networks)}))
+    return tuple(sorted({item.labels[RUN] for item in (*left, *networks)}))
 
 
 def remove_run(containers: Containers, run: str) -> bool:
-    """Removes everything of one run; whether there was anything."""
+    """Removes everything of one run; returns whether it had anything."""
     label = f"{RUN}={run}"
     left, networks = containers.containers_with(label), containers.networks_with(label)
     _remove(containers, left, networks)
@@ -99,7 +99,7 @@ def remove_run(containers: Containers, run: str) -> bool:
 def _remove(
     containers: Containers, left: list[Found] | tuple[Found, ...], networks: list[Found] | tuple[Found, ...]
 ) -> None:
-    run_all({found.id: partial(containers.remove, found.id) for found in left})
+    run_all({item.id: partial(containers.remove, item.id) for item in left})
     for network in networks:
         containers.remove_network(network.id)
 

@@ -70,20 +70,20 @@ class Death:
 
 def parse_kill(text: str) -> Kill:
     """Parses `ROLE[:INDEX]@DURATION`; the index is 0 when left out. Raises UsageError."""
-    found = _KILL.match(text)
-    role = _role(found["role"]) if found else None
-    if found is None or role is None:
+    match = _KILL.match(text)
+    role = _role(match["role"]) if match else None
+    if match is None or role is None:
         raise UsageError(f"--kill {text!r}: {_FORM}")
-    return Kill(role=role, index=int(found["index"] or 0), seconds=float(found["number"]) * _UNITS[found["unit"]])
+    return Kill(role=role, index=int(match["index"] or 0), seconds=float(match["number"]) * _UNITS[match["unit"]])
 
 
 def parse_follow(text: str) -> tuple[Role, int | None]:
     """Parses `ROLE[:INDEX]`; without an index it is every replica of the role. Raises UsageError."""
-    found = _TARGET.match(text)
-    role = _role(found["role"]) if found else None
-    if found is None or role is None:
+    match = _TARGET.match(text)
+    role = _role(match["role"]) if match else None
+    if match is None or role is None:
         raise UsageError(f"--follow {text!r}: expected ROLE[:INDEX], such as worker or worker:1")
-    return role, int(found["index"]) if found["index"] else None
+    return role, int(match["index"]) if match["index"] else None
 
 
 def _role(word: str) -> Role | None:

@@ -27,7 +27,7 @@ _NAMESPACE = "default"
 
 
 class Service(StrEnum):
-    """Whose cluster it is: `--as`. `local` is what machines of one's own get from compose and tf-config files."""
+    """The service whose cluster it is (`--as`). `local` is your own machines, with compose or tf-config files."""
 
     AI_PLATFORM = "ai-platform"
     VERTEX = "vertex"
@@ -67,7 +67,7 @@ class Replica:
         name: `master`, `worker-0`, …
         task: what TF_CONFIG calls its role.
         host: its stable name in the network; the first label is its own host name.
-        image: what the engine is asked for: a reference by digest, or an image ID.
+        image: a reference by digest, or an image ID.
         args: arguments behind the image's entry point.
         command: the job's entry point instead of the image's, or None.
         env: what the service sets, on top of the image's own.
@@ -109,7 +109,7 @@ class Cluster:
         return self.replicas[0]
 
 
-def adapted(
+def adapt(
     spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
 ) -> ImageSpec:
     """The spec with other counts and arguments; raises UsageError for a role that it has not."""
@@ -122,7 +122,7 @@ def adapted(
         roles[role] = replace(roles[role], count=count)
     if args is None:
         return replace(spec, roles=roles)
-    return replace(spec, args=args, roles={role: replace(one, args=None) for role, one in roles.items()})
+    return replace(spec, args=args, roles={role: replace(of_role, args=None) for role, of_role in roles.items()})
 
 
 def make_cluster(
@@ -135,10 +135,10 @@ def make_cluster(
     """The replicas of a spec.
 
     Args:
-        spec: what was asked, adapted to the command line.
+        spec: the spec, adapted to the command line.
         images: the images by digest, as the job file would name them.
         service: whose environment they get.
-        run_images: what the engine is asked for instead, by role.
+        run_images: the references or image IDs that the engine knows instead, by role.
 
     Raises:
         InputError: there is no chief, or a host name would be too long.
@@ -151,7 +151,7 @@ def make_cluster(
     mounted = JOB_DIR if spec.job.job_dir else None
     passed = mounted if service is Service.AI_PLATFORM else passed_job_dir(spec, mounted or _volume_mount(spec))
     setting = _Setting(spec, service, hosts, job, mounted)
-    made = tuple(
+    members = tuple(
         Replica(
             role=role,
             index=index,
@@ -168,7 +168,7 @@ def make_cluster(
     )
     volume = spec.job.volume if service is not Service.AI_PLATFORM else None
     mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
-    return Cluster(service=service, replicas=made, mounts=mounts, notes=(*notes, *_notes(spec, service)))
+    return Cluster(service=service, replicas=members, mounts=mounts, notes=(*notes, *_notes(spec, service)))
 
 
 def _volume_mount(spec: ImageSpec) -> str | None:
@@ -263,13 +263,13 @@ def _job(
     if service not in {Service.AI_PLATFORM, Service.VERTEX}:
         return None, ()
     try:
-        made = job_data(spec, images, _TARGET[service], JobOptions(allow_unknown=True))
+        job = job_data(spec, images, _TARGET[service], JobOptions(allow_unknown=True))
     except FieldListError as refused:
         first = str(refused.errors[0])
         return None, (f"no `job` in TF_CONFIG, since {service} would refuse the spec: {first}",)
     if service is Service.AI_PLATFORM:
-        return dict(made.documents[0]["trainingInput"]), ()
-    return dict((made.api or {}).get("jobSpec") or made.documents[0]), ()
+        return dict(job.documents[0]["trainingInput"]), ()
+    return dict((job.api or {}).get("jobSpec") or job.documents[0]), ()
 
 
 def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:

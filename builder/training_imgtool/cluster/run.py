@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from training_imgtool.build.request import BuildOptions, BuildRun
 from training_imgtool.cluster.checkpoints import Checkpoint, latest
 from training_imgtool.cluster.image_source import RunImage, obtain
-from training_imgtool.cluster.limits import Share, shares, wanted
+from training_imgtool.cluster.limits import Share, request_of, shares
 from training_imgtool.cluster.owner import Owner, sweep, this_process
 from training_imgtool.cluster.rehearsal import Kill
-from training_imgtool.cluster.replicas import Cluster, Service, adapted, make_cluster, service_of, target_of
+from training_imgtool.cluster.replicas import Cluster, Service, adapt, make_cluster, service_of, target_of
 from training_imgtool.cluster.summary import Summary
 from training_imgtool.cluster.supervisor import Supervisor
 from training_imgtool.core.errors import LocalFileError, UsageError
@@ -36,7 +36,7 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What `imgtool run` was asked for; None where the spec decides."""
+    """The options of `imgtool run`; None where the spec decides."""
 
     service: Service | None = None
     workers: int | None = None
@@ -66,7 +66,7 @@ class Ready:
 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
     """The spec adapted to the request; raises UsageError for a replica that is to be killed and does not exist."""
-    spec = adapted(spec, workers=request.workers, ps=request.ps, args=request.args)
+    spec = adapt(spec, workers=request.workers, ps=request.ps, args=request.args)
     counts = replicas(view_of(spec, {}, target_of(_service(spec, request))).spec)
     for kill in request.kills:
         if kill.index >= counts.get(kill.role, 0):
@@ -102,7 +102,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         service,
         run_images={role: image.reference for role, image in images.items()},
     )
-    given, notes = _shares(spec, cluster, containers.machine(), local=_is_local(engine))
+    granted, notes = _shares(spec, cluster, containers.machine(), local=_is_local(engine))
     checkpoint = latest(job_dir)
     notes = (
         *(note.removeprefix("note: ") for note in view.notes),
@@ -117,7 +117,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         spec=spec,
         cluster=cluster,
         images=images,
-        shares=given,
+        shares=granted,
         job_dir=job_dir,
         kills=request.kills,
         restart=request.restart or bool(request.kills),
@@ -128,23 +128,25 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
 
 
 def run(ready: Ready, engine: DockerEngine, progress: Progress) -> Summary:
-    """Runs the cluster until its master has ended for good; nothing of it is left in the engine then."""
+    """Runs the cluster until its chief has ended for good, and leaves nothing of it in the engine."""
     return Supervisor(ready, Containers(engine.api), progress).run()
 
 
 def _shares(
     spec: ImageSpec, cluster: Cluster, machine: Machine, *, local: bool
 ) -> tuple[dict[str, Share], tuple[str, ...]]:
-    asked = {replica.name: wanted(spec.roles[replica.role]) for replica in cluster.replicas}
+    requests = {replica.name: request_of(spec.roles[replica.role]) for replica in cluster.replicas}
     cards: Sequence[str] | None = () if not machine.nvidia else None
     if machine.nvidia and local and _NVIDIA.is_dir():
         cards = [str(number) for number in range(len(list(_NVIDIA.iterdir())))]
-    given, notes = shares(asked, cpus=machine.cpus, memory=machine.memory if machine.limits_memory else 0, gpus=cards)
+    granted, notes = shares(
+        requests, cpus=machine.cpus, memory=machine.memory if machine.limits_memory else 0, gpus=cards
+    )
     if not machine.limits_cpu:
-        given = {name: replace(share, cpus=None) for name, share in given.items()}
+        granted = {name: replace(share, cpus=None) for name, share in granted.items()}
     if not (machine.limits_cpu and machine.limits_memory):
         notes = (*notes, "this kernel does not let the engine limit CPUs or memory: replicas run without")
-    return given, notes
+    return granted, notes
 
 
 def _is_local(engine: DockerEngine) -> bool:
@@ -158,7 +160,7 @@ def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
                 raise LocalFileError(f"the job directory {folder} is a link to {folder.readlink()}, which is no folder")
             folder.mkdir(parents=True)
             if spec.user:
-                folder.chmod(0o777)  # that user's number is known only in the image
+                folder.chmod(0o777)  # only the image knows that user's number
         resolved = folder.resolve()
     except OSError as error:
         raise LocalFileError(

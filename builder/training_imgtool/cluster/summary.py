@@ -1,4 +1,4 @@
-"""What came of a run: one value, as plain data and as the few lines that a person reads."""
+"""The outcome of a run: one value, as plain data and as the few lines that a person reads."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class _Live:
 
 
 class Supervisor:
-    """One run, from its network to its summary. All decisions are made in the thread that calls `run`."""
+    """One run, from its network to its summary. The thread that calls `run` makes all decisions."""
 
     def __init__(
         self, ready: Ready, containers: Containers, progress: Progress, clock: Callable[[], float] = time.monotonic
@@ -106,8 +106,8 @@ class Supervisor:
     def _start_all(self) -> None:
         self._launcher.make_network()
         everyone = self._live.values()
-        made = run_all({live.name: partial(self._launcher.create, live.replica) for live in everyone})
-        for name, container_id in made.items():
+        container_ids = run_all({live.name: partial(self._launcher.create, live.replica) for live in everyone})
+        for name, container_id in container_ids.items():
             self._live[name].container_id = container_id
         run_all({live.name: partial(self._start, live) for live in everyone})
         self._began = self._clock()
@@ -207,9 +207,8 @@ class Supervisor:
                 self._restart(live)
 
     def _kill(self, kill: Kill) -> None:
-        live = next(
-            one for one in self._live.values() if (one.replica.role, one.replica.index) == (kill.role, kill.index)
-        )
+        target = (kill.role, kill.index)
+        live = next(live for live in self._live.values() if (live.replica.role, live.replica.index) == target)
         if not live.running or live.killed:
             self._missed.append(kill)
             return
@@ -228,10 +227,9 @@ class Supervisor:
         live.ended = live.last = None
         self._start(live)
         passed = self._clock() - self._began
-        self._deaths = [
-            replace(one, back_after=passed - one.at) if one.name == live.name and one.back_after is None else one
-            for one in self._deaths
-        ]
+        for number, death in enumerate(self._deaths):
+            if death.name == live.name and death.back_after is None:
+                self._deaths[number] = replace(death, back_after=passed - death.at)
         self._progress(Note(f"{live.name} is restarted"))
 
     def _stop_all(self) -> None:
