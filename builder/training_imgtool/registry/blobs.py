@@ -54,7 +54,7 @@ class _Source:
             return
         if download.answer.status == 206:
             if not download.answer.headers.get("content-range", "").startswith(f"bytes {self.position}-"):
-                raise PassingError("sent another part of the blob than asked for")
+                raise PassingError("sent another part of the blob than the one requested")
             return
         self._blocks = _without(self._blocks, self.position)
 

@@ -1,10 +1,9 @@
-"""What making a layer taught: its digest, diff ID and size, kept under a key of everything it was made from.
+"""Records of layers: digest, diff ID and size, under a key of everything that the layer is made from.
 
-A record is a small JSON document, the same on disk and as the blob of a registry artifact, so that a
-second machine can take over the result without the wheels. A record names its own key and the hash of
-its fields, so a torn file is never believed. Those who write records decide what is in layers, so a record
-from a registry counts for that registry's repositories only: it is never kept on this machine. Blobs that
-cannot be made again cheaply (bytecode, whole-layer compression) are kept under their digest.
+A record is a small JSON document, the same on disk and in a registry, so that a second machine can use the layer
+without the wheels. It names its own key and the hash of its fields, so a torn file does not count. Those who write
+records decide what is in layers, so a record from a registry counts for that place only, and this machine does not
+keep it. The cache keeps blobs that are expensive to make again (bytecode, whole-layer compression) by digest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Layer records in the registry: what making a layer taught one machine, another takes over without the wheels.
+"""Layer records in the registry: with them another machine uses layers without having the wheels.
 
 A record is a small artifact (OCI image specification 1.1, "Guidance for an artifact") that names the layers as its
-own, so that they are kept as long as it is, and carries the record's text as an annotation: reading one is one GET.
-Records lie beside the images in `imgtool-layers`, where every spec of the registry finds them and mounts the layers
-from; where that cannot be written, in the images' own repository. On Docker Hub always there: a push to a new
-repository makes it, for the whole world to read unless the account says otherwise. A record is a claim, not a proof:
-the layers that it names must be there, or are made here and must come out as it says. Who may write records may decide
-what is in images, so they lie under the path that images are pushed to, and nowhere else.
+own, so that the registry keeps them as long as the record, and carries the record's text as an annotation, so that one
+GET reads it. Records lie beside the images in `imgtool-layers`, where every spec of the registry finds them and mounts
+the layers from; if that repository is not writable, in the images' own. On Docker Hub they always lie in the images'
+own: a push to a new repository would create it, public by default. A record is a claim, not a proof: the registry has
+the layers that it names, or this machine makes them and they must come out as it says. Those who may write records
+decide what is in images, so imgtool reads records only under the path that it pushes images to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AT_ONCE = 4
 
 
 def store_of(repository: Repository) -> Repository:
-    """Where the records of a repository's layers lie: its sibling `imgtool-layers`; on Docker Hub, there."""
+    """The repository for the records of a repository's layers: its sibling `imgtool-layers`; on Docker Hub, itself."""
     if repository.registry == DOCKER_HUB:
         return repository
     folder = repository.path.rpartition("/")[0]
@@ -38,9 +38,9 @@ def store_of(repository: Repository) -> Repository:
 
 
 class RegistryRecords:
-    """Records for images of one repository. A registry that has none, or takes none, is no error.
+    """Records for images of one repository. A registry that has none, or accepts none, is no error.
 
-    With `believe` false none is read, and those that are left replace what was there (`--no-cache`).
+    With `believe` false it reads none, and the new ones replace those in the registry (`--no-cache`).
     """
 
     def __init__(self, registries: Registries, repository: Repository, *, believe: bool = True) -> None:
@@ -49,9 +49,8 @@ class RegistryRecords:
         self._registry = registries.at(repository)
         self._lock = threading.Lock()
         self._waiting: dict[str, bytes] = {}
-        self._mounts: SingleFlight[bool] = (
-            SingleFlight()
-        )  # docker-registry refuses a manifest while a layer of it is mounted again
+        # Once per layer: docker-registry refuses a manifest while somebody mounts a layer of it again.
+        self._mounts: SingleFlight[bool] = SingleFlight()
         self._read = believe
         self._used = False
         self._unwell = False
@@ -64,17 +63,17 @@ class RegistryRecords:
         return record
 
     def put(self, key: str, record: bytes) -> None:
-        """Takes a record, for `leave`."""
+        """Takes a record, which `leave` writes."""
         with self._lock:
             self._waiting[key] = record
 
     def disbelieve(self) -> bool:
-        """Reads no more records: one was wrong, and better ones are on their way. Returns whether any was used."""
+        """Reads no more records, since one was wrong. Returns whether this run has used any."""
         self._read = False
         return self._used
 
     def leave(self) -> None:
-        """Leaves what was taken for others; the layers must be in the images' repository by now."""
+        """Writes the records; the images' repository must have their layers by now."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         run_all({key: partial(self._leave, key, record) for key, record in waiting.items()}, most=_AT_ONCE)
@@ -113,7 +112,7 @@ class RegistryRecords:
             self._registry.upload(place, empty, lambda: iter((_EMPTY,)), mount_from=place, expect_missing=True)
             self._registry.put_manifest(_tag(place, key), OCI_MANIFEST, body)
         except ImgtoolError as error:
-            self._unwell |= isinstance(error, TemporaryError)  # the images are up: nobody waits for records
+            self._unwell |= isinstance(error, TemporaryError)  # the images are up, and records only save time
             return False
         return True
 

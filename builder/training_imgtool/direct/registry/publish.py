@@ -30,7 +30,7 @@ class Publisher:
     Args:
         registries: the clients.
         evidence: of the repository that images go to.
-        progress: is told of every block.
+        progress: receives every block.
 
     Attributes:
         pending: requests for the images' tags whose answers uploads wait for.
@@ -82,14 +82,14 @@ class Publisher:
         """Uploads what the repository lacks of an image and puts its manifest under the tag.
 
         Returns once every blob of the image was uploaded, mounted or confirmed in this run, or the registry is known
-        to refuse a manifest with unknown blobs. Where the registry refuses a manifest for whatever reason while some
-        of its blobs were only remembered, everything is asked for and sent, and the manifest is put once more.
+        to refuse a manifest with unknown blobs. If the registry refuses the manifest, for whatever reason, while some
+        of its blobs were only remembered, this asks for every blob, sends what is missing, and puts it once more.
 
         Args:
             image: the image.
-            ref: the tag to put it under.
-            subject: whose it is, for progress.
-            base: where the layers below the image's own are.
+            ref: the tag.
+            subject: whose image it is, for progress.
+            base: the repository of the layers below the image's own.
 
         Raises:
             BlobUnknownError: the registry lacks layers that lie in the repository itself.

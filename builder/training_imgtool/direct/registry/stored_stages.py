@@ -1,4 +1,4 @@
-"""Images of stages that a repository already has, by content key: on this machine, else asked for in one request.
+"""Images of stages that a repository already has, by content key: from this machine, else with one request.
 
 A stage's image lies in the repository under `STAGE-KEY`, like a role's. Its manifest carries its config as the
 descriptor's `data` (OCI image specification 1.1, "Descriptors"), so one GET brings both.

@@ -204,7 +204,7 @@ def create_repository(
     Args:
         repository: `LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE`.
         settings: the machine's own.
-        progress: is told what is made.
+        progress: receives a note of what it makes.
         endpoint: another API address (`http://HOST:PORT`), for tests.
         credentials: google.auth credentials instead of this machine's.
         seconds: how long to wait for the operation.

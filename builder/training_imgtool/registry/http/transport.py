@@ -38,7 +38,7 @@ def bytes_body(data: bytes) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A server's answer. Header names are lower case; `body` is cut at the limit asked for."""
+    """A server's answer. Header names are lower case; `body` ends at the caller's limit."""
 
     method: str
     url: str
