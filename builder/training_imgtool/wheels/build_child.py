@@ -1,11 +1,12 @@
 """Runs a build backend's hook (PEP 517) without network and without the user's files. A program of its own.
 
-    PYTHON -I -S build_child.py JOB
+    PYTHON -s -S build_child.py JOB
 
 JOB is a JSON file: `env` (a folder with the build requirements, unpacked), `source`, `work` (what the backend may write
-to), `backend` (`module:object`), `backend_path`, `hook` and `arguments`. The answer goes to `WORK/result.json`.
-The Linux kernel confines this process and its children before it imports anything of the archive: Landlock opens the
-system's folders for reading and the work folder for writing, and a seccomp filter refuses sockets. Runs on Python 3.7.
+to), `variables` (of the environment, for the backend alone), `backend` (`module:object`), `backend_path`, `hook` and
+`arguments`. The answer goes to `WORK/result.json`. The Linux kernel confines this process and its children before it
+imports anything of the archive: Landlock opens the system's folders for reading and the work folder for writing, and a
+seccomp filter refuses sockets. Runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def _call(function: Any, *arguments: Any) -> int:
 
 def _run(job: dict[str, Any]) -> Any:
     os.chdir(job["source"])
-    sys.path[:0] = [*job["backend_path"], job["env"]]
+    sys.path[:1] = [*job["backend_path"], job["env"]]  # instead of this program's folder
+    os.environ.update(job["variables"])
     module, _, name = job["backend"].partition(":")
     backend: Any = importlib.import_module(module)
     for part in filter(None, name.split(".")):

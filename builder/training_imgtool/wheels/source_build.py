@@ -147,13 +147,14 @@ def _hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str
         "work": str(work),
         "source": str(source),
         "env": str(work / "env"),
+        "variables": {"PYTHONPATH": str(work / "env")},
         "backend": system.backend,
         "backend_path": system.backend_path,
         "hook": hook,
         "arguments": arguments,
     }
     (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    command = [str(python), "-I", "-S", build_child.__file__, str(work / "job.json")]
+    command = [str(python), "-s", "-S", build_child.__file__, str(work / "job.json")]
     with subprocess.Popen(
         command,
         cwd=work,
@@ -183,8 +184,7 @@ def _environment(work: Path, python: Path) -> dict[str, str]:
         "TMPDIR": str(work / "tmp"),
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
-        "PYTHONPATH": str(work / "env"),  # for Pythons that the backend starts
-        "PYTHONHASHSEED": "0",
+        "PYTHONHASHSEED": "0",  # so not -I, which ignores it
         "PYTHONDONTWRITEBYTECODE": "1",
         "SOURCE_DATE_EPOCH": _EPOCH,
         "CC": "/bin/false",  # a compiler here would make a wheel for this machine
