@@ -160,7 +160,8 @@ def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
     assert (spec.trainer.source, spec.trainer.module) == ("src", "reader.train")
     assert spec.env["PYTHONPATH"] == "/app/src"
     assert list(spec.roles) == [Role.MASTER]
-    assert (tmp_path / "requirements.txt").read_text() == "# From pyproject.toml.\nscikit-learn>=1.4\n"
+    assert spec.requirements == "pyproject.toml"
+    assert not (tmp_path / "requirements.txt").exists()
 
 
 def test_scripts_that_import_their_neighbours(tmp_path: Path) -> None:

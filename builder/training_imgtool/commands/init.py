@@ -124,8 +124,7 @@ def starter(
     )
     files = {"image.yaml": spec, **({} if code.program else _trainer(chosen)), ".dockerignore": _DOCKERIGNORE}
     if not seen.requirements:
-        from_project = "".join(f"{line}\n" for line in seen.dependencies)
-        files["requirements.txt"] = f"# From pyproject.toml.\n{from_project}" if from_project else _REQUIREMENTS
+        files["requirements.txt"] = _REQUIREMENTS
     return Starter(files=files, notes=code.notes)
 
 

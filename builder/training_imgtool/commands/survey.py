@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from training_imgtool.commands.programs import Code, read_code
@@ -18,6 +18,7 @@ from training_imgtool.spec.requirements import parse_requirements, read_requirem
 from training_imgtool.versions.matrix import Matrix, version_key
 
 _PACKAGES = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
+_PROJECT = "pyproject.toml"
 _REQUIREMENT_FILES = ("requirements.txt", "requirements/requirements.txt", "requirements/base.txt", "requirements.in")
 _LARGEST = 1 << 20  # bytes
 _PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
@@ -44,7 +45,7 @@ class Survey:
         files: those that were read, for people.
         gpu: the line that asks for CUDA.
         system_packages: Debian packages that its Dockerfile installs.
-        dependencies: pyproject.toml's without TensorFlow, where there is no requirements file.
+        requirements: the file that names them: a requirements file, otherwise pyproject.toml.
     """
 
     files: tuple[str, ...]
@@ -55,31 +56,24 @@ class Survey:
     gpu: str | None
     system_packages: tuple[str, ...]
     requirements: str | None
-    dependencies: tuple[str, ...]
 
 
 def survey(folder: Path, matrix: Matrix) -> Survey:
     """Reads what `folder` has; a file that cannot be understood says nothing."""
     requirements = next((name for name in _REQUIREMENT_FILES if (folder / name).is_file()), None)
-    listed = _requirements(folder, requirements) if requirements else ()
-    project = _project(folder / "pyproject.toml")
-    dependencies = tuple(filter(None, map(_requirement, _texts(project.get("dependencies")))))
+    listed = _requirements(folder, requirements) if requirements else _requirements(folder, _PROJECT)
+    requirements = requirements or (_PROJECT if listed else None)
     docker = _Dockerfile(folder / "Dockerfile")
-    where = requirements or "pyproject.toml"
-    name = project.get("name")
-    others = tuple(str(item) for item in dependencies if item.name.lower() not in _PACKAGES)
+    read = dict.fromkeys(("Dockerfile", _PROJECT, requirements or ""))
     return Survey(
-        files=tuple(
-            name for name in ("Dockerfile", "pyproject.toml", requirements) if name and (folder / name).is_file()
-        ),
+        files=tuple(name for name in read if (folder / name).is_file()),
         code=read_code(folder),
-        name=name if isinstance(name, str) else None,
-        tensorflow=_tensorflow(listed or dependencies, where, matrix) or docker.tensorflow(matrix),
+        name=_project_name(folder / _PROJECT),
+        tensorflow=_tensorflow(listed, requirements or "", matrix) or docker.tensorflow(matrix),
         python=docker.python(),
         gpu=docker.gpu(),
         system_packages=docker.system_packages(),
         requirements=requirements,
-        dependencies=() if requirements else others,
     )
 
 
@@ -90,13 +84,12 @@ def _requirements(folder: Path, name: str) -> tuple[Requirement, ...]:
         return ()
 
 
-def _project(path: Path) -> dict[str, object]:
-    """The `[project]` table of a pyproject.toml."""
+def _project_name(path: Path) -> str | None:
     try:
-        table = tomllib.loads(_text(path)).get("project", {})
-    except tomllib.TOMLDecodeError:
-        return {}
-    return table if isinstance(table, dict) else {}
+        name = tomllib.loads(_text(path)).get("project", {}).get("name")
+    except (tomllib.TOMLDecodeError, AttributeError, RecursionError):
+        return None
+    return name if isinstance(name, str) else None
 
 
 def _text(path: Path) -> str:
@@ -105,17 +98,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig") if path.is_file() and path.stat().st_size <= _LARGEST else ""
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
-
-
-def _requirement(text: str) -> Requirement | None:
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None
 
 
 def _tensorflow(requirements: Iterable[Requirement], where: str, matrix: Matrix) -> Clue | None:
