@@ -144,7 +144,7 @@ def test_a_killed_step_may_have_been_out_of_memory(engine: DockerEngine, base: s
 def test_escapes_in_the_log_reach_no_error(engine: DockerEngine, base: str) -> None:
     with pytest.raises(BuildFailedError) as caught:
         engine.build(stage(f"FROM {base}\nRUN printf '\\033]0;title\\007\\033[31mred\\n' >&2; exit 3\n"), Events())
-    assert caught.value.details == ("red",)
+    assert caught.value.details == (r"\x1b]0;title\x07red",)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""From a spec to images: inputs, content keys, what is found, what is made, and by whom."""
+"""From a spec to images: inputs, content keys, builders, sinks."""

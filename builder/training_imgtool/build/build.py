@@ -56,8 +56,8 @@ def foresee(run: BuildRun) -> dict[Role, str]:
             digests = find_images(run.inputs, run.wanted, registries, run.progress)
             return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
         with open_sink(run, registries, stages) as sink:
-            found = sink.find(run.wanted)
-    return {image.role: "found" if image.role in found else "build" for image in run.wanted}
+            results = sink.find(run.wanted)
+    return {image.role: "found" if image.role in results else "build" for image in run.wanted}
 
 
 def _build(run: BuildRun, sink: Sink, stages: EngineStages) -> tuple[BuildResult, ...]:
@@ -87,8 +87,8 @@ def _make(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, engine: 
     try:
         return direct.make(image)
     except (ImageExistsError, NeedsEngineError) as error:
-        if (found := sink.answer(image)) is not None:
-            return found  # the registry answered while the image was made
+        if (result := sink.answer(image)) is not None:
+            return result  # the registry answered while the image was made
         if run.options.engine == "direct" or not run.options.push:
             raise
         run.progress(Note(f"{image.role}: needs an engine: {error}"))
@@ -109,8 +109,8 @@ def _outcomes(run: BuildRun, results: dict[Role, BuildResult]) -> tuple[str, ...
     """One line per role of a failed run: the image's name, or that there is none."""
     if not results:
         return ()
-    found = {role: f"{result.outcome} {result.reference}" for role, result in results.items()}
-    return tuple(f"{image.role}: {found.get(image.role, 'failed')}" for image in run.wanted)
+    outcomes = {role: f"{result.outcome} {result.reference}" for role, result in results.items()}
+    return tuple(f"{image.role}: {outcomes.get(image.role, 'failed')}" for image in run.wanted)
 
 
 def _note_size(run: BuildRun) -> None:

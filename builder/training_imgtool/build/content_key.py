@@ -45,8 +45,8 @@ def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compress
             identity = reader.identity(stage.base)
         except InputError as error:
             raise DockerfileError(f"{dockerfile.file}:{stage.line}: FROM: {error}", hint=error.hint) from error
-        hashed = [found for one in stage.instructions if (found := reader.hashed(one))]
-        direct = not any(one.name == "RUN" for one in stage.instructions)
+        hashed = [parts for instruction in stage.instructions if (parts := reader.hash_parts(instruction))]
+        direct = not any(instruction.name == "RUN" for instruction in stage.instructions)
         packing = [compression] if direct and compression != _DEFAULT else []
         key = _digest([_VERSION, stage.platform or platform, identity, _args(dockerfile, stage), hashed, *packing])
         keys[stage.label] = key if hashed else identity
@@ -55,14 +55,14 @@ def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compress
 
 def context_sources(dockerfile: Dockerfile) -> tuple[str, ...]:
     """Every path or pattern that the file copies from the build context, each once."""
-    found = [
+    sources = [
         source
         for stage in dockerfile.stages
-        for one in stage.instructions
-        if one.name in {"ADD", "COPY"} and one.flag("from") is None
-        for source in one.sources
+        for instruction in stage.instructions
+        if instruction.name in {"ADD", "COPY"} and instruction.flag("from") is None
+        for source in instruction.sources
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +86,39 @@ class _Reader:
             raise InputError(f"{reference}: an image without a digest has no content key", hint="add @sha256:…")
         return image.hex
 
-    def hashed(self, one: Instruction) -> list[object]:
+    def hash_parts(self, instruction: Instruction) -> list[object]:
         """What of one instruction goes into the hash; empty when nothing does."""
         try:
-            if one.name == "LABEL":
-                pairs = [pair for pair in one.pairs if expand(pair[0], {}, one.escape) != KEY_LABEL]
+            if instruction.name == "LABEL":
+                pairs = [pair for pair in instruction.pairs if expand(pair[0], {}, instruction.escape) != KEY_LABEL]
                 return ["LABEL", pairs] if pairs else []
-            if one.name in {"ENV", "ARG"}:
-                return [one.name, one.pairs]
-            heredocs = [[doc.text, doc.expands, doc.chomps] for doc in one.heredocs]
-            words = list(one.words) if one.name in {"ADD", "COPY"} else one.json
-            return [one.name, one.flags, words, "" if words else one.text, heredocs, self._taken(one)]
+            if instruction.name in {"ENV", "ARG"}:
+                return [instruction.name, instruction.pairs]
+            heredocs = [[doc.text, doc.expands, doc.chomps] for doc in instruction.heredocs]
+            words = list(instruction.words) if instruction.name in {"ADD", "COPY"} else instruction.json
+            return [
+                instruction.name,
+                instruction.flags,
+                words,
+                "" if words else instruction.text,
+                heredocs,
+                self._sources(instruction),
+            ]
         except InputError as error:
-            raise DockerfileError(f"{self.dockerfile.file}:{one.line}: {one.name}: {error}", hint=error.hint) from error
+            raise DockerfileError(
+                f"{self.dockerfile.file}:{instruction.line}: {instruction.name}: {error}", hint=error.hint
+            ) from error
 
-    def _taken(self, one: Instruction) -> list[str]:
+    def _sources(self, instruction: Instruction) -> list[str]:
         """The identities of what an instruction reads besides its own text."""
-        if one.name == "RUN":
-            return [self._mounted(value or "") for flag, value in one.flags if flag == "mount"]
-        if one.name not in {"ADD", "COPY"}:
+        if instruction.name == "RUN":
+            return [self._mounted(value or "") for flag, value in instruction.flags if flag == "mount"]
+        if instruction.name not in {"ADD", "COPY"}:
             return []
-        source = one.flag("from")
+        source = instruction.flag("from")
         if source is not None:
             return [self.identity(source)]
-        sources = [_path(word, one) for word in one.sources]
+        sources = [_path(word, instruction) for word in instruction.sources]
         return [self.context.digest(sources)] if sources else []
 
     def _mounted(self, mount: str) -> str:
@@ -121,11 +130,11 @@ class _Reader:
         return self.context.digest([fields.get("source", fields.get("src", "."))])
 
 
-def _path(word: str, one: Instruction) -> str:
+def _path(word: str, instruction: Instruction) -> str:
     """A source; raises InputError for one that is known only while building."""
     if "$" in word:
         raise InputError(f"{word!r}: a source with a variable", hint="let the template put the path in")
-    if one.name == "ADD" and ("://" in word or word.startswith("git@")):
+    if instruction.name == "ADD" and ("://" in word or word.startswith("git@")):
         raise InputError(
             f"{word!r}: what lies behind an address has no content key", hint="put the file in the context"
         )
@@ -134,8 +143,14 @@ def _path(word: str, one: Instruction) -> str:
 
 def _args(dockerfile: Dockerfile, stage: Stage) -> list[object]:
     """The ARGs before the first FROM, when the stage has an ARG that could take one's value."""
-    taken = {name for one in stage.instructions if one.name == "ARG" for name, value in one.pairs if value is None}
-    return [one.pairs for one in dockerfile.args] if taken else []
+    taken = {
+        name
+        for instruction in stage.instructions
+        if instruction.name == "ARG"
+        for name, value in instruction.pairs
+        if value is None
+    }
+    return [instruction.pairs for instruction in dockerfile.args] if taken else []
 
 
 def _digest(value: object) -> str:

@@ -79,8 +79,8 @@ def presume_missing(
                 return find(images)
             ask(images)
             return {}
-        found = find(first)
-        return found if not found and others and _all_direct(run, images) else {**found, **find(others)}
+        results = find(first)
+        return results if not results and others and _all_direct(run, images) else {**results, **find(others)}
 
     return presume
 

@@ -78,7 +78,7 @@ class Inputs:
 
     @property
     def repository(self) -> Repository:
-        """Where the images go; raises UsageError when nobody said."""
+        """The repository for the images; raises UsageError when no registry is configured."""
         if self.plan.repository is None:
             raise UsageError(
                 f"{self.spec_file.path}: no registry",
@@ -136,7 +136,7 @@ def prepare(
         )
         try:
             roots, texts_before = TemplateRoots(plan.folder), RenderMemo(settings.cache)
-            texts = {one.role: render(one, roots=roots, key=None, memo=texts_before) for one in plan.roles}
+            texts = {role.role: render(role, roots=roots, key=None, memo=texts_before) for role in plan.roles}
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
             if copied != {spec.trainer.source.strip("/")}:
@@ -145,7 +145,9 @@ def prepare(
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
             keys = {role: stage_keys(file, context, plan.platform, spec.compression) for role, file in parsed.items()}
-            images = tuple(_image(one, plan, texts[one.role], parsed[one.role], keys[one.role]) for one in plan.roles)
+            images = tuple(
+                _image(role, plan, texts[role.role], parsed[role.role], keys[role.role]) for role in plan.roles
+            )
         except FieldError as error:
             raise spec_file.located(error) from error
         except FieldListError as errors:
@@ -154,7 +156,7 @@ def prepare(
 
 
 def _registry(named: str | None, settings: Settings) -> str | None:
-    """The registry that the command line or the environment names; raises UsageError for one that cannot be."""
+    """The registry that the command line or the environment names; raises UsageError for an invalid one."""
     text = named or settings.registry
     try:
         return check_registry(text) if text else None
@@ -179,8 +181,8 @@ def with_wheels(context: Context, locked: LockedVariant) -> Context:
 def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
     """Where the variant's wheels, and pip's own, lie in the context."""
     folder = install_step.context_folder(locked)
-    found = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
-    return {**found, f"{folder}/installer/{locked.installer.file}": locked.installer}
+    paths = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
+    return {**paths, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
 def _image(role_plan: RolePlan, plan: Plan, text: str, dockerfile: Dockerfile, keys: Mapping[str, str]) -> RoleImage:

@@ -87,10 +87,10 @@ class RegistrySink:
         try:
             digest = self._publisher.publish(made, tag, image.role, start.repository)
         except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
-            found = None if self._run.options.no_cache else self._evidence.find(tag)
-            if found is None:
+            other = None if self._run.options.no_cache else self._evidence.find(tag)
+            if other is None:
                 raise
-            return BuildResult.of(image, Outcome.FOUND, found)
+            return BuildResult.of(image, Outcome.FOUND, other)
         return BuildResult.of(image, Outcome.APPENDED, digest)
 
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
@@ -211,10 +211,10 @@ class EngineSink(_LocalSink):
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         """Looks each image up by its key."""
         ids = {image.role: self._engine.image_id(image.key) for image in images}
-        found = [image for image in images if ids[image.role]]
-        for image in found:
+        present = [image for image in images if ids[image.role]]
+        for image in present:
             self._run.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
-        return {image.role: BuildResult.of(image, Outcome.FOUND, image_id=ids[image.role]) for image in found}
+        return {image.role: BuildResult.of(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
 
     def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
         """Loads the image, base layers included, under its key; raises EngineUnavailableError."""

@@ -1,4 +1,4 @@
-"""Containers, networks and how they end: what is asked of an engine that runs a cluster, and what it answers."""
+"""Containers, networks and how they end: the values that an engine takes and returns for a cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Container:
     Attributes:
         name: its name in the engine.
         image: a reference or ID that the engine has.
-        hostname: what the container calls itself: one DNS label.
+        hostname: the container's own host name: a DNS label.
         aliases: the names under which others in the network find it.
         address: its address in the network, or None for any.
         command: arguments behind the entry point; None for the image's own.

@@ -43,7 +43,7 @@ class Recipe:
 
 
 class StageRunner:
-    """Builds stages on one engine. Thread-safe; a key is built once however many ask for it."""
+    """Builds stages on one engine. Thread-safe; a key is built once, however many roles need it."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class StageRunner:
     def _make(self, recipe: Recipe, stage: Stage, key: str) -> str:
         subject = recipe.shared.get(stage.label, recipe.subject)
         if not self._no_cache:
-            found = self._engine.image_id(key)
-            if found is not None:
+            image = self._engine.image_id(key)
+            if image is not None:
                 self._progress(Done(subject, Outcome.FOUND, f"stage {stage.label} in the engine"))
-                return found
+                return image
         parent, parent_is_key = self._parent(recipe, stage)
         named = _copied_stages(stage, recipe.dockerfile)
-        copied = {said: self._image(recipe, label) for said, label in named.items()}
+        copied = {name: self._image(recipe, label) for name, label in named.items()}
         started = time.monotonic()
         image = self._engine.build(
             StageBuild(
@@ -111,9 +111,9 @@ class StageRunner:
                 context=lambda stream: self._inputs.write(context_sources(stage), stream),
                 line=stage.line,
                 lines=(
-                    *(one.line for one in recipe.dockerfile.args),
+                    *(instruction.line for instruction in recipe.dockerfile.args),
                     stage.line,
-                    *(one.line for one in stage.instructions),
+                    *(instruction.line for instruction in stage.instructions),
                 ),
                 platform=self._platform,
                 no_cache=self._no_cache,
@@ -156,9 +156,9 @@ class StageRunner:
 
 def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> dict[str, str]:
     """The stages that `COPY --from` names: their labels, by what the text says."""
-    said = [one.flag("from") for one in stage.instructions if one.name == "COPY"]
-    found = {name: dockerfile.earlier(name, stage) for name in said if name is not None}
-    return {name: other.label for name, other in found.items() if other is not None}
+    names = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
+    stages = {name: dockerfile.earlier(name, stage) for name in names if name is not None}
+    return {name: other.label for name, other in stages.items() if other is not None}
 
 
 def context_sources(stage: Stage) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def context_sources(stage: Stage) -> tuple[str, ...]:
 
 def stage_text(dockerfile: Dockerfile, stage: Stage, parent: str, images: Mapping[str, str]) -> str:
     """The stage on its own: global ARGs, FROM its parent, and each `COPY --from` of a stage from that stage's image."""
-    lines = [*(_line(one.raw) for one in dockerfile.args), f"FROM {parent}\n"]
+    lines = [*(_line(argument.raw) for argument in dockerfile.args), f"FROM {parent}\n"]
     for instruction in stage.instructions:
         source = instruction.flag("from")
         text = instruction.raw

@@ -1,4 +1,4 @@
-"""Follows one long request to an engine: its answer as it comes, its end on demand, its death noticed.
+"""Follows one long request to an engine: streams its answer, ends it on demand, notices when the engine is gone.
 
 The request runs in a thread of its own, so the thread that follows it can always be interrupted: by a signal, by
 `close()` of the engine, or because the engine no longer answers. docker-py offers none of the three.
@@ -62,7 +62,7 @@ def follow(
         request: what to send.
         where: what the engine is at, for messages.
         stopped: set by another thread to end every request of the engine.
-        answers: whether the engine still answers; asked when nothing came for `silence_seconds`, and the request
+        answers: checks whether the engine still answers, after `silence_seconds` without an event; the request
             is given up when it says no twice.
         silence_seconds: how long a silent engine is left alone.
 

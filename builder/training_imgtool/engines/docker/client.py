@@ -1,4 +1,4 @@
-"""The door to docker-py, the only module that imports it: connects to a Docker Engine and speaks its API.
+"""The adapter of docker-py: connects to a Docker Engine and speaks its API.
 
 docker-py would read config.json and every login in it, run every credential helper before a build, follow the
 environment's proxies and .netrc, and let the errors of four packages through. `_Client` and `DockerApi` prevent that.
@@ -29,7 +29,7 @@ _OLDEST_API = (1, 32)  # the first that takes a platform for a build
 _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 3.0
-SILENCE_SECONDS = 30.0  # after which a silent engine is asked whether it is still there
+SILENCE_SECONDS = 30.0  # of silence, after which imgtool pings the engine
 
 
 def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
@@ -42,7 +42,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
         with closing(_Client(endpoint, "1.32", timeout)) as client:
             answer = client.get(f"{client.base_url}/_ping", timeout=timeout)
             answer.raise_for_status()
-            found = answer.headers.get("Api-Version", "")
+            version = answer.headers.get("Api-Version", "")
     except Exception as error:
         if not is_engine_fault(error):
             raise
@@ -50,13 +50,13 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
             f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {cause_of(error)}",
             hint=hint_for(error),
         ) from error
-    return DockerEngine(DockerApi(endpoint, _api_version(found, endpoint)))
+    return DockerEngine(DockerApi(endpoint, _api_version(version, endpoint)))
 
 
-def _api_version(found: str, endpoint: Endpoint) -> str:
+def _api_version(version: str, endpoint: Endpoint) -> str:
     """The newest version of the API that both sides speak."""
     try:
-        theirs = tuple(int(part) for part in found.split("."))
+        theirs = tuple(int(part) for part in version.split("."))
     except ValueError:
         raise EngineUnavailableError(
             f"{endpoint} (from {endpoint.source}) answers, but not as a Docker Engine: no Api-Version in its answer",
@@ -64,9 +64,9 @@ def _api_version(found: str, endpoint: Endpoint) -> str:
         ) from None
     if theirs < _OLDEST_API:
         raise EngineUnavailableError(
-            f"the Docker Engine at {endpoint} speaks API {found}; 1.32 (Docker 17.09) or newer is needed"
+            f"the Docker Engine at {endpoint} speaks API {version}; 1.32 (Docker 17.09) or newer is needed"
         )
-    return min((found, DEFAULT_DOCKER_API_VERSION), key=lambda text: [int(part) for part in text.split(".")])
+    return min((version, DEFAULT_DOCKER_API_VERSION), key=lambda text: [int(part) for part in text.split(".")])
 
 
 class _Client(docker.APIClient):
@@ -165,7 +165,7 @@ class DockerApi:
         """A docker-py client for questions with short answers; raises EngineUnavailableError for what goes wrong.
 
         Args:
-            doing: what it is asked for, for messages.
+            doing: the purpose of the request, for messages.
             refused: makes the error when the engine says no, from its words and the answer's status.
         """
         try:
@@ -181,12 +181,12 @@ class DockerApi:
     def inspect(self, name: str) -> dict[str, Any] | None:
         """What the engine knows of an image, or None when it has no such image."""
         with self.ask(f"looking for the image {name}") as client, suppress(docker.errors.ImageNotFound):
-            found: dict[str, Any] = client.inspect_image(name)
-            return found
+            image: dict[str, Any] = client.inspect_image(name)
+            return image
         return None
 
     def remove(self, name: str) -> None:
-        """Takes a name away; one that is not there is fine."""
+        """Removes a name; a missing name is no error."""
         with self.ask(f"removing the name {name}") as client, suppress(docker.errors.ImageNotFound):
             client.remove_image(name)
 

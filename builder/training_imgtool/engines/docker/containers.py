@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 GONE = 404
 _CONFLICT = 409
-_TRIES = 5  # to get the network that was asked for
+_TRIES = 5  # to get the subnet that it requests
 
 
 class RefusedError(EngineUnavailableError):
-    """The engine answered, and said no: with its own words and the status of its answer."""
+    """The engine answered, and refused: its words, and the status of its answer."""
 
     retryable = False
 
@@ -50,13 +50,13 @@ class Containers:
 
     def image_id(self, name: str) -> str | None:
         """The ID of an image that the engine has, or None."""
-        found = self.api.inspect(name)
-        return str(found["Id"]) if found else None
+        image = self.api.inspect(name)
+        return str(image["Id"]) if image else None
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
         """A private network whose containers can have addresses of their own, so that they keep them when restarted.
 
-        An engine allows that only in a subnet that was asked for, so the one it chose is asked for again.
+        An engine allows that only in a subnet that the request names, so this requests the chosen subnet again.
         """
         chosen = self._create_network(name, labels, None)
         for _ in range(_TRIES):
@@ -74,8 +74,8 @@ class Containers:
         ipam = {"Driver": "default", "Config": pools} if pools else None
         with self.api.ask(f"making the network {name}", refused=_refused(f"the network {name}")) as client:
             made = client.create_network(name, driver="bridge", labels=dict(labels), ipam=ipam, check_duplicate=True)
-            known = client.inspect_network(made["Id"])
-        configs = (known.get("IPAM") or {}).get("Config") or []
+            network = client.inspect_network(made["Id"])
+        configs = (network.get("IPAM") or {}).get("Config") or []
         return Network(id=str(made["Id"]), name=name, addresses=_subnet(configs))
 
     def create(self, container: Container) -> str:
@@ -145,16 +145,16 @@ class Containers:
         """
 
         def send(client: Any) -> Iterator[Event]:
-            found: Iterator[Event] = client.stats(container_id, stream=True, decode=True)
-            return found
+            events: Iterator[Event] = client.stats(container_id, stream=True, decode=True)
+            return events
 
         with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=_refused(name)) as events:
             for event in events:
-                found = event.get("memory_stats") or {}
-                known = found.get("stats") or {}
-                if "usage" in found:
-                    cached = known.get("total_inactive_file", known.get("inactive_file", 0))
-                    yield max(0, int(found["usage"]) - int(cached))
+                memory = event.get("memory_stats") or {}
+                details = memory.get("stats") or {}
+                if "usage" in memory:
+                    cached = details.get("total_inactive_file", details.get("inactive_file", 0))
+                    yield max(0, int(memory["usage"]) - int(cached))
 
     def signal(self, container_id: str, name: str) -> None:
         """Sends a signal, such as SIGTERM; one that has ended already is fine."""
@@ -175,7 +175,7 @@ class Containers:
                 raise
 
     def remove_network(self, network_id: str) -> None:
-        """Removes a network; one that is gone is fine."""
+        """Removes a network; a missing network is no error."""
         try:
             with self.api.ask("removing a network", refused=_refused(network_id[:12])) as client:
                 client.remove_network(network_id)
@@ -186,17 +186,17 @@ class Containers:
     def containers_with(self, label: str) -> tuple[Found, ...]:
         """The containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
         with self.api.ask("listing containers") as client:
-            found = client.containers(all=True, filters={"label": label})
+            rows = client.containers(all=True, filters={"label": label})
         return tuple(
-            Found(id=str(one["Id"]), name=str((one.get("Names") or ["/?"])[0]).lstrip("/"), labels=one["Labels"] or {})
-            for one in found
+            Found(id=str(row["Id"]), name=str((row.get("Names") or ["/?"])[0]).lstrip("/"), labels=row["Labels"] or {})
+            for row in rows
         )
 
     def networks_with(self, label: str) -> tuple[Found, ...]:
         """The networks that carry `NAME` or `NAME=VALUE`."""
         with self.api.ask("listing networks") as client:
-            found = client.networks(filters={"label": label})
-        return tuple(Found(id=str(one["Id"]), name=str(one["Name"]), labels=one["Labels"] or {}) for one in found)
+            rows = client.networks(filters={"label": label})
+        return tuple(Found(id=str(row["Id"]), name=str(row["Name"]), labels=row["Labels"] or {}) for row in rows)
 
 
 def _ended(state: Mapping[str, Any], code: int) -> Ended:
@@ -210,8 +210,8 @@ def _ended(state: Mapping[str, Any], code: int) -> Ended:
 
 def _refused(name: str) -> Callable[[str, int | None], ImgtoolError]:
     def error(words: str, status: int | None) -> ImgtoolError:
-        said = join_lines(words, limit=400)
-        return RefusedError(f"{name}: the Docker Engine says: {said}", status=status)
+        text = join_lines(words, limit=400)
+        return RefusedError(f"{name}: the Docker Engine says: {text}", status=status)
 
     return error
 

@@ -131,19 +131,19 @@ def checked_host(host: object, source: str) -> str:
 
 
 def _certificates(folder: Path) -> dict[str, Any]:
-    found = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key") if (folder / f"{name}.pem").is_file()}
-    if ("cert" in found) != ("key" in found):
+    files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key") if (folder / f"{name}.pem").is_file()}
+    if ("cert" in files) != ("key" in files):
         raise EngineUnavailableError(f"{folder}: cert.pem and key.pem belong together, and one is missing")
-    return dict(found)
+    return dict(files)
 
 
 def _config(path: Path) -> dict[str, Any]:
     """config.json, or nothing when it is not there or broken: its logins are not this module's."""
     try:
-        found = _json(path)
+        document = _json(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _json(path: Path) -> Any:

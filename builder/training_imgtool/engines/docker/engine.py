@@ -51,8 +51,8 @@ class DockerEngine:
 
     def image_id(self, key: str) -> str | None:
         """The image built under `key` that the engine still has, or None."""
-        found = self.api.inspect(f"{STAGES}:{key}")
-        return str(found["Id"]) if found else None
+        image = self.api.inspect(f"{STAGES}:{key}")
+        return str(image["Id"]) if image else None
 
     def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
         """Makes the base available under its digest; one that is there for this platform is not pulled.
@@ -79,13 +79,13 @@ class DockerEngine:
                 for event in events:
                     log.take(event)
 
-        self._retried(pull, subject, progress)
-        found = self.api.inspect(str(base))
-        if found is None:
+        self._retry(pull, subject, progress)
+        image = self.api.inspect(str(base))
+        if image is None:
             raise EngineUnavailableError(f"{subject}: the Docker Engine pulled {base} and does not have it")
-        if not _is_for(found, platform):
+        if not _is_for(image, platform):
             raise InputError(
-                f"base image {base} is an image for {found.get('Os')}/{found.get('Architecture')}, "
+                f"base image {base} is an image for {image.get('Os')}/{image.get('Architecture')}, "
                 f"and the spec's platform is {platform}",
                 hint="set `platform:` to the base's, or name a base for this platform",
             )
@@ -152,7 +152,7 @@ class DockerEngine:
             progress(LogLine(subject, log.summary()))
             return None if log.digest is None else check_digest(log.digest)
 
-        return self._retried(push, subject, progress)
+        return self._retry(push, subject, progress)
 
     def name_stage(self, image: str, key: str) -> None:
         """Names an image that the engine has `imgtool/stage:<key>`; raises EngineUnavailableError."""
@@ -178,8 +178,8 @@ class DockerEngine:
             for event in events:
                 if message := error_message(event):
                     raise failure(message)
-                _, found, name = str(event.get("stream", "")).partition("Loaded image")
-                loaded = name.partition(":")[2].strip() if found else loaded
+                _, marker, name = str(event.get("stream", "")).partition("Loaded image")
+                loaded = name.partition(":")[2].strip() if marker else loaded
         image = self.api.inspect(loaded) if loaded else None
         if image is None:
             raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without naming it")
@@ -199,20 +199,20 @@ class DockerEngine:
         for name in (stage.parent, *stage.copies_from.values()):
             if name == "scratch":
                 continue
-            image = f"{STAGES}:{name}" if _KEY.match(name) else name
-            found = self.api.inspect(image)
-            if found is None:
+            reference = f"{STAGES}:{name}" if _KEY.match(name) else name
+            image = self.api.inspect(reference)
+            if image is None:
                 raise EngineUnavailableError(
-                    f"{stage.subject}: the image {image}, which the stage needs, is no longer in the Docker Engine",
+                    f"{stage.subject}: the image {reference}, which the stage needs, is no longer in the Docker Engine",
                     hint="something removed it meanwhile: run the same command again",
                 )
-            if not _is_for(found, stage.platform):
+            if not _is_for(image, stage.platform):
                 raise InputError(
-                    f"{stage.subject}: {image} is an image for {found.get('Os')}/{found.get('Architecture')}, "
+                    f"{stage.subject}: {reference} is an image for {image.get('Os')}/{image.get('Architecture')}, "
                     f"and the stage is to be built for {stage.platform}"
                 )
 
-    def _retried(self, attempt: Callable[[], T], subject: str, progress: Progress) -> T:
+    def _retry(self, attempt: Callable[[], T], subject: str, progress: Progress) -> T:
         """Calls `attempt` until it succeeds or fails for good; five times at most, the engine retries blobs itself."""
         began = time.monotonic()
         number = 1

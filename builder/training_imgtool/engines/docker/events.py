@@ -1,7 +1,7 @@
 """What the Docker Engine's event streams say: progress to show, the result at the end, or the error.
 
 Build, pull and push answer with status 200 and JSON objects; a failure is an object with `errorDetail` among them,
-and success is only what was said to have succeeded: an image ID, a digest.
+and a build succeeded when they name an image ID.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BuildLog:
 
     Args:
         stage: what is built.
-        progress: is told of steps and of what they print.
+        progress: takes the steps and what they print.
         answers: whether the engine still answers: exit code 137 is a killed step or a dying engine.
     """
 
@@ -114,29 +114,29 @@ class BuildLog:
         exited = _EXIT.search(message)
         if exited:
             return self._step_failed(int(exited[1]))
-        said = f"{self.where()}: {sanitize_line(message)}"
+        text = f"{self.where()}: {sanitize_line(message)}"
         if is_full(message):
-            return EngineUnavailableError(f"{said}: the Docker Engine's disk is full", hint=FULL_HINT)
+            return EngineUnavailableError(f"{text}: the Docker Engine's disk is full", hint=FULL_HINT)
         if self._instruction.startswith("FROM ") and _BASE.search(message):
             return registry_error(self.where(), message, "the base image's registry", None)
         running = self._instruction.startswith("RUN ")
         if status == 400 or "requires BuildKit" in message or (not running and _FILES.search(message)):
-            return InputError(said, hint="`imgtool render` prints the Dockerfile; COPY takes from the spec's folder")
+            return InputError(text, hint="`imgtool render` prints the Dockerfile; COPY takes from the spec's folder")
         if running and not _ENGINES_OWN.search(message):
-            return BuildFailedError(said, details=tuple(self._tail))
-        return EngineUnavailableError(f"{said} (the Docker Engine's words)", details=tuple(self._tail))
+            return BuildFailedError(text, details=tuple(self._tail))
+        return EngineUnavailableError(f"{text} (the Docker Engine's words)", details=tuple(self._tail))
 
     def _step_failed(self, code: int) -> ImgtoolError:
-        said, details = f"{self.where()}: ended with exit code {code}", tuple(self._tail)
+        text, details = f"{self.where()}: ended with exit code {code}", tuple(self._tail)
         if is_full("\n".join(details)):
-            return EngineUnavailableError(f"{said}: a disk is full", hint=FULL_HINT, details=details)
+            return EngineUnavailableError(f"{text}: a disk is full", hint=FULL_HINT, details=details)
         if code != 137:
             hint = "`imgtool render` prints the Dockerfile; " + (
                 "the step's last lines are above"
                 if details
                 else f"the step printed nothing. If a disk is full: {FULL_HINT}"
             )
-            return BuildFailedError(said, hint=hint, details=details)
+            return BuildFailedError(text, hint=hint, details=details)
         if not self._answers():
             return EngineUnavailableError(f"{self.where()}: the Docker Engine stopped while this ran")
         return BuildFailedError(
@@ -254,7 +254,7 @@ def error_message(event: Event) -> str | None:
     """The engine's sentence when the event is an error."""
     detail = event.get("errorDetail")
     message = detail.get("message") if isinstance(detail, Mapping) else None
-    found = message or event.get("error")
-    if found is None:
+    text = message or event.get("error")
+    if text is None:
         return "an error without words" if "errorDetail" in event or "error" in event else None
-    return str(found)
+    return str(text)

@@ -83,10 +83,10 @@ def sweep(api: DockerApi, *, now: Callable[[], float] = time.time) -> int:
     """Removes the containers of processes that were killed; returns how many there were."""
     containers = Containers(api)
     gone = 0
-    for found in containers.containers_with(UNTIL):
-        until = found.labels.get(UNTIL, "")
+    for container in containers.containers_with(UNTIL):
+        until = container.labels.get(UNTIL, "")
         if until.isascii() and until.isdigit() and int(until) < now():
-            containers.remove(found.id)
+            containers.remove(container.id)
             gone += 1
     return gone
 
@@ -139,13 +139,13 @@ def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
         blocks = client.logs(container, stdout=stdout, stderr=not stdout, stream=True, follow=False)
         return ({"data": block} for block in blocks)
 
-    found = bytearray()
+    output = bytearray()
     with api.stream(send, where=lambda: "reading the probe's answer", refused=_refused) as events:
         for event in events:
-            found += event["data"]
-            if len(found) > _LARGEST_OUTPUT:
+            output += event["data"]
+            if len(output) > _LARGEST_OUTPUT:
                 raise EngineUnavailableError(f"the probe printed more than {_LARGEST_OUTPUT} bytes")
-    return bytes(found)
+    return bytes(output)
 
 
 def _tail(api: DockerApi, container: str) -> str:
@@ -156,5 +156,5 @@ def _tail(api: DockerApi, container: str) -> str:
 
 
 def _refused(words: str, status: int | None) -> ImgtoolError:
-    said = join_lines(words, limit=400)
-    return RefusedError(f"looking into the image: the Docker Engine says: {said}", status=status)
+    text = join_lines(words, limit=400)
+    return RefusedError(f"looking into the image: the Docker Engine says: {text}", status=status)

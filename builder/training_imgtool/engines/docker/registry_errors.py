@@ -43,11 +43,11 @@ FULL_HINT = "`docker system df` shows what takes the space, `docker builder prun
 def registry_error(doing: str, message: str, host: str, login: Login | None) -> ImgtoolError:
     """The error for `message`, which an engine gave while `doing` something with the registry `host`.
 
-    RegistryRefusedError when it is none of the texts known: an unknown no is not tried again.
+    RegistryRefusedError for an unknown text, which imgtool does not try again.
     """
-    said = f"{doing}: {host} refused through the Docker Engine: {sanitize_line(message)}"
+    text = f"{doing}: {host} refused through the Docker Engine: {sanitize_line(message)}"
     make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refused)
-    return make(said, host, login)
+    return make(text, host, login)
 
 
 def is_full(message: str) -> bool:
@@ -60,53 +60,55 @@ def worth_retrying(error: ImgtoolError) -> bool:
     return isinstance(error, TemporaryError) and not _NO_HOST.search(error.message)
 
 
-def _refused(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _refused(message: str, host: str, login: Login | None) -> ImgtoolError:
     del login
-    return RegistryRefusedError(said, hint=f"the words are those of {host} or of the engine")
+    return RegistryRefusedError(message, hint=f"the words are those of {host} or of the engine")
 
 
-def _credentials(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _credentials(message: str, host: str, login: Login | None) -> ImgtoolError:
     if login is None:
-        return CredentialsError(f"{said} (no credentials were sent)", hint=f"log in with `docker login {host}`")
-    return CredentialsError(f"{said} (sent: user {login.username!r} and a password)", hint="log in again")
+        return CredentialsError(f"{message} (no credentials were sent)", hint=f"log in with `docker login {host}`")
+    return CredentialsError(f"{message} (sent: user {login.username!r} and a password)", hint="log in again")
 
 
-def _denied(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _denied(message: str, host: str, login: Login | None) -> ImgtoolError:
     sent = "no credentials were sent; " if login is None else f"user {login.username!r} "
     return RegistryRefusedError(
-        said,
+        message,
         hint=f"{sent}may lack the right to do this (on Artifact Registry: role Artifact Registry Writer), "
         f"or the repository does not exist at {host}: `imgtool push --create-repository` makes one there",
     )
 
 
-def _immutable(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _immutable(message: str, host: str, login: Login | None) -> ImgtoolError:
     del host, login
-    return RegistryRefusedError(said, hint="the tag is taken and cannot be moved: choose another one with --tag")
+    return RegistryRefusedError(message, hint="the tag is taken and cannot be moved: choose another one with --tag")
 
 
-def _unknown(said: str, host: str, login: Login | None) -> ImgtoolError:
-    del login
-    return RegistryRefusedError(said, hint=f"check the name and the digest, and that the repository exists at {host}")
-
-
-def _tls(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _unknown(message: str, host: str, login: Login | None) -> ImgtoolError:
     del login
     return RegistryRefusedError(
-        said,
+        message, hint=f"check the name and the digest, and that the repository exists at {host}"
+    )
+
+
+def _tls(message: str, host: str, login: Login | None) -> ImgtoolError:
+    del login
+    return RegistryRefusedError(
+        message,
         hint=f"the engine must trust the registry: put its CA into /etc/docker/certs.d/{host}/ca.crt, "
         "or list it under insecure-registries in the engine's daemon.json",
     )
 
 
-def _temporary(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _temporary(message: str, host: str, login: Login | None) -> ImgtoolError:
     del login
-    return TemporaryError(said, hint=f"check that {host} can be reached from the engine's machine, then try again")
+    return TemporaryError(message, hint=f"check that {host} can be reached from the engine's machine, then try again")
 
 
-def _full(said: str, host: str, login: Login | None) -> ImgtoolError:
+def _full(message: str, host: str, login: Login | None) -> ImgtoolError:
     del host, login
-    return EngineUnavailableError(said, hint=FULL_HINT)
+    return EngineUnavailableError(message, hint=FULL_HINT)
 
 
 _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str, str, Login | None], ImgtoolError]], ...] = (

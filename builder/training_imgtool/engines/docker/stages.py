@@ -26,8 +26,8 @@ def stages(api: DockerApi) -> dict[str, float]:
     """When each stage was last built, in seconds since 1970, by its name; raises EngineUnavailableError."""
     with api.ask("listing the stages") as client:
         names = [str(name) for image in client.images(STAGES) for name in image.get("RepoTags") or ()]
-    found = {name: api.inspect(name) for name in sorted(names)}
-    return {name: _built(image) for name, image in found.items() if image}
+    images = {name: api.inspect(name) for name in sorted(names)}
+    return {name: _built(image) for name, image in images.items() if image}
 
 
 def remove_stage(api: DockerApi, name: str) -> bool:
