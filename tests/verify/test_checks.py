@@ -16,7 +16,7 @@ from training_imgtool.build.inputs import RoleImage
 from training_imgtool.context.context import Context
 from training_imgtool.core.settings import from_environment
 from training_imgtool.spec.model import Role
-from training_imgtool.verify.checks.all_checks import check
+from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import expected_settings
 from training_imgtool.verify.facts import Facts, Fields, Finding, Layer, Listing, Started, Status, Tree
 from training_imgtool.versions.markers import marker_environment

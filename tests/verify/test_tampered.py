@@ -17,7 +17,7 @@ from training_imgtool.build.inputs import Inputs
 from training_imgtool.core.settings import from_environment
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.spec.model import Ignore, Role
-from training_imgtool.verify.checks.all_checks import check
+from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import expected_settings
 from training_imgtool.verify.facts import Facts, Finding, Status
 from training_imgtool.verify.facts import Layer as LayerFacts

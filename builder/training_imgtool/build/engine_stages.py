@@ -104,7 +104,7 @@ def pull_parents(
     for image in images:
         own = image.dockerfile.stages[-1]
         parent = image.dockerfile.earlier(own.base, own)
-        if parent is not None:
+        if parent is not None and engine.image_id(image.key) is None:
             parents[image.keys[parent.label]] = parent.label
     for key, label in parents.items():
         if engine.image_id(key) is not None:

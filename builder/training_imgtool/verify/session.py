@@ -25,7 +25,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
-from training_imgtool.verify.checks.all_checks import check
+from training_imgtool.verify.checks import check
 from training_imgtool.verify.expected_files import copied_files
 from training_imgtool.verify.facts import Facts, Listing, Status, platform_of
 from training_imgtool.verify.layers import overlaid

@@ -1,1 +1,40 @@
-"""One module per group of checks of `imgtool verify`."""
+"""The checks of `imgtool verify`, a module per group; `check` makes them all, in the order of the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.context.context import Context
+from training_imgtool.spec.model import Ignore, ImageSpec
+from training_imgtool.verify.case import Case, shortened
+from training_imgtool.verify.checks import cuda, left_behind, python, settings, trainer
+from training_imgtool.verify.facts import Facts, Finding, Status
+
+
+def check(image: RoleImage, facts: Facts, spec: ImageSpec, context: Context) -> tuple[Finding, ...]:
+    """Compares the facts with the plan and the context; applies `verify.ignore`."""
+    case = Case(image=image, facts=facts, spec=spec, context=context)
+    findings = (
+        *settings.findings(case),
+        *python.findings(case),
+        *cuda.findings(case),
+        *trainer.findings(case),
+        *left_behind.findings(case),
+    )
+    return tuple(apply_ignores(finding, spec.verify.ignore) for finding in findings)
+
+
+def apply_ignores(finding: Finding, ignores: tuple[Ignore, ...]) -> Finding:
+    """Returns a mismatch without the complaints that the spec ignores; without any left it is a warning."""
+    if finding.status is not Status.MISMATCH:
+        return finding
+    complaints, reasons = list(finding.complaints or (finding.found,)), []
+    for ignore in ignores:
+        if ignore.check == finding.check:
+            rest = [text for text in complaints if ignore.match is not None and ignore.match not in text]
+            reasons += [ignore.reason] if len(rest) < len(complaints) else []
+            complaints = rest
+    if complaints:
+        return replace(finding, found=shortened(complaints), complaints=tuple(complaints)) if reasons else finding
+    return replace(finding, status=Status.WARNING, expected=f"ignored: {'; '.join(reasons)}")
