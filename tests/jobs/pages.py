@@ -1,19 +1,22 @@
 """The pages of docs/jobs: what their commands print. `python -m tests.jobs.pages` writes it into them anew.
 
 On a page a ```yaml block that begins with `# image.yaml` is the spec of the commands below it; a ```console
-block holds one `$ imgtool config …` and what it prints; notes follow under "On standard error:". The images'
-digests are made up, everything else is what the code prints.
+block holds one `$ imgtool config …` and what it prints; what goes to standard error follows under "On standard error:",
+the notes of the version matrix first. The images' digests are made up, everything else is what the code prints.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import re
 import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from training_imgtool.cli.output import emit_note
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
 from training_imgtool.jobs.conversion.job import read_job
@@ -24,6 +27,8 @@ from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.tf_config import parse_hosts
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.versions.resolve import resolve
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "jobs"
 PAGES = sorted(FOLDER.glob("*.md"))
@@ -54,10 +59,28 @@ def current(text: str) -> str:
             return found[0]
         words = shlex.split(command[1].replace("\\\n", " "))
         output, notes = _lint(words, files) if words[0] == "lint" else _config(words, spec, files)
-        errors = "\nOn standard error:\n\n```text\n" + "".join(f"{note}\n" for note in notes) + "```\n" if notes else ""
+        printed = _on_stderr(notes)
+        errors = f"\nOn standard error:\n\n```text\n{printed}```\n" if printed else ""
         return f"```console\n{command[0]}{output}```\n{errors}"
 
     return _BLOCK.sub(block, text)
+
+
+def _on_stderr(notes: tuple[str, ...]) -> str:
+    """The notes as the command line prints them."""
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        for note in notes:
+            emit_note(note)
+    return printed.getvalue()
+
+
+def _plan_notes(spec: ImageSpec) -> tuple[str, ...]:
+    """What the version matrix says about the spec's images."""
+    if spec.job.runtime_version:
+        return ()
+    resolution = resolve(spec, load_matrix())
+    notes = (note for variant in resolution.variants for note in variant.notes)
+    return tuple(dict.fromkeys((*resolution.warnings, *notes)))
 
 
 def _load(body: str) -> ImageSpec:
@@ -89,6 +112,7 @@ def _config(words: list[str], spec: ImageSpec | None, files: dict[str, str]) -> 
         if spec.job.runtime_version and spec.job.staging:
             given = replace(given, package_uri=staged_uri(spec, trainer_package(spec, TRAINER)))
         job = job_data(spec, {} if spec.job.runtime_version else images(spec), target or spec.job.target, given)
+        job = replace(job, notes=(*_plan_notes(spec), *job.notes))
     if "--command" in words:
         return command_line(job.command) + "\n", job.notes
     return dump(job, Format(options.get("--format", "yaml"))), job.notes

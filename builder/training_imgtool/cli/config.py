@@ -68,7 +68,7 @@ def config(
             old = config.Conversion(flags=flags, region=region, spec=new_spec)
             written = config.convert_file(source, old, request, machine.settings(), view)
         else:
-            written = config.made(spec, request, machine.settings(), view, registry=registry, locked=locked)
+            written = config.write_job_file(spec, request, machine.settings(), view, registry=registry, locked=locked)
     for line in written.notes:
         emit_note(line)
     if command:

@@ -6,7 +6,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit, emit_json, emit_note
 
 
 def register(app: typer.Typer) -> None:
@@ -24,10 +24,14 @@ def show(
     """Print what each image consists of, and its tag."""
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.commands import show
+    from training_imgtool.commands.config import job_notes
 
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked, write=False)
+        spec_file = open_spec(spec)
+        inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, write=False)
+    for note in job_notes(spec_file.spec):
+        emit_note(note)
     data = show.as_data(inputs)
     if as_json:
         emit_json({"ok": True, **data})

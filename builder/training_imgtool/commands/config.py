@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -14,9 +15,9 @@ from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
 from training_imgtool.core.errors import FieldListError, InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.reference import Digest
+from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
-from training_imgtool.jobs import Format, JobFile, JobOptions, check, job_data
+from training_imgtool.jobs import Format, JobFile, JobOptions, check, check_spec, job_data
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.tf_config import parse_hosts
 from training_imgtool.spec.model import ImageSpec, Role, Target
@@ -62,7 +63,7 @@ class Written:
     images: Mapping[Role, Digest]
 
 
-def made(
+def write_job_file(
     where: Path | None,
     request: Request,
     settings: Settings,
@@ -138,6 +139,56 @@ def _options(request: Request, inputs: Inputs | None) -> JobOptions:
         cuda={role: version for role, version in cuda.items() if version},
         version=__version__,
     )
+
+
+def job_document(
+    where: Path,
+    *,
+    target: str | None,
+    registry: str | None,
+    images: Mapping[str, str] | None,
+    job_id: str | None,
+    hosts: str | None,
+    allow_unknown: bool,
+    settings: Settings,
+) -> dict[str, Any]:
+    """`training_imgtool.job`: the job as data; arguments and errors as there."""
+    if target is not None and target not in list(Target):
+        raise UsageError(f"target {target!r}: expected {', '.join(Target)}")
+    request = Request(
+        target=Target(target) if target else None,
+        job_id=job_id,
+        form=Format.JSON,
+        hosts=hosts,
+        allow_unknown=allow_unknown,
+    )
+    if images is None:
+        written = write_job_file(where, request, settings, lambda _event: None, registry=registry)
+        document: dict[str, Any] = json.loads(written.text)
+        return document
+    spec_file = open_spec(where)
+    spec = with_job_id(spec_file.spec, job_id)
+    try:
+        job = job_data(spec, _digests(images), request.target or spec.job.target, _options(request, None))
+    except FieldListError as errors:
+        raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
+    parsed: dict[str, Any] = json.loads(dump(job, Format.JSON))
+    return parsed
+
+
+def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:
+    digests = {}
+    for name, text in images.items():
+        reference = parse_reference(text)
+        if name not in list(Role) or not isinstance(reference, Digest):
+            raise UsageError(f"images[{name!r}]: {text!r}: expected a role and REPOSITORY@sha256:DIGEST")
+        digests[Role(name)] = reference
+    return digests
+
+
+def job_notes(spec: ImageSpec) -> tuple[str, ...]:
+    """What `config` would refuse, one note each, for verbs that need no job: a spec without `job` has none."""
+    return tuple(f"config would refuse job: {error}" for error in check_spec(spec))
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
