@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.tf_config import parse_hosts
+from training_imgtool.spec.load import load
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec, Target
 
 M, W = Role.MASTER, Role.WORKER
@@ -112,3 +114,15 @@ def test_the_json_form_says_the_same() -> None:
         of = spec({M: cpu()}, args=tuple(args))
         data = json.loads(dump(job_data(of, images(of), Target.AI_PLATFORM), Format.JSON))
         assert data["trainingInput"].get("args", []) == args
+
+
+def test_arguments_of_several_lines_are_read_from_a_spec(tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "task.py").write_text("print(1)\n")
+    (tmp_path / "image.yaml").write_text(
+        "name: x\ntensorflow: 2.15.1\nroles:\n  master:\n    command: [bash, -lc]\n    args:\n    - |\n"
+        "      echo one\n      \techo two\n"
+    )
+    of = load(tmp_path / "image.yaml").spec
+    assert of.roles[M].args == ("echo one\n\techo two\n",)
+    assert received(of, Target.COMPOSE) == ["echo one\n\techo two\n"]

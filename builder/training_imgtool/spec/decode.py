@@ -222,7 +222,7 @@ class Reader:
         if secret and self._secret(path, secret):
             return _WRONG
         try:
-            check_text(text)
+            check_text(text, lines=limits.get("rule") == "arguments")
             return convert(kind, text, limits, self._folder)
         except InputError as error:
             return self.fail(path, error.message, hint=error.hint)

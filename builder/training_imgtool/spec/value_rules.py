@@ -45,9 +45,14 @@ def find_nearest(text: str, options: Iterable[str]) -> str | None:
     return folded[matches[0]] if matches else None
 
 
-def check_text(text: str) -> None:
-    """Refuses line breaks, which would add Dockerfile instructions, and invisible characters; raises InputError."""
+def check_text(text: str, *, lines: bool = False) -> None:
+    """Refuses line breaks, which would add Dockerfile instructions, and invisible characters; raises InputError.
+
+    `lines` allows line feeds and tabs, for arguments: they go into job files and into no Dockerfile.
+    """
     for place, character in enumerate(text, start=1):
+        if lines and character in "\n\t":
+            continue
         if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _BIDI:
             hint = "write the value on one line; `|` and `>` keep line breaks" if character in "\r\n" else None
             raise InputError(
