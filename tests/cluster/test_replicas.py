@@ -21,7 +21,7 @@ from training_imgtool.cluster.replicas import (
 )
 from training_imgtool.core.errors import InputError, UsageError
 from training_imgtool.jobs import view_of
-from training_imgtool.spec.model import ImageSpec, JobSpec, Role, RoleSpec, Target, Volume
+from training_imgtool.spec.model import Hyperparameters, ImageSpec, JobSpec, Parameter, Role, RoleSpec, Target, Volume
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 
@@ -113,8 +113,11 @@ def test_a_host_name_that_no_dns_takes() -> None:
 @pytest.mark.parametrize(
     ("service", "variables"),
     [
-        (Service.AI_PLATFORM, {"TF_CONFIG", "CLUSTER_SPEC"}),
-        (Service.VERTEX, {"CLUSTER_SPEC", "AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR"}),
+        (Service.AI_PLATFORM, {"CLOUD_ML_JOB_ID", "TF_CONFIG", "CLUSTER_SPEC"}),
+        (
+            Service.VERTEX,
+            {"CLOUD_ML_JOB_ID", "CLUSTER_SPEC", "AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR"},
+        ),
         (Service.TFJOB, set()),
     ],
 )
@@ -210,3 +213,17 @@ def test_commands_of_a_role() -> None:
     assert [one.command for one in make_cluster(made, images(made), Service.LOCAL).replicas] == [
         None, None, None, command,
     ]  # fmt: skip
+
+
+def test_a_tuning_job_is_its_first_trial() -> None:
+    tuning = Hyperparameters(goal="MAXIMIZE", params=(Parameter(name="rate", type="DOUBLE", min="0.1", max="1"),))
+    job = JobSpec(
+        region="us-central1", hyperparameters=tuning, tensorboard="projects/p/locations/us-central1/tensorboards/1"
+    )
+    for service in (Service.VERTEX, Service.AI_PLATFORM):
+        env = cluster(service, job=job).chief.env
+        assert json.loads(env["CLUSTER_SPEC"])["task"]["trial"] == env["CLOUD_ML_TRIAL_ID"] == "1"
+        assert env["CLOUD_ML_HP_METRIC_FILE"] == "/tmp/hypertune/output.metrics"
+        assert env["CLOUD_ML_JOB_ID"]
+    assert cluster(Service.VERTEX, job=job).chief.env["AIP_TENSORBOARD_RESOURCE_NAME"] == job.tensorboard
+    assert "CLOUD_ML_JOB_ID" not in cluster(Service.TFJOB, job=job).chief.env

@@ -52,6 +52,8 @@ def service_of(target: Target) -> Service:
     return Service(target.value) if target.value in list(Service) else Service.LOCAL
 
 
+_GOOGLE = {Service.AI_PLATFORM, Service.VERTEX}
+_TRIAL = "1"
 _TARGET = {
     Service.AI_PLATFORM: Target.AI_PLATFORM,
     Service.VERTEX: Target.VERTEX,
@@ -245,14 +247,27 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
             "AIP_CHECKPOINT_DIR": f"{JOB_DIR}/checkpoints/",
             "AIP_TENSORBOARD_LOG_DIR": f"{JOB_DIR}/logs/",
         }
+    if service in _GOOGLE:
+        env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
+    trial = _TRIAL if service in _GOOGLE and spec.job.hyperparameters else None
     arguments = (setting.flavour, setting.hosts, role, index)
     for name, value in (
-        ("TF_CONFIG", tf_config(*arguments, job=setting.job, cloud=cloud)),
-        ("CLUSTER_SPEC", cluster_spec(*arguments, job=setting.job, cloud=cloud)),
+        ("TF_CONFIG", tf_config(*arguments, job=setting.job, trial=trial, cloud=cloud)),
+        ("CLUSTER_SPEC", cluster_spec(*arguments, job=setting.job, trial=trial, cloud=cloud)),
     ):
         if value is not None:
             env[name] = json.dumps(value, separators=(",", ":"))
+    return env
+
+
+def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
+    """The job's ID, and in a tuning job the first trial's number and where cloudml-hypertune reports."""
+    env = {"CLOUD_ML_JOB_ID": _stable_id(spec)}
+    if spec.job.hyperparameters:
+        env |= {"CLOUD_ML_TRIAL_ID": _TRIAL, "CLOUD_ML_HP_METRIC_FILE": "/tmp/hypertune/output.metrics"}  # noqa: S108
+    if service is Service.VERTEX and spec.job.tensorboard:
+        env["AIP_TENSORBOARD_RESOURCE_NAME"] = spec.job.tensorboard
     return env
 
 
@@ -276,6 +291,8 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
     notes = []
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
+    if service in _GOOGLE and spec.job.hyperparameters:
+        notes.append("this is trial 1 without its parameters: the service appends them; here they go behind --")
     if not (spec.job.job_dir if service is Service.AI_PLATFORM else spec.job.pass_job_dir):
         key = "job.job_dir" if service is Service.AI_PLATFORM else "job.pass_job_dir: true"
         notes.append(f"without {key} in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}")
