@@ -8,7 +8,7 @@ import pytest
 
 from tests.lock.test_lockfile import CPU, LOCK
 from training_imgtool.core.errors import UsageError
-from training_imgtool.lock.carry_over import NOTHING_KEPT, Renewal
+from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
 from training_imgtool.plan import Lock, LockedVariant, Wheel
 
 
@@ -27,7 +27,7 @@ def _lock() -> Lock:
 
 def test_versions_and_bases_are_kept() -> None:
     lock = _lock()
-    kept = Renewal().kept(lock, lock.platform)
+    kept = Renewal().carry_over(lock, lock.platform)
     installer = {"pip": lock.variants[0].installer.version}
     assert kept.versions("gpu") == {"numpy": "1.0", "keras": "2.0", **installer}
     assert kept.versions("cpu") == {"numpy": "1.1", "six": "3", **installer}
@@ -36,19 +36,19 @@ def test_versions_and_bases_are_kept() -> None:
 
 def test_a_variant_that_is_new_takes_after_the_others() -> None:
     lock = _lock()
-    kept = Renewal().kept(lock, lock.platform)
+    kept = Renewal().carry_over(lock, lock.platform)
     assert {**kept.versions("tpu")} == {"numpy": "1.0", "keras": "2.0", "six": "3", "pip": kept.versions("gpu")["pip"]}
 
 
 def test_a_base_of_another_platform_has_another_digest() -> None:
-    kept = Renewal().kept(_lock(), "linux/arm64")
+    kept = Renewal().carry_over(_lock(), "linux/arm64")
     assert kept.bases == {}
     assert kept.versions("gpu")["numpy"] == "1.0"
 
 
 def test_one_package_anew() -> None:
     lock = _lock()
-    kept = Renewal(packages=frozenset({"numpy"})).kept(lock, lock.platform)
+    kept = Renewal(packages=frozenset({"numpy"})).carry_over(lock, lock.platform)
     assert set(kept.versions("gpu")) == {"keras", "pip"}
     assert set(kept.versions("cpu")) == {"six", "pip"}
     assert kept.bases
@@ -56,14 +56,14 @@ def test_one_package_anew() -> None:
 
 def test_everything_anew() -> None:
     lock = _lock()
-    assert Renewal(everything=True).kept(lock, lock.platform) == NOTHING_KEPT
-    assert not NOTHING_KEPT.versions("gpu")
+    assert Renewal(everything=True).carry_over(lock, lock.platform) == NOTHING_CARRIED_OVER
+    assert not NOTHING_CARRIED_OVER.versions("gpu")
 
 
 def test_a_package_that_the_lock_does_not_have() -> None:
     lock = _lock()
     with pytest.raises(UsageError, match=r"the lock has no package nmupy") as caught:
-        Renewal(packages=frozenset({"nmupy", "numpy"})).kept(lock, lock.platform)
+        Renewal(packages=frozenset({"nmupy", "numpy"})).carry_over(lock, lock.platform)
     assert "requirements" in (caught.value.hint or "")
 
 

@@ -205,8 +205,10 @@ def test_what_still_fits_is_kept(place: Place) -> None:
     spec_file = place.spec(SPEC, "scipy\nhub\n")
 
     def lock(renewal: Renewal) -> Lock:
-        kept = renewal.kept(before, before.platform)
-        return make_lock(spec_file, place.matrix, lambda _: f"sha256:{'b' * 64}", place.settings, Events(), kept=kept)
+        kept = renewal.carry_over(before, before.platform)
+        return make_lock(
+            spec_file, place.matrix, lambda _: f"sha256:{'b' * 64}", place.settings, Events(), carried_over=kept
+        )
 
     assert set(differences(before, lock(Renewal()))) == {"gpu: + hub 1.0", "cpu: + hub 1.0"}
     renewed = differences(before, lock(Renewal(packages=frozenset({"scipy"}))))

@@ -88,19 +88,19 @@ def _make_lock(
     present: Lock | None,
     renewal: Renewal | None,
 ) -> Lock:
-    from training_imgtool.lock.carry_over import NOTHING_KEPT, Renewal
+    from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.registry.connect import connect
     from training_imgtool.versions.matrix import load_matrix
 
     platform = spec_file.spec.platform
-    kept = (renewal or Renewal()).kept(present, platform) if present else NOTHING_KEPT
+    carried_over = (renewal or Renewal()).carry_over(present, platform) if present else NOTHING_CARRIED_OVER
     clients = registries or connect(settings, progress)
 
     def base_digest(reference: str) -> str:
         return digest_of(reference, platform, clients)
 
-    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, kept=kept)
+    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, carried_over=carried_over)
 
 
 def digest_of(reference: str, platform: str, registries: Registries) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError, UsageError
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.versions.install_set import Asked, package
+from training_imgtool.versions.install_set import Request, package
 from training_imgtool.versions.matrix import Matrix, Minor, Release, version_key
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import usable_pythons
@@ -116,7 +116,7 @@ def _details(matrix: Matrix, minor: Minor, release: Release) -> str:
 def _package(matrix: Matrix, minor: Minor, release: Release, kind: Accelerator) -> str:
     if kind is Accelerator.TPU and "tensorflow-tpu" not in release.packages and version_key(minor.name) >= (2, 16):
         return "-"
-    return package(Asked(_spec(release, kind), matrix, minor, release), kind)
+    return package(Request(_spec(release, kind), matrix, minor, release), kind)
 
 
 def _base(matrix: Matrix, release: Release, kind: Accelerator) -> str | None:

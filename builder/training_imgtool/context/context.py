@@ -1,7 +1,7 @@
 """The build context: an immutable, sorted list of files, folders and links, known by hash.
 
-Some come from the spec's folder (`scan`), some are known only by the lock's hashes until a builder needs their
-bytes (`with_known`, then `with_files`), some are made in memory (`with_bytes`).
+Some come from the spec's folder (`scan`). Of some the context has only the lock's hash until a builder needs their
+bytes (`with_known`, then `with_files`). Some exist in memory only (`with_bytes`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Context:
         return self.entries[at] if at < len(self.entries) and self.entries[at].path == path else None
 
     def with_known(self, path: str, *, sha256: str, size: int) -> Context:
-        """With a file that is known by its hash; `with_files` says later where its bytes are."""
+        """Adds a file by its hash; `with_files` adds its bytes later."""
         return self._with(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size, sha256=sha256, injected=True))
 
     def with_bytes(self, path: str, data: bytes) -> Context:
-        """With a file made in memory."""
+        """Adds a file whose bytes are in memory."""
         digest = hashlib.sha256(data).hexdigest()
         return self._with(
             Entry(
@@ -82,14 +82,14 @@ class Context:
 
     def _with(self, entry: Entry) -> Context:
         entries = list(self.entries)
-        for one in (*map(_injected_folder, _parents(entry.path)), entry):
-            at = bisect_left(entries, one.path, key=_path)
-            present = entries[at] if at < len(entries) and entries[at].path == one.path else None
+        for added in (*map(_injected_folder, _parents(entry.path)), entry):
+            at = bisect_left(entries, added.path, key=_path)
+            present = entries[at] if at < len(entries) and entries[at].path == added.path else None
             if present is None:
-                entries.insert(at, one)
-            elif one is entry or present.kind is not Kind.DIRECTORY:
+                entries.insert(at, added)
+            elif added is entry or present.kind is not Kind.DIRECTORY:
                 raise InputError(
-                    f"{one.path}: imgtool puts {entry.path} into the build context, and the spec's folder has this too",
+                    f"{added.path}: imgtool puts {entry.path} into the build context, and the spec has this too",
                     hint="rename it",
                 )
         return Context(tuple(entries))
@@ -104,18 +104,18 @@ class Context:
         taken: dict[str, Entry] = {}
         by_path = {entry.path: entry for entry in self.entries}
         for source in sources:
-            found = self._found(source, by_path)
-            if not found:
+            matches = self._matches(source, by_path)
+            if not matches:
                 raise InputError(
                     f"{source!r} is not in the build context",
                     hint="it is relative to the spec's folder; .dockerignore may leave it out",
                 )
-            taken |= {entry.path: entry for entry in found}
+            taken |= {entry.path: entry for entry in matches}
         for path in tuple(taken):
             taken |= {folder: by_path[folder] for folder in _parents(path)}
         return Context(_sorted(taken.values()))
 
-    def _found(self, source: str, by_path: Mapping[str, Entry]) -> list[Entry]:
+    def _matches(self, source: str, by_path: Mapping[str, Entry]) -> list[Entry]:
         cleaned = posixpath.normpath(source.lstrip("/") or ".")
         if cleaned == ".":
             return [entry for entry in self.entries if not entry.injected]
@@ -160,8 +160,10 @@ class Context:
         """The hash (64 hexadecimal digits) over path, kind, mode, size, content and target of what COPY takes."""
         chosen = self if sources is None else self.select(sources)
         lines = [
-            json.dumps([one.path, one.kind, one.mode, one.size, one.sha256, one.target], separators=(",", ":"))
-            for one in chosen.entries
+            json.dumps(
+                [entry.path, entry.kind, entry.mode, entry.size, entry.sha256, entry.target], separators=(",", ":")
+            )
+            for entry in chosen.entries
         ]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -94,7 +94,7 @@ def blocks(entry: Entry) -> Iterator[bytes]:
         yield origin
         return
     if origin is None:
-        raise VerificationError(f"{entry.path}: known by its hash only; its bytes are not on this machine")
+        raise VerificationError(f"{entry.path}: the context has only its hash; its bytes are not on this machine")
     with os.fdopen(_opened(entry.path, origin), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:

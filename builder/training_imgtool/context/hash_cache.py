@@ -32,8 +32,8 @@ def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, s
     new = memo.keys() - before.keys()
     if len(new) < _FEWEST and sum(map(_size, new)) < _LEAST:
         return
-    kept = memo if len(memo) <= _MOST else {key: memo[key] for key in new}
-    write_cached(path, kept, _MAX_BYTES)
+    entries = memo if len(memo) <= _MOST else {key: memo[key] for key in new}
+    write_cached(path, entries, _MAX_BYTES)
 
 
 def _size(key: str) -> int:

@@ -110,10 +110,10 @@ class Walk:
             return
         inner = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=descriptor)
         try:
-            found = self._folder(inner, f"{path}/", decided)
+            has_entries = self._folder(inner, f"{path}/", decided)
         finally:
             os.close(inner)
-        if found or not decided.ignored:
+        if has_entries or not decided.ignored:
             self.entries.append(Entry(path=path, kind=Kind.DIRECTORY, mode=0o755))
             self._count(path, 0)
 
@@ -145,12 +145,12 @@ class Walk:
             if not stat.S_ISREG(status.st_mode):
                 raise changed(path)
             key = f"{self._root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-            known = str(self._memo.get(key))
-            if not _HASHES.fullmatch(known):
-                known = self._hashed(opened, path, status)
+            hashes = str(self._memo.get(key))
+            if not _HASHES.fullmatch(hashes):
+                hashes = self._hashed(opened, path, status)
             if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
-                self._memo[key] = known
-        sha256, blob, suspect = known.split(" ")
+                self._memo[key] = hashes
+        sha256, blob, suspect = hashes.split(" ")
         if suspect == "secret" and not secret_files.allowed(path, self._allow_secrets):
             self._suspects.append(path)
         return Entry(

@@ -40,7 +40,7 @@ def by_name(path: str) -> bool:
         return True
     if any(part in _FOLDERS for part in parts):
         return True
-    return any(f"/{path}/".find(f"/{known}/") >= 0 for known in _IN_FOLDERS)
+    return any(f"/{path}/".find(f"/{place}/") >= 0 for place in _IN_FOLDERS)
 
 
 def by_content(head: bytes) -> bool:
@@ -59,10 +59,10 @@ def allowed(path: str, allow: Iterable[str]) -> bool:
 
 def refuse(paths: Iterable[str]) -> None:
     """Raises InputError that lists `paths` when there are any."""
-    found = sorted(paths)
-    if found:
-        what = "1 file looks like a secret" if len(found) == 1 else f"{len(found)} files look like secrets"
+    suspects = sorted(paths)
+    if suspects:
+        what = "1 file looks like a secret" if len(suspects) == 1 else f"{len(suspects)} files look like secrets"
         raise InputError(
-            f"{what} in the build context: {', '.join(found)}",
+            f"{what} in the build context: {', '.join(suspects)}",
             hint="leave them out with .dockerignore, or list them in allow_secrets if the image needs them",
         )

@@ -27,7 +27,7 @@ from training_imgtool.spec.requirements import normalise_name
 from training_imgtool.wheels.index_page import IndexedFile
 from training_imgtool.wheels.source_build import SourceBuildError, build_wheel
 from training_imgtool.wheels.store import WheelStore
-from training_imgtool.wheels.uv import ArchiveNeededError, Found, Target, compile_requirements
+from training_imgtool.wheels.uv import ArchiveNeededError, ResolvedWheel, Target, compile_requirements
 
 _MOST_ARCHIVES = 60  # of one resolution; each one is a run of uv and a build
 _LARGEST = 1 << 30  # bytes
@@ -52,7 +52,7 @@ class ArchiveBuilder:
         sizes: turns resolutions of build requirements into wheels.
         environ: the machine's environment for uv.
         folder: where uv runs.
-        progress: is told of each build.
+        progress: receives each build.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class ArchiveBuilder:
         )
 
     def resolve(
-        self, compile_with: Callable[[frozenset[str]], tuple[Found, ...]], target: Target, *, build: bool
-    ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+        self, compile_with: Callable[[frozenset[str]], tuple[ResolvedWheel, ...]], target: Target, *, build: bool
+    ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
         """Resolves, and says what is older than it would be if every archive became a wheel.
 
         Args:
@@ -173,8 +173,8 @@ def _is_archive(row: IndexedFile, version: str) -> bool:
 
 
 def _named(
-    refused: Mapping[str, Refused], resolve: Callable[[], tuple[Found, ...]]
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    refused: Mapping[str, Refused], resolve: Callable[[], tuple[ResolvedWheel, ...]]
+) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
     """A resolution without the refused archives, with a sentence for each package that is older because of one."""
     try:
         resolved = resolve()

@@ -1,6 +1,6 @@
-"""What a new lock takes over from the one before: versions and base digests, where they still fit.
+"""What a new lock takes over from the previous one: versions and base digests, where they still fit.
 
-So a package that is added, or a newer imgtool, changes no more than it must; who asks for newer versions gets them.
+A new package, or a newer imgtool, then changes no more than it must. `--upgrade` takes newer versions.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from training_imgtool.plan import Lock, LockedVariant
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Versions by package for each variant that was there, and digests by base."""
+class CarriedOver:
+    """Versions by package for each variant of the previous lock, and digests by base."""
 
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
 
     def versions(self, variant: str) -> Mapping[str, str]:
-        """The versions of a variant; of one that is new, those that the others have, the first of them."""
+        """The versions of a variant. A new variant takes those of the first variant that has the package."""
         if variant in self.variants:
             return self.variants[variant]
-        return {name: version for one in reversed(tuple(self.variants.values())) for name, version in one.items()}
+        return {name: version for pins in reversed(tuple(self.variants.values())) for name, version in pins.items()}
 
 
-NOTHING_KEPT = Kept()
+NOTHING_CARRIED_OVER = CarriedOver()
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What is looked for anew although the lock has it: everything, or some packages by their normalised names."""
+    """What a new lock looks for again: everything, or some packages, by their normalised names."""
 
     everything: bool = False
     packages: frozenset[str] = frozenset()
@@ -39,8 +39,8 @@ class Renewal:
     def __bool__(self) -> bool:
         return self.everything or bool(self.packages)
 
-    def kept(self, lock: Lock, platform: str) -> Kept:
-        """What a new lock for `platform` takes over; the bases of another platform have other digests.
+    def carry_over(self, lock: Lock, platform: str) -> CarriedOver:
+        """Selects what a new lock for `platform` takes over; the bases of another platform have other digests.
 
         Raises UsageError for a package that the lock does not have.
         """
@@ -51,9 +51,9 @@ class Renewal:
                 hint="a package that is new goes into the requirements file",
             )
         if self.everything:
-            return NOTHING_KEPT
-        bases = {one.variant.base: one.base_digest for one in lock.variants} if lock.platform == platform else {}
-        return Kept({one.variant.name: self._versions(one) for one in lock.variants}, bases)
+            return NOTHING_CARRIED_OVER
+        bases = {row.variant.base: row.base_digest for row in lock.variants} if lock.platform == platform else {}
+        return CarriedOver({row.variant.name: self._versions(row) for row in lock.variants}, bases)
 
     def _versions(self, locked: LockedVariant) -> dict[str, str]:
         return {name: version for name, version in _packages(locked).items() if name not in self.packages}

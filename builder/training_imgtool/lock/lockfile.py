@@ -74,7 +74,7 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
     """The sha256 over versions, bases, requirements, platform and the matrix's version, in hexadecimal.
 
     Args:
-        spec: what was asked.
+        spec: the user's choices.
         texts: the requirements file and those it includes: their names as written, and their text.
         matrix_version: which matrix chose.
     """

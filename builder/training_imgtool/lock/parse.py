@@ -45,7 +45,7 @@ LISTS = {
 
 
 class DamagedLockError(InputError):
-    """The file is no lock; making one anew helps."""
+    """The file is not a lock; `imgtool lock` replaces it."""
 
 
 def parse_lock(data: bytes, name: str) -> Lock:
@@ -77,7 +77,7 @@ def _lock(raw: Mapping[str, Any], name: str) -> Lock:
         )
     if version != LOCK_VERSION or type(version) is not int:
         raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
-    reader.known(raw, "", ("version", "inputs", "platform", "variant"))
+    reader.check_keys(raw, "", ("version", "inputs", "platform", "variant"))
     variants = raw.get("variant")
     if not isinstance(variants, list) or not variants:
         raise reader.error("variant", "expected at least one [[variant]]")
@@ -102,7 +102,7 @@ class _Reader:
     def error(self, where: str, message: str) -> InputError:
         return DamagedLockError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
 
-    def known(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
+    def check_keys(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
         unknown = sorted(set(row) - set(keys))
         if unknown:
             raise self.error(f"{where}.{unknown[0]}".lstrip("."), "unknown key")
@@ -110,8 +110,8 @@ class _Reader:
     def text(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> str:
         value = row.get(key)
         if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
-            found = "nothing" if value is None else repr(value)[:80]
-            raise self.error(f"{where}.{key}".lstrip("."), f"expected {pattern}, found {found}")
+            shown = "nothing" if value is None else repr(value)[:80]
+            raise self.error(f"{where}.{key}".lstrip("."), f"expected {pattern}, found {shown}")
         return value
 
     def texts(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class _Reader:
         if not isinstance(row, dict):
             raise self.error(where, "expected a table")
         fields = {*TEXTS, *LISTS, "roles", "accelerator", "base_digest", "installer", "wheels"}
-        self.known(row, where, (field.rstrip("?") for field in fields))
+        self.check_keys(row, where, (field.rstrip("?") for field in fields))
         texts = {
             field.rstrip("?"): None
             if field.endswith("?") and field[:-1] not in row
@@ -155,7 +155,7 @@ class _Reader:
     def wheel(self, row: object, where: str, file: str = _WHEEL["file"]) -> Wheel:
         if not isinstance(row, dict):
             raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
-        self.known(row, where, (*_WHEEL, "source"))
+        self.check_keys(row, where, (*_WHEEL, "source"))
         size = row.get("size")
         if type(size) is not int or size <= 0:
             raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
@@ -171,7 +171,7 @@ class _Reader:
         requires = row.get("requires") if isinstance(row, dict) else None
         if not isinstance(row, dict) or not isinstance(requires, list):
             raise self.error(where, "expected a source: { archive, python, requires }")
-        self.known(row, where, ("archive", "python", "requires"))
+        self.check_keys(row, where, ("archive", "python", "requires"))
         return Source(
             archive=self.wheel(row.get("archive"), f"{where}.archive", _ARCHIVE),
             python=self.text(row, where, "python", TEXTS["python"]),

@@ -10,7 +10,7 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.requirements import normalise_name
 from training_imgtool.wheels.store import WheelStore
-from training_imgtool.wheels.uv import Found
+from training_imgtool.wheels.uv import ResolvedWheel
 
 _JOBS = 16
 
@@ -28,7 +28,7 @@ class Sizes:
         self._path = path
         self._lock = threading.Lock()
 
-    def wheels(self, resolved: tuple[Found, ...]) -> tuple[Wheel, ...]:
+    def wheels(self, resolved: tuple[ResolvedWheel, ...]) -> tuple[Wheel, ...]:
         """The wheels with their sizes: from the index's page, else from an earlier run, else from the server."""
         sizes = {row.sha256: row.size for row in resolved if row.size is not None}
         sizes = {**_read_sizes(self._path), **sizes}

@@ -1,4 +1,4 @@
-"""Makes a lock: resolves the spec, asks for the bases' digests, and has uv choose the wheels."""
+"""Makes a lock: resolves the spec, reads the bases' digests, and has uv choose the wheels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.archives import ArchiveBuilder
-from training_imgtool.lock.carry_over import NOTHING_KEPT, Kept
+from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.sizes import Sizes
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
@@ -32,7 +32,7 @@ from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, ch
 from training_imgtool.wheels.pip_config import uv_environ
 from training_imgtool.wheels.sdist import LARGEST_ARCHIVE, build_wheel, wheel_name
 from training_imgtool.wheels.store import WheelStore
-from training_imgtool.wheels.uv import Found, Target, compile_requirements
+from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
 
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 
@@ -44,7 +44,7 @@ def make_lock(
     settings: Settings,
     progress: Progress,
     *,
-    kept: Kept = NOTHING_KEPT,
+    carried_over: CarriedOver = NOTHING_CARRIED_OVER,
 ) -> Lock:
     """Resolves versions, bases and wheels.
 
@@ -53,8 +53,8 @@ def make_lock(
         matrix: which versions go together.
         base_digest: the manifest digest of a base by its name, for the spec's platform.
         settings: the machine's.
-        progress: is told of each step, and of warnings.
-        kept: what is taken over from the lock before.
+        progress: receives each step and the warnings.
+        carried_over: what the new lock takes over from the previous one.
 
     Raises:
         FieldError, FieldListError: something in the spec or its requirements does not fit, with its place.
@@ -65,12 +65,12 @@ def make_lock(
     try:
         texts = read_texts(spec_file)
         resolution = resolve(spec, matrix)
-        maker = _Maker(spec_file, matrix, settings, progress, texts, kept=kept)
+        maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over)
         findings = check_lines(texts)
         findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
         warnings = (*resolution.warnings, *raise_errors(findings))
     except FieldListError as error:
-        raise FieldListError(tuple(spec_file.located(one) for one in error.errors)) from error
+        raise FieldListError(tuple(spec_file.located(located_error) for located_error in error.errors)) from error
     except FieldError as error:
         raise spec_file.located(error) from error
     for warning in dict.fromkeys(warnings):
@@ -93,12 +93,12 @@ class _Maker:
         progress: Progress,
         texts: tuple[tuple[str, str], ...],
         *,
-        kept: Kept,
+        carried_over: CarriedOver,
     ) -> None:
         self._spec, self._folder = spec_file.spec, spec_file.folder
         self._matrix, self._progress = matrix, progress
         self._texts = texts
-        self._kept = kept
+        self._carried_over = carried_over
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder, find_links=lambda: local_folders(spec_file.folder, texts))
@@ -106,7 +106,7 @@ class _Maker:
         self._archives = ArchiveBuilder(
             self._store, self._sizes, environ=self._environ, folder=spec_file.folder, progress=progress
         )
-        self._made: dict[str, Wheel] = {}
+        self._matrix_wheels: dict[str, Wheel] = {}
 
     def check(self, variant: Variant) -> list[Finding]:
         """The rules about requirements, for one variant."""
@@ -120,7 +120,7 @@ class _Maker:
         return findings
 
     def build_missing(self, variants: tuple[Variant, ...]) -> None:
-        """Makes the wheels of pure-Python packages that have none, once per machine."""
+        """Builds the wheels of the matrix' source archives, once per machine."""
         minors = [self._matrix.minor_of(variant.tensorflow) for variant in variants]
         needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
         for requirement in sorted(needed):
@@ -130,14 +130,16 @@ class _Maker:
                 continue  # then uv says what is missing
             self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
             data = b"".join(self._store.index.read(url, limit=LARGEST_ARCHIVE))
-            self._made[requirement] = self._store.put(wheel_name(archive), io.BytesIO(build_wheel(archive, data)))
+            self._matrix_wheels[requirement] = self._store.put(
+                wheel_name(archive), io.BytesIO(build_wheel(archive, data))
+            )
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str]) -> LockedVariant:
         """One variant: its base's digest and its wheels."""
         self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
-        digest = self._kept.bases.get(variant.base) or base_digest(variant.base)
+        digest = self._carried_over.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
-        preferred = self._kept.versions(variant.name)
+        preferred = self._carried_over.versions(variant.name)
         resolved, notes = self._resolve(variant, target, preferred)
         installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
         wheels = self._archives.sourced(self._sizes.wheels((*resolved, *installer)))
@@ -158,8 +160,8 @@ class _Maker:
 
     def _resolve(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
-    ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-        """The wheels, and what is older because of an archive that does not become a wheel."""
+    ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
+        """Returns the wheels, and a sentence for each package that is older because of an archive."""
         lines, limits = resolver_lines(self._folder, self._texts)
         others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
@@ -185,8 +187,8 @@ class _Maker:
         preferred: Mapping[str, str],
         constraints: tuple[str, ...] = (),
         wheels_only: frozenset[str] | None = None,
-    ) -> tuple[Found, ...]:
-        folders = {path.parent for wheel in self._made.values() if (path := self._store.path(wheel))}
+    ) -> tuple[ResolvedWheel, ...]:
+        folders = {path.parent for wheel in self._matrix_wheels.values() if (path := self._store.path(wheel))}
         return compile_requirements(
             text,
             target,

@@ -21,7 +21,7 @@ _LIBRARIES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """What every step of resolving needs to know."""
 
     spec: ImageSpec
@@ -35,35 +35,35 @@ class Asked:
         return self.spec.cuda_from == WHEELS
 
 
-def package(asked: Asked, accelerator: Accelerator) -> str:
+def package(request: Request, accelerator: Accelerator) -> str:
     """The distribution on the package index."""
-    release = asked.release
+    release = request.release
     if accelerator is Accelerator.GPU:
         cpu_only = release.cpu_wheel and "tensorflow-gpu" in release.packages
         return "tensorflow-gpu" if cpu_only else "tensorflow"
     if accelerator is Accelerator.TPU and "tensorflow-tpu" in release.packages:
         return "tensorflow-tpu"
-    if "tensorflow-cpu" in release.packages and asked.spec.platform == "linux/amd64":
+    if "tensorflow-cpu" in release.packages and request.spec.platform == "linux/amd64":
         return "tensorflow-cpu"
     return "tensorflow"
 
 
-def requirements(asked: Asked, accelerator: Accelerator) -> Iterator[str]:
+def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     """TensorFlow and what a fresh install of it lacks."""
-    minor, gpu = asked.minor, accelerator is Accelerator.GPU
-    extra = "[and-cuda]" if gpu and asked.wheels else ""
-    yield f"{package(asked, accelerator)}{extra}=={asked.release.version}"
+    minor, gpu = request.minor, accelerator is Accelerator.GPU
+    extra = "[and-cuda]" if gpu and request.wheels else ""
+    yield f"{package(request, accelerator)}{extra}=={request.release.version}"
     yield from minor.add
-    if gpu and not asked.wheels and version_key(minor.name) >= _XLA_OPTIMIZERS:
+    if gpu and not request.wheels and version_key(minor.name) >= _XLA_OPTIMIZERS:
         pins = (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items() if "cuda-nvcc" in name)
         yield next(pins, _PTXAS_11)  # the runtime image lacks ptxas and libdevice
 
 
-def constraints(asked: Asked, accelerator: Accelerator) -> Iterator[str]:
+def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
     """Without which the release does not install or import, or brings a gigabyte too much."""
-    minor = asked.minor
+    minor = request.minor
     yield from minor.constraints
-    if accelerator is Accelerator.GPU and asked.wheels and version_key(minor.name) >= _RANGES:
+    if accelerator is Accelerator.GPU and request.wheels and version_key(minor.name) >= _RANGES:
         yield from (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items())
 
 
@@ -81,15 +81,15 @@ def libraries(minor: Minor) -> tuple[str, ...]:
     return (*(f"lib{name}" for name in names), f"libcudnn.so.{cudnn}") if names else ()
 
 
-def xla_note(asked: Asked, accelerator: Accelerator, python: str) -> list[Finding]:
+def xla_note(request: Request, accelerator: Accelerator, python: str) -> list[Finding]:
     """2.11 to 2.13 need to be told where libdevice is."""
-    minor = version_key(asked.minor.name)
-    if accelerator is not Accelerator.GPU or asked.wheels or not _XLA_OPTIMIZERS <= minor < _XLA_FINDS_WHEEL:
+    minor = version_key(request.minor.name)
+    if accelerator is not Accelerator.GPU or request.wheels or not _XLA_OPTIMIZERS <= minor < _XLA_FINDS_WHEEL:
         return []
-    if "XLA_FLAGS" in asked.spec.env:
+    if "XLA_FLAGS" in request.spec.env:
         return []
     folder = f"/opt/venv/lib/python{python}/site-packages/nvidia/cuda_nvcc"
     message = (
-        f"Keras optimizers of TensorFlow {asked.minor.name} need XLA's libdevice, which it does not find by itself"
+        f"Keras optimizers of TensorFlow {request.minor.name} need XLA's libdevice, which it does not find by itself"
     )
     return [Finding("env", message, f'env: {{XLA_FLAGS: "--xla_gpu_cuda_data_dir={folder}"}}', warning=True)]

@@ -1,4 +1,4 @@
-"""What environment markers (PEP 508) say in an image, where no interpreter was asked."""
+"""The values of environment markers (PEP 508) in an image, without a run of its interpreter."""
 
 from __future__ import annotations
 

@@ -13,7 +13,15 @@ from training_imgtool.plan import Variant
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.versions import rules, rules_cuda
 from training_imgtool.versions.base_image import BaseImage, describe
-from training_imgtool.versions.install_set import Asked, constraints, libraries, lowest, package, requirements, xla_note
+from training_imgtool.versions.install_set import (
+    Request,
+    constraints,
+    libraries,
+    lowest,
+    package,
+    requirements,
+    xla_note,
+)
 from training_imgtool.versions.matrix import FittingBase, Gpu, Matrix, version_key
 from training_imgtool.versions.rules import Finding
 
@@ -45,18 +53,18 @@ def resolve(spec: ImageSpec, matrix: Matrix) -> Resolution:
         FieldListError: several things do not fit.
     """
     minor, release = matrix.release(spec.tensorflow)
-    asked = Asked(spec, matrix, minor, release)
-    groups = _groups(asked)
-    findings = _check_spec(asked, groups)
+    request = Request(spec, matrix, minor, release)
+    groups = _groups(request)
+    findings = _check_spec(request, groups)
     rules.raise_errors(findings)
-    python = _python(asked, groups)
+    python = _python(request, groups)
     findings += rules.check_python(python, release, spec.platform)
     rules.raise_errors(findings)
     shared = rules.raise_errors(findings)
     variants: list[Variant] = []
     errors: list[Finding] = []
     for group in groups:
-        variant, of_group = _variant(asked, group, python)
+        variant, of_group = _variant(request, group, python)
         errors += of_group
         notes = tuple(str(finding) for finding in of_group if finding.warning)
         variants.append(replace(variant, notes=notes if variants else tuple(dict.fromkeys((*shared, *notes)))))
@@ -64,14 +72,14 @@ def resolve(spec: ImageSpec, matrix: Matrix) -> Resolution:
     return Resolution(tuple(variants), tuple(dict.fromkeys(warnings)))
 
 
-def _groups(asked: Asked) -> tuple[_Group, ...]:
-    spec = asked.spec
-    shared = describe(spec.base, asked.matrix) if spec.base else None
+def _groups(request: Request) -> tuple[_Group, ...]:
+    spec = request.spec
+    shared = describe(spec.base, request.matrix) if spec.base else None
     groups: dict[str, _Group] = {}
     for role in (role for role in Role if role in spec.roles):
         accelerator, own = spec.accelerator_of(role), spec.roles[role].base
         if own:
-            groups[role] = _Group(role, accelerator, (role,), describe(own, asked.matrix), f"roles.{role}.base")
+            groups[role] = _Group(role, accelerator, (role,), describe(own, request.matrix), f"roles.{role}.base")
             continue
         name = str(accelerator)
         # An nvidia/cuda image at the top is meant for the roles with GPUs; a parameter server needs no CUDA.
@@ -81,26 +89,26 @@ def _groups(asked: Asked) -> tuple[_Group, ...]:
     return tuple(groups.values())
 
 
-def _check_spec(asked: Asked, groups: tuple[_Group, ...]) -> list[Finding]:
-    spec, minor, release = asked.spec, asked.minor, asked.release
+def _check_spec(request: Request, groups: tuple[_Group, ...]) -> list[Finding]:
+    spec, minor, release = request.spec, request.minor, request.release
     accelerators = [group.accelerator for group in groups]
     findings = rules.check_platform(spec.platform, minor, release, accelerators)
     findings += rules.check_library_path(spec)
     for role in spec.roles:
-        findings += rules.check_tpu(spec, role, minor, asked.matrix)
+        findings += rules.check_tpu(spec, role, minor, request.matrix)
     for group in groups:
         findings += rules.check_package(release, group.accelerator, minor)
-        findings += _check_base(asked, group)
+        findings += _check_base(request, group)
     if spec.python is not None and not findings:
         findings += rules.check_python(spec.python, release, spec.platform)
     return findings
 
 
-def _check_base(asked: Asked, group: _Group) -> list[Finding]:
-    image, minor = group.image, asked.minor
+def _check_base(request: Request, group: _Group) -> list[Finding]:
+    image, minor = group.image, request.minor
     if image is None:
         return []
-    system = asked.matrix.systems.get(image.os or "")
+    system = request.matrix.systems.get(image.os or "")
     findings = rules.check_system(image, system, minor, group.field)
     if group.accelerator is Accelerator.TPU and image.is_cuda:
         findings.append(
@@ -109,82 +117,84 @@ def _check_base(asked: Asked, group: _Group) -> list[Finding]:
     elif group.accelerator is Accelerator.CPU and image.is_cuda:
         message = f"{', '.join(group.roles)} computes on the CPU: the base's CUDA is 2 GB of no use"
         findings.append(Finding(group.field, message, "leave base out", warning=True))
-    elif group.accelerator is Accelerator.GPU and image.is_cuda and asked.wheels:
+    elif group.accelerator is Accelerator.GPU and image.is_cuda and request.wheels:
         message = "the base has CUDA, and cuda_from: wheels brings a second one"
         findings.append(Finding(group.field, message, "leave base out, or cuda_from: base", warning=True))
     elif group.accelerator is Accelerator.GPU and image.is_cuda:
-        findings += rules_cuda.check_cuda_base(image, minor, group.field, asked.matrix)
-    elif group.accelerator is Accelerator.GPU and image.known and not asked.wheels:
+        findings += rules_cuda.check_cuda_base(image, minor, group.field, request.matrix)
+    elif group.accelerator is Accelerator.GPU and image.known and not request.wheels:
         hint = "leave base out, or cuda_from: wheels" if minor.and_cuda else "leave base out"
         findings.append(Finding(group.field, f"{image.name} has no CUDA, and {', '.join(group.roles)} needs it", hint))
     return findings
 
 
-def _python(asked: Asked, groups: tuple[_Group, ...]) -> str:
+def _python(request: Request, groups: tuple[_Group, ...]) -> str:
     """The one Python of all roles: the user's, else a base's own, else the newest there is an image for."""
-    spec = asked.spec
+    spec = request.spec
     if spec.python is not None:
         return spec.python
-    usable = rules.usable_pythons(asked.release, spec.platform)
+    usable = rules.usable_pythons(request.release, spec.platform)
     for group in groups:
         if group.image is not None and group.image.python is not None:
             own = group.image.python
             if own in usable or group.image.is_python:
                 return own
-            others = [python for python in usable if _source(asked, group.image, python)]
+            others = [python for python in usable if _source(request, group.image, python)]
             if others:
                 return others[-1]
-            message = f"{group.image.name} comes with Python {own}, TensorFlow {asked.release.version} has wheels for "
+            message = (
+                f"{group.image.name} comes with Python {own}, TensorFlow {request.release.version} has wheels for "
+            )
             raise FieldError(message + ", ".join(usable), field=group.field, hint="another base, or leave it out")
     for group in groups:
-        if group.accelerator is Accelerator.GPU and group.image is None and not asked.wheels:
-            systems = asked.matrix.systems
-            images = (asked.matrix.cuda_images[base.tag] for base in asked.minor.bases)
+        if group.accelerator is Accelerator.GPU and group.image is None and not request.wheels:
+            systems = request.matrix.systems
+            images = (request.matrix.cuda_images[base.tag] for base in request.minor.bases)
             return next((p for image in images if (p := systems[image.os].python) in usable), usable[-1])
-    return next(python for python in reversed(usable) if python in asked.matrix.python_images)
+    return next(python for python in reversed(usable) if python in request.matrix.python_images)
 
 
-def _source(asked: Asked, image: BaseImage, python: str) -> str | None:
+def _source(request: Request, image: BaseImage, python: str) -> str | None:
     """How `image` comes by `python`: image, apt, deadsnakes, or None when it cannot."""
     if image.is_python:
         return "image" if image.python in (None, python) else None
     if image.os is None:
         return "image"
-    system = asked.matrix.systems[image.os]
+    system = request.matrix.systems[image.os]
     if system.python == python:
         return "apt"
     return "deadsnakes" if python in system.deadsnakes else None
 
 
-def _variant(asked: Asked, group: _Group, python: str) -> tuple[Variant, list[Finding]]:
+def _variant(request: Request, group: _Group, python: str) -> tuple[Variant, list[Finding]]:
     findings: list[Finding] = []
     apt: tuple[str, ...] = ()
     if group.image is not None:
         image = group.image
-        apt = next((base.apt for base in asked.minor.bases if image.is_cuda and base.tag == image.tag), ())
+        apt = next((base.apt for base in request.minor.bases if image.is_cuda and base.tag == image.tag), ())
         if not image.known:
             message = f"{image.name}: what is in it is not known; Python {python} is taken for given"
             findings.append(Finding(group.field, message, f"it must have {_executable(image, python)}", warning=True))
-    elif group.accelerator is Accelerator.GPU and not asked.wheels:
-        fitting = _cuda_base(asked, python)
+    elif group.accelerator is Accelerator.GPU and not request.wheels:
+        fitting = _cuda_base(request, python)
         apt = fitting.apt
-        image = describe(f"nvidia/cuda:{fitting.tag}", asked.matrix)
-        findings += rules_cuda.check_cuda_base(image, asked.minor, "tensorflow", asked.matrix)
+        image = describe(f"nvidia/cuda:{fitting.tag}", request.matrix)
+        findings += rules_cuda.check_cuda_base(image, request.minor, "tensorflow", request.matrix)
     else:
-        image = describe(f"python:{asked.matrix.python_images[python].tag}", asked.matrix)
-    source = _source(asked, image, python)
+        image = describe(f"python:{request.matrix.python_images[python].tag}", request.matrix)
+    source = _source(request, image, python)
     if source is None:
         message = f"{image.name} has no Python {python}"
         raise FieldError(message, field=group.field, hint=f"python: {image.python}, or leave base out")
-    cuda, cudnn = _cuda(asked, group, image)
-    findings += _check_gpus(asked, group, cuda, python)
-    findings += xla_note(asked, group.accelerator, python)
+    cuda, cudnn = _cuda(request, group, image)
+    findings += _check_gpus(request, group, cuda, python)
+    findings += xla_note(request, group.accelerator, python)
     variant = Variant(
         name=group.name,
         roles=group.roles,
         accelerator=group.accelerator,
-        package=package(asked, group.accelerator),
-        tensorflow=asked.release.version,
+        package=package(request, group.accelerator),
+        tensorflow=request.release.version,
         python=python,
         cuda=cuda,
         cudnn=cudnn,
@@ -192,9 +202,9 @@ def _variant(asked: Asked, group: _Group, python: str) -> tuple[Variant, list[Fi
         os=image.os,
         python_from=source,
         python_executable=_executable(image, python),
-        requirements=tuple(requirements(asked, group.accelerator)),
-        constraints=tuple(constraints(asked, group.accelerator)),
-        libraries=libraries(asked.minor) if group.accelerator is Accelerator.GPU and not asked.wheels else (),
+        requirements=tuple(requirements(request, group.accelerator)),
+        constraints=tuple(constraints(request, group.accelerator)),
+        libraries=libraries(request.minor) if group.accelerator is Accelerator.GPU and not request.wheels else (),
         apt=apt,
     )
     return variant, findings
@@ -204,9 +214,9 @@ def _executable(image: BaseImage, python: str) -> str:
     return f"/usr/local/bin/python{python}" if image.is_python else f"/usr/bin/python{python}"
 
 
-def _cuda_base(asked: Asked, python: str) -> FittingBase:
+def _cuda_base(request: Request, python: str) -> FittingBase:
     """The best tag that gives `python`: from its distribution, else from deadsnakes."""
-    minor, matrix = asked.minor, asked.matrix
+    minor, matrix = request.minor, request.matrix
     if not minor.bases:
         hint = "accelerator: cpu, TensorFlow 2.4 or newer, or a `base` of your own with CUDA " + minor.cuda
         raise FieldError(f"no base with CUDA {minor.cuda}: {minor.no_base}", field="tensorflow", hint=hint)
@@ -225,37 +235,37 @@ def _cuda_base(asked: Asked, python: str) -> FittingBase:
     )
 
 
-def _cuda(asked: Asked, group: _Group, image: BaseImage) -> tuple[str | None, str | None]:
+def _cuda(request: Request, group: _Group, image: BaseImage) -> tuple[str | None, str | None]:
     if group.accelerator is not Accelerator.GPU:
         return None, None
-    minor = asked.minor
-    if asked.wheels:
+    minor = request.minor
+    if request.wheels:
         cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
         return minor.cuda, cudnn
     if image.cuda is None:  # the user's own: what TensorFlow needs is what the build checks for
         return minor.cuda, minor.cudnn
-    return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(asked, image) or minor.cudnn
+    return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(request, image) or minor.cudnn
 
 
-def _apt_cudnn(asked: Asked, image: BaseImage) -> str | None:
-    for base in asked.minor.bases:
+def _apt_cudnn(request: Request, image: BaseImage) -> str | None:
+    for base in request.minor.bases:
         if base.tag == image.tag:
             return next((pin.partition("=")[2].partition("-")[0] for pin in base.apt if "cudnn" in pin), None)
     return None
 
 
-def _check_gpus(asked: Asked, group: _Group, cuda: str | None, python: str) -> list[Finding]:
+def _check_gpus(request: Request, group: _Group, cuda: str | None, python: str) -> list[Finding]:
     if group.accelerator is not Accelerator.GPU:
         return []
-    findings = list(rules_cuda.check_and_cuda(asked.minor, asked.release, python)) if asked.wheels else []
+    findings = list(rules_cuda.check_and_cuda(request.minor, request.release, python)) if request.wheels else []
     for role in group.roles:
-        gpus = asked.spec.roles[role].gpus
-        gpu = gpu_of(gpus.type, asked.matrix) if gpus else None
+        gpus = request.spec.roles[role].gpus
+        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
         if gpu is not None:
-            findings += rules_cuda.check_gpu(gpu, asked.minor, cuda, f"roles.{role}.gpus.type")
-    eci = asked.spec.job.eci
+            findings += rules_cuda.check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
+    eci = request.spec.job.eci
     if eci is not None and eci.driver and cuda:
-        findings += rules_cuda.check_driver(eci.driver, cuda, asked.matrix, "job.eci.driver")
+        findings += rules_cuda.check_driver(eci.driver, cuda, request.matrix, "job.eci.driver")
     return findings
 
 

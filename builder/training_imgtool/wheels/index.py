@@ -58,7 +58,7 @@ class Index:
         )
 
     def places(self) -> Indexes:
-        """Where this machine looks; found once."""
+        """Where this machine looks; looks up the settings once."""
         with self._lock:
             self._indexes = self._indexes or self._find_indexes()
             return self._indexes
@@ -118,10 +118,10 @@ class Index:
                 return
 
     def _listed(self, name: str) -> Iterator[IndexedFile]:
-        known = self.places()
-        for place in known.find_links:
+        places = self.places()
+        for place in places.find_links:
             yield from self._links(place)
-        for index in known.urls:
+        for index in places.urls:
             yield from self._page(page_url(index, name))
 
     def _links(self, place: str) -> Iterator[IndexedFile]:
@@ -169,8 +169,8 @@ def open_index(settings: Settings, folder: Path, find_links: tuple[str, ...] = (
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
 
     def find_indexes() -> Indexes:
-        found = indexes(environ, folder)
-        return Indexes(found.urls, (*find_links, *found.find_links))
+        configured = indexes(environ, folder)
+        return Indexes(configured.urls, (*find_links, *configured.find_links))
 
     return Index(
         find_indexes,

@@ -71,12 +71,12 @@ class IndexClient:
         response.release_conn()
 
     def _answer(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
-        known = self._index_urls()
+        index_urls = self._index_urls()
         for attempt in range(1, ATTEMPTS + 1):
             target, response = url, None
             try:
                 for _ in range(_REDIRECTS + 1):
-                    response = self._request(method, target, headers, known)
+                    response = self._request(method, target, headers, index_urls)
                     location = response.headers.get("Location")
                     if response.status not in (301, 302, 303, 307, 308) or not location:
                         break
@@ -100,8 +100,8 @@ class IndexClient:
             self.wait(attempt, response.headers.get("Retry-After"))
         raise TemporaryError(f"{host_of(url)} does not answer")
 
-    def _request(self, method: str, url: str, headers: Mapping[str, str], known: tuple[str, ...]) -> Response:
-        login = authorization(url, known, self._environ)
+    def _request(self, method: str, url: str, headers: Mapping[str, str], index_urls: tuple[str, ...]) -> Response:
+        login = authorization(url, index_urls, self._environ)
         sent = {**headers, **({"Authorization": login} if login else {})}
         plain = without_login(url)
         pool = self._pool(plain)
@@ -129,9 +129,9 @@ class IndexClient:
                 f"{host_of(url)} answers {status} to {urlsplit(url).path}", hint="is the URL an index?"
             )
 
-    def wait(self, attempt: int, asked: str | None = None) -> None:
+    def wait(self, attempt: int, retry_after: str | None = None) -> None:
         """Sleeps before the next try: as long as a Retry-After header says (at most 60 s), else longer each time."""
-        seconds = min(float(asked), 60.0) if asked and asked.isdigit() else 0.5 * 2 ** (attempt - 1)
+        seconds = min(float(retry_after), 60.0) if retry_after and retry_after.isdigit() else 0.5 * 2 ** (attempt - 1)
         self._pause(seconds * random.uniform(0.75, 1.25))  # noqa: S311 jitter, not a secret
 
     def _pool(self, url: str) -> Pool:

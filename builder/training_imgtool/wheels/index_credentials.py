@@ -23,11 +23,11 @@ def authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[str, s
     for parts in own:
         if parts.password is not None:
             return _basic(unquote(parts.username or ""), unquote(parts.password))
-    found = _named(target, environ) or _netrc(target.hostname or "", environ)
-    if found is None and environ.get("UV_KEYRING_PROVIDER") == "subprocess":
+    login = _named(target, environ) or _netrc(target.hostname or "", environ)
+    if login is None and environ.get("UV_KEYRING_PROVIDER") == "subprocess":
         user = next((unquote(parts.username) for parts in own if parts.username), None)
-        found = _keyring(target, user, environ) if user else None
-    return _basic(*found) if found else None
+        login = _keyring(target, user, environ) if user else None
+    return _basic(*login) if login else None
 
 
 def without_login(url: str) -> str:
@@ -69,10 +69,10 @@ def _netrc(host: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
     if path is None:
         return None
     try:
-        found = netrc(path).hosts.get(host)  # not its `default`: that would go to every host
+        login = netrc(path).hosts.get(host)  # not its `default`: that would go to every host
     except (OSError, NetrcParseError, UnicodeDecodeError):
         return None
-    return (found[0], found[2] or "") if found else None
+    return (login[0], login[2] or "") if login else None
 
 
 def _keyring(target: SplitResult, user: str, environ: Mapping[str, str]) -> tuple[str, str] | None:

@@ -41,7 +41,7 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
         reader.feed(data.decode())
     except (UnicodeDecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise PageError(f"not a page of the simple repository API: {error}") from error
-    return tuple(reader.found)
+    return tuple(reader.files)
 
 
 def page_url(index: str, name: str) -> str:
@@ -69,7 +69,7 @@ class _Anchors(HTMLParser):
     def __init__(self, base: str) -> None:
         super().__init__()
         self._base = base
-        self.found: list[IndexedFile] = []
+        self.files: list[IndexedFile] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
@@ -83,4 +83,4 @@ class _Anchors(HTMLParser):
             digest = re.search(r"sha256=([0-9a-f]{64})", fragment)
             file = unquote(urlsplit(url).path.rpartition("/")[2])
             yanked = (values["data-yanked"] or "") if "data-yanked" in values else None
-            self.found.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked))
+            self.files.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked))

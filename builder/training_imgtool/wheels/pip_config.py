@@ -1,7 +1,7 @@
-"""pip's index settings, told to uv in its own words where uv has none of its own.
+"""Passes pip's index settings to uv, where uv has none of its own.
 
 People configure a company's index for pip: in PIP_* variables or a pip.conf
-(https://pip.pypa.io/en/stable/topics/configuration/). uv reads neither, so what is found there becomes UV_*
+(https://pip.pypa.io/en/stable/topics/configuration/). uv reads neither, so these settings become UV_*
 variables for the uv that imgtool runs. Credentials in those URLs stay in that environment.
 """
 
@@ -41,7 +41,7 @@ def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> di
         result["SSL_CERT_FILE"] = cert
     named = [name for name in _UV_INDEX_SETTINGS if environ.get(name)]
     if pip.get("no-index", "").lower() in _TRUE and named in ([], ["UV_FIND_LINKS"]):
-        result["UV_NO_INDEX"] = "1"  # "only my folders" holds until uv is told of an index
+        result["UV_NO_INDEX"] = "1"  # "only my folders" holds until a setting of uv names an index
     if named:
         return result
     if pip.get("index-url"):
@@ -59,14 +59,14 @@ def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> di
 
 def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """The keys that matter here as pip sees them: its files in their order, then its variables."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for path in _files(environ):
-        found.update(_read(path))
+        settings.update(_read(path))
     for key in _KEYS:
         value = environ.get(f"PIP_{key.upper().replace('-', '_')}")
         if value is not None:
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings
 
 
 def _files(environ: Mapping[str, str]) -> list[Path]:
@@ -94,8 +94,8 @@ def _read(path: Path) -> dict[str, str]:
             return {}
     except (configparser.Error, UnicodeDecodeError, OSError):
         return {}  # pip itself says what is wrong with it
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for section in ("global", "install"):
         if parser.has_section(section):
-            found.update({key.replace("_", "-"): value for key, value in parser.items(section)})
-    return {key: found[key] for key in _KEYS if key in found}
+            settings.update({key.replace("_", "-"): value for key, value in parser.items(section)})
+    return {key: settings[key] for key in _KEYS if key in settings}

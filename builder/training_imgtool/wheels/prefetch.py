@@ -45,7 +45,9 @@ class WheelPrefetcher:
         for first in wheels[:1]:
             if self._store.path(first) is None:
                 self._begun(first)
-        others = sorted((one for one in wheels[1:] if self._store.path(one) is None), key=lambda wheel: -wheel.size)
+        others = sorted(
+            (wheel for wheel in wheels[1:] if self._store.path(wheel) is None), key=lambda wheel: -wheel.size
+        )
         if len(others) > 1 and others[0].size > sum(wheel.size for wheel in others[1:]):
             self._before_others = self._begun(others[0])
         for wheel in others:

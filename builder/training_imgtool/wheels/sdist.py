@@ -41,9 +41,9 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
     Raises:
         VerificationError: the bytes have another hash, or hold no such package.
     """
-    found = hashlib.sha256(data).hexdigest()
-    if found != archive.sha256:
-        raise VerificationError(f"{archive.file}: sha256 {found}, expected {archive.sha256}")
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != archive.sha256:
+        raise VerificationError(f"{archive.file}: sha256 {digest}, expected {archive.sha256}")
     root = f"{archive.file.removesuffix('.tar.gz')}/"
     members = _members(data, root)
     modules = {
@@ -74,13 +74,13 @@ def remade(wheel: Wheel, index: Index) -> bytes | None:
 
 
 def _members(data: bytes, root: str) -> dict[str, bytes]:
-    found = {}
+    members = {}
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive:
             stream = archive.extractfile(member) if member.isfile() and member.size <= _MAX_BYTES else None
             if stream is not None and member.name.startswith(root):
-                found[member.name.removeprefix(root)] = stream.read()
-    return found
+                members[member.name.removeprefix(root)] = stream.read()
+    return members
 
 
 def _is_module(path: str, name: str) -> bool:

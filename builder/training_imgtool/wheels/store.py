@@ -62,7 +62,7 @@ class WheelStore:
 
     @cached_property
     def index(self) -> Index:
-        """The machine's indexes; made when they are first asked, which most runs never do."""
+        """The machine's indexes; opened at the first request, which most runs never send."""
         from training_imgtool.wheels.index import open_index
 
         return open_index(self._settings, self._folder, self._find_links())
@@ -112,7 +112,7 @@ class WheelStore:
             progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
     def open_stream(self, wheel: Wheel, progress: Progress = silent) -> Iterator[bytes]:
-        """The wheel's bytes, from the cache or while they arrive, kept in the cache as they pass.
+        """Yields the wheel's bytes from the cache, or while they arrive, and caches them.
 
         Raises as `fetch` does; a wrong hash shows at the end, so nothing may be published before that.
         """
@@ -125,7 +125,7 @@ class WheelStore:
                 yield block
 
     def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:
-        """Keeps a wheel made here; its name and version are those of its file name."""
+        """Caches a wheel that this machine built; its file name gives its name and version."""
         name, version = wheel_file.split("-")[:2]
         sha256, size = hashlib.file_digest(content, "sha256").hexdigest(), content.seek(0, os.SEEK_END)
         wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=sha256, size=size)
@@ -200,7 +200,7 @@ class WheelStore:
     def _bytes(
         self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None, progress: Progress
     ) -> Iterator[bytes]:
-        """The file's bytes from `offset` on: from where it was last, else where an index has it, else made here."""
+        """Yields the bytes from `offset` on: from the last place, else from an index, else from a build."""
         from training_imgtool.wheels.index_client import MissingFileError
         from training_imgtool.wheels.sdist import remade
 
@@ -219,13 +219,13 @@ class WheelStore:
                 continue
             self.remember(wheel.sha256, url)
             return
-        made = remade(wheel, self.index)
-        if made is None:
+        data = remade(wheel, self.index)
+        if data is None:
             raise VerificationError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
                 hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
             )
-        yield made[offset:]
+        yield data[offset:]
 
     def _urls(self, wheel: Wheel) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The one door to uv: resolving requirements for an image's Python, and which indexes this machine uses.
+"""Resolves with uv: resolving requirements for an image's Python, and which indexes this machine uses.
 
 uv runs as a program, and never runs code of an archive: either it takes wheels alone, or the processes that it starts
 for a build end at once, and `ArchiveNeededError` says which archive it needs. It speaks to the indexes with its own
@@ -51,7 +51,7 @@ class ArchiveNeededError(InputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ResolvedWheel:
     """One wheel of a resolution, and where this machine finds it.
 
     `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only.
@@ -76,7 +76,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """Where uv looks: simple indexes, the first of them the default one last, and find-links; with credentials."""
+    """Where uv looks: simple indexes, the default one last, and find-links. The URLs may hold credentials."""
 
     urls: tuple[str, ...]
     find_links: tuple[str, ...]
@@ -86,12 +86,12 @@ def indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
     """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default."""
     with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
         text = _run(("--emit-index-url", "--emit-find-links"), "", Path(temporary), environ=environ, folder=folder)
-    found: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
+    values: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
     for line in text.splitlines():
         option, _, value = line.partition(" ")
-        if option in found:
-            found[option].append(value.strip())
-    return Indexes((*found["--extra-index-url"], *found["--index-url"]), tuple(found["--find-links"]))
+        if option in values:
+            values[option].append(value.strip())
+    return Indexes((*values["--extra-index-url"], *values["--index-url"]), tuple(values["--find-links"]))
 
 
 def compile_requirements(
@@ -105,7 +105,7 @@ def compile_requirements(
     hashes: Mapping[str, frozenset[str]] | None = None,
     preferred: Mapping[str, str] | None = None,
     wheels_only: frozenset[str] | None = None,
-) -> tuple[Found, ...]:
+) -> tuple[ResolvedWheel, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
     Args:
@@ -142,8 +142,8 @@ def compile_requirements(
         )
         _run(options, requirements, work, environ=_without_builds(environ, work), folder=folder)
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
-        found = [_choose(package, target, hashes or {}, work) for package in packages]
-    return tuple(sorted(found, key=lambda one: one.name))
+        resolved = [_choose(package, target, hashes or {}, work) for package in packages]
+    return tuple(sorted(resolved, key=lambda wheel: wheel.name))
 
 
 def _archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]:
@@ -169,7 +169,9 @@ def _pylock(versions: Mapping[str, str]) -> str:
     return 'lock-version = "1.0"\ncreated-by = "imgtool"\n' + "".join(rows)
 
 
-def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]], work: Path) -> Found:
+def _choose(
+    package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]], work: Path
+) -> ResolvedWheel:
     name, version = str(package["name"]), str(package.get("version", ""))
     candidates = _candidates(package, work)
     wanted = hashes.get(name)
@@ -185,20 +187,20 @@ def _choose(package: Mapping[str, object], target: Target, hashes: Mapping[str, 
             hint="another version of it; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
         )
     sha256, size, url = candidates[file]
-    return Found(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
+    return ResolvedWheel(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
 
 
 def _candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
     """Hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
     rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
-    found = {}
+    candidates = {}
     for row in rows if isinstance(rows, list) else []:
         url = str(row.get("url") or (work / str(row.get("path"))).resolve().as_uri())
         file = str(row.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]))
         sha256 = row.get("hashes", {}).get("sha256")
         if sha256:
-            found[file] = (str(sha256), row.get("size"), url)
-    return found
+            candidates[file] = (str(sha256), row.get("size"), url)
+    return candidates
 
 
 def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str], folder: Path) -> str:
