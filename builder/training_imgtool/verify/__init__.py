@@ -1,1 +1,1 @@
-"""`imgtool verify`: what was pinned is what is inside, seen in a container or read from the registry."""
+"""`imgtool verify`: compares an image with its plan, from inside a container or through the registry."""

@@ -93,11 +93,14 @@ def _copy(image: _Image, step: Evaluated, context: Context, target: str) -> bool
     """Adds the files of one COPY; False when its result depends on more than the context."""
     if set(step.flags) - _HARMLESS_FLAGS or step.instruction.heredocs or step.name == "ADD":
         return False
-    entries = [entry for source in step.words[:-1] for entry in _sources(context, source)]
+    try:
+        entries = [entry for source in step.words[:-1] for entry in _sources(context, source)]
+    except KeyError:  # the path leads through a link
+        return False
     into = step.words[-1].endswith(("/", "/.")) or step.words[-1] == "." or target in image.made or len(entries) > 1
     for entry in entries:
         if entry.kind is not Kind.DIRECTORY:
-            if not into:
+            if not into or entry.kind is Kind.SYMLINK:  # COPY follows a link that it names itself
                 return False
             _add(image, entry, posixpath.join(target, posixpath.basename(entry.path)))
             continue

@@ -1,0 +1,67 @@
+"""What COPY instructions put into an image, and what stays unclear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.context.context import scan
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.verify.expected_files import CopiedFiles, copied_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/task.py").write_text("a")
+    (tmp_path / "trainer/inner").symlink_to("task.py")
+    (tmp_path / "conf.yaml").write_text("b")
+    (tmp_path / "link").symlink_to("trainer")
+    return tmp_path
+
+
+def _copied(folder: Path, *lines: str) -> CopiedFiles:
+    text = "\n".join(("FROM base AS packages", "FROM packages AS master", *lines))
+    return copied_files(parse(text), scan(folder), {})
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        (("COPY trainer/ /app/trainer/",), ["app/trainer/inner", "app/trainer/task.py"]),
+        (("WORKDIR /app", "COPY conf.yaml trainer ./"), ["app/conf.yaml", "app/inner", "app/task.py"]),
+        (("ENV D=/srv", "COPY *.yaml $D/"), ["srv/conf.yaml"]),
+        (("WORKDIR /srv", "COPY conf.yaml /srv"), ["srv/conf.yaml"]),
+    ],
+)
+def test_where_files_land(folder: Path, lines: tuple[str, ...], paths: list[str]) -> None:
+    copied = _copied(folder, *lines)
+    assert sorted(copied.files) == paths
+    assert not copied.unclear
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "COPY conf.yaml /srv",
+        "COPY link /srv/",
+        "COPY link/task.py /srv/",
+        "ADD conf.yaml /srv/",
+        "COPY --from=x /a /srv",
+    ],
+)
+def test_what_only_a_builder_knows_is_unclear(folder: Path, line: str) -> None:
+    copied = _copied(folder, line)
+    assert copied.unclear == ("srv",)
+    assert not copied.files
+
+
+def test_which_files_belong(folder: Path) -> None:
+    copied = _copied(folder, "COPY trainer/ /app/trainer/", "COPY --from=x /a /app/other")
+    belongs = {
+        path: copied.belongs(path) for path in ("app/trainer/task.py", "app/trainer/evil.py", "app/other/x", "etc/x")
+    }
+    assert list(belongs.values()) == [True, False, True, True]
+    assert copied.files["app/trainer/inner"] == "->task.py"
+    assert _copied(folder, "COPY trainer/ /app/", "RUN make").belongs("app/made")
