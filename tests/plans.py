@@ -7,6 +7,7 @@ from typing import Any
 
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.plan import LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.spec.entry_point import EntryPoint
 from training_imgtool.spec.model import Accelerator, Role
 
 CUDA_LIBRARIES = ("libcublas.so.12", "libcudart.so.12", "libcudnn.so.8")
@@ -74,6 +75,11 @@ def locked(name: str = "cpu", *, wheels: tuple[Wheel, ...] | None = None, **chan
     )
 
 
+def entry_point(folder: str = "trainer", module: str = "trainer.task") -> EntryPoint:
+    """A module in a folder."""
+    return EntryPoint(folder=folder, module=module, script=None, root=".", file=f"{module.replace('.', '/')}.py")
+
+
 def role_plan(
     role: Role = Role.WORKER, name: str = "cpu", *, locked_variant: LockedVariant | None = None, **changes: Any
 ) -> RolePlan:
@@ -95,8 +101,7 @@ def role_plan(
         "platform": "linux/amd64",
         "template": f"{role}.Dockerfile.j2",
         "system_packages": (),
-        "source": "trainer",
-        "module": "trainer.task",
+        "entry": entry_point(),
         "user": None,
         "exclude": (),
         "env": {},

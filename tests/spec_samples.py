@@ -251,7 +251,8 @@ BAD: tuple[Bad, ...] = (
     ),
     _case("job: {env: {LD_LIBRARY_PATH: x}}\n", "4:13", "job.env.LD_LIBRARY_PATH", "CUDA's libraries"),
     _case("env:\n" + "".join(f"  A{n}: x\n" for n in range(1001)), "4:1", "env", "at most 1000 variables, found 1001"),
-    _case("trainer: trainer.task\n", "4:10", "trainer", "expected a mapping with source or module"),
+    _case("trainer: trainer.task\n", "4:10", "trainer.source", "there is no 'trainer.task' next to", in_schema=False),
+    _case("trainer: [train.py]\n", "4:1", "trainer", "expected a mapping with source, module"),
     # Names in registries
     _case("registry: https://x.org/y\n", "4:11", "registry", "expected HOST/PATH", "remove https://"),
     _case("registry: a/b/\n", "4:11", "registry", "without a '/' at either end, found 'a/b/'"),
@@ -288,8 +289,11 @@ BAD: tuple[Bad, ...] = (
     _case(
         "trainer: {source: trianer}\n", "4:19", "trainer.source", "there is no 'trianer'", "trainer?", in_schema=False
     ),
-    _case("trainer: {source: .}\n", "4:19", "trainer.source", "found the spec's own", "put the code", in_schema=False),
+    _case("trainer: .\n", "4:10", "trainer", "'.' has no task.py", "trainer: {source: FOLDER", in_schema=False),
     _case("trainer: {source: requirements.txt}\n", "4:19", "trainer.source", "expected a folder", in_schema=False),
+    _case("trainer: {script: tsk.py}\n", "4:19", "trainer.script", "no trainer/tsk.py", "task.py?", in_schema=False),
+    _case("trainer: {script: ../x.py}\n", "4:19", "trainer.script", "expected a file below", in_schema=False),
+    _case("trainer: {module: a.b, script: c.py}\n", "4:32", "trainer.script", "one program starts", in_schema=False),
     _case(
         "trainer: {module: trainer.tsk}\n",
         "4:19",

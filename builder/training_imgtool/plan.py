@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
+from training_imgtool.spec.entry_point import EntryPoint, find_entry_point
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 
 
@@ -98,8 +99,7 @@ class RolePlan:
     platform: str
     template: str  # a template's name, or a path when it is the user's
     system_packages: tuple[str, ...]
-    source: str  # the trainer's folder in the context
-    module: str
+    entry: EntryPoint
     user: str | None
     exclude: tuple[str, ...]  # folders below site-packages that are left out
     env: Mapping[str, str]
@@ -109,7 +109,7 @@ class RolePlan:
     @property
     def entrypoint(self) -> tuple[str, ...]:
         """The exec form that starts the trainer."""
-        return ("/opt/venv/bin/python", "-m", self.module)
+        return ("/opt/venv/bin/python", *self.entry.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,10 @@ def make_plan(
         registry: where images go, instead of the spec's own `registry`.
         mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
         revision: what identifies the source, for the label.
+
+    Raises FieldError when the trainer's folder has no program to start.
     """
+    entry = find_entry_point(spec.trainer, folder)
     where = registry or spec.registry
     repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
     warnings = tuple(dict.fromkeys(note for locked in lock.variants for note in locked.variant.notes))
@@ -166,7 +169,7 @@ def make_plan(
         repository=repository,
         platform=spec.platform,
         roles=tuple(
-            _role_plan(spec, role, lock.variant_of(role), mirrors or {}, revision)
+            _role_plan(spec, role, lock.variant_of(role), entry=entry, mirrors=mirrors or {}, revision=revision)
             for role in Role
             if role in spec.roles
         ),
@@ -175,9 +178,16 @@ def make_plan(
 
 
 def _role_plan(
-    spec: ImageSpec, role: Role, locked: LockedVariant, mirrors: Mapping[str, str], revision: str | None
+    spec: ImageSpec,
+    role: Role,
+    locked: LockedVariant,
+    *,
+    entry: EntryPoint,
+    mirrors: Mapping[str, str],
+    revision: str | None,
 ) -> RolePlan:
     of_role = spec.roles[role]
+    needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
     base = parse_reference(locked.variant.base)
     labels = {
         TITLE: f"{spec.name}-{role}",
@@ -194,11 +204,10 @@ def _role_plan(
         platform=spec.platform,
         template=of_role.template or spec.template or f"{role}.Dockerfile.j2",
         system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
-        source=spec.trainer.source.strip("/"),
-        module=spec.trainer.module,
+        entry=entry,
         user=spec.user,
         exclude=tuple(sorted(set(spec.exclude))),
-        env=dict(sorted({**spec.env, **of_role.env}.items())),
+        env=dict(sorted({**needed, **spec.env, **of_role.env}.items())),
         labels=labels,
         cuda_base=locked.variant.cuda is not None and spec.cuda_from == "base",
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.plans import locked, role_plan, wheel
+from tests.plans import entry_point, locked, role_plan, wheel
 from training_imgtool.build.content_key import context_sources, stage_keys
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.reference import Repository
@@ -79,7 +79,7 @@ def test_a_file_beside_the_code_changes_nothing(folder: Path) -> None:
         ({"env": {"A": "1"}}, {"worker"}),
         ({"labels": {"a": "1"}}, {"worker"}),
         ({"user": "1000"}, {"worker"}),
-        ({"module": "trainer.other"}, {"worker"}),
+        ({"entry": entry_point(module="trainer.other")}, {"worker"}),
         ({"exclude": ("tensorflow/include",)}, {"wheels", "packages", "worker"}),
         ({"system_packages": ("libgomp1",)}, {"system", "wheels", "packages", "worker"}),
         ({"platform": "linux/arm64"}, {"wheels", "packages", "worker"}),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.plans import locked, role_plan
+from tests.plans import entry_point, locked, role_plan
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.dockerfile.evaluate import evaluate
 from training_imgtool.dockerfile.parse import DockerfileError, parse
@@ -179,7 +179,7 @@ def test_control_characters_are_refused_by_field(bad: str, field: str) -> None:
         "env.A": {"env": {"A": bad}},
         "labels.x": {"labels": {"x": bad}},
         "user": {"user": bad},
-        "trainer.module": {"module": bad},
+        "trainer.module": {"entry": entry_point(module=bad)},
     }
     with pytest.raises(FieldError) as caught:
         text_of(role_plan(**changes[field]))
@@ -197,12 +197,11 @@ def test_control_characters_are_refused_by_field(bad: str, field: str) -> None:
         ({"env": {"A=B": "1"}}, "env"),
         ({"labels": {"a b": "1"}}, "labels"),
         ({"user": "root && x"}, "user"),
-        ({"source": "../x"}, "trainer.source"),
-        ({"source": "a/../b"}, "trainer.source"),
-        ({"source": "."}, "trainer.source"),
-        ({"source": "a b"}, "trainer.source"),
-        ({"source": "a*"}, "trainer.source"),
-        ({"source": "$X"}, "trainer.source"),
+        ({"entry": entry_point(folder="../x")}, "trainer.source"),
+        ({"entry": entry_point(folder="a/../b")}, "trainer.source"),
+        ({"entry": entry_point(folder="a b")}, "trainer.source"),
+        ({"entry": entry_point(folder="a*")}, "trainer.source"),
+        ({"entry": entry_point(folder="$X")}, "trainer.source"),
     ],
 )
 def test_values_that_no_quoting_saves(changes: dict[str, Any], field: str) -> None:

@@ -172,7 +172,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_not(folder: Path,
     (error,) = errors_of(written(folder, HEAD + "requirements: out.txt\n"))
     assert "'out.txt' is a symbolic link that leads out of the spec's folder" in error.message
     (error,) = errors_of(written(folder, HEAD + "trainer: {source: linked, module: other.task}\n"))
-    assert error.message == "expected a folder, found a symbolic link: 'linked'"
+    assert error.message == "expected a folder or a Python file, found a symbolic link: 'linked'"
     (error,) = errors_of(written(folder, HEAD + "requirements: loop\n"))
     assert error.message == "'loop': too many levels of symbolic links"
 

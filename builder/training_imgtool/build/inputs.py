@@ -17,6 +17,7 @@ from training_imgtool.build.current_lock import ensure_lock
 from training_imgtool.context.context import Context, leads_through_link, scan
 from training_imgtool.context.gomatch import has_wildcards
 from training_imgtool.context.hash_cache import remembered_hashes
+from training_imgtool.context.own_files import list_own_files
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
@@ -26,6 +27,7 @@ from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.dockerfile.render_cache import RenderMemo
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
+from training_imgtool.spec.entry_point import find_entry_point
 from training_imgtool.spec.load import SpecFile, find, load
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import check_registry
@@ -124,22 +126,24 @@ def prepare(
     lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
     spec = spec_file.spec
     with remembered_hashes(settings.cache, spec_file.folder) as memo:
-        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, memo=memo)
-        context = read(only=(spec.trainer.source,))
+        code = find_entry_point(spec.trainer, spec_file.folder).folder
+        leave_out = list_own_files(spec_file.path) if code == "." else frozenset()
+        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, memo=memo, leave_out=leave_out)
+        context = read(only=(code,))
         plan = make_plan(
             spec,
             spec_file.folder,
             lock,
             registry=_registry(registry, settings),
             mirrors=settings.mirrors,
-            revision=context.tree_id(spec.trainer.source),
+            revision=context.tree_id(code),
         )
         try:
             roots, texts_before = TemplateRoots(plan.folder), RenderMemo(settings.cache)
             texts = {role.role: render(role, roots=roots, key=None, memo=texts_before) for role in plan.roles}
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
-            if copied != {spec.trainer.source.strip("/")}:
+            if copied != {code}:
                 anywhere = any(has_wildcards(path) or leads_through_link(spec_file.folder, path) for path in copied)
                 context = read(only=() if anywhere else copied, strict=False)
             for locked_variant in lock.variants:

@@ -184,6 +184,7 @@ def scan(
     allow_secrets: Iterable[str] = (),
     memo: MutableMapping[str, str] | None = None,
     strict: bool = True,
+    leave_out: frozenset[str] = frozenset(),
 ) -> Context:
     """Reads a folder as Docker would send it, `__pycache__`, `*.pyc` and `.git` left out.
 
@@ -194,6 +195,7 @@ def scan(
         allow_secrets: paths or patterns of files that look like secrets and are wanted.
         memo: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
             tree is not read again.
+        leave_out: paths to leave out, as if `.dockerignore` listed them.
         strict: raise for a path of `only` that is not there; otherwise whoever copies it finds out.
 
     Raises:
@@ -206,6 +208,7 @@ def scan(
         only=only,
         ignore=_ignore_file(folder) if ignore is None else ignore,
         allow_secrets=tuple(allow_secrets),
+        leave_out=leave_out,
         memo={} if memo is None else memo,
     )
     context = Context(_sorted(walk.run()))

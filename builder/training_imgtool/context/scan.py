@@ -35,6 +35,7 @@ class Walk:
         ignore: the patterns of `.dockerignore`.
         allow_secrets: paths or patterns that may look like secrets.
         memo: hashes by path, size, times and inode; read and added to.
+        leave_out: paths to leave out besides.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Walk:
         ignore: DockerIgnore,
         allow_secrets: tuple[str, ...],
         memo: MutableMapping[str, str],
+        leave_out: frozenset[str] = frozenset(),
     ) -> None:
         self.entries: list[Entry] = []
         self._root = root
@@ -52,6 +54,7 @@ class Walk:
         self._ignore = ignore
         self._allow_secrets = allow_secrets
         self._memo = memo
+        self._leave_out = leave_out
         self._suspects: list[str] = []
         self._bytes = 0
         self._now = time.time_ns()
@@ -101,6 +104,8 @@ class Walk:
             yield name
 
     def _wanted(self, path: str) -> bool:
+        if path in self._leave_out:
+            return False
         return not self._only or any(
             path == want or path.startswith(f"{want}/") or want.startswith(f"{path}/") for want in self._only
         )

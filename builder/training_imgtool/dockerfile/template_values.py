@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import unicodedata
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import RolePlan
+from training_imgtool.spec.entry_point import APP
 
 BASE_NAME = "org.opencontainers.image.base.name"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
 DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+~:-]+)?\Z")
-_SOURCE = re.compile(r"(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*\Z")
+_SOURCE = re.compile(r"(?:\.|(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*)\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*\Z")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
@@ -51,8 +53,9 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
             "destination": install_step.WHEELS,
             "install_script": install_step.install_script(plan.locked, plan.exclude),
         },
-        "source": plan.source,
-        "module": plan.module,
+        "source": plan.entry.folder,
+        "code_folder": posixpath.normpath(posixpath.join(APP, plan.entry.folder)),
+        "module": plan.entry.module or "",
         "entrypoint": list(plan.entrypoint),
         "env": dict(sorted(plan.env.items())),
         "labels": dict(sorted(labels.items())),
@@ -90,8 +93,9 @@ def _base_reference(plan: RolePlan) -> str:
 def check_values(plan: RolePlan) -> None:
     """Refuses what no quoting can save, by its field; raises FieldError."""
     texts = {
-        "trainer.source": plan.source,
-        "trainer.module": plan.module,
+        "trainer.source": plan.entry.folder,
+        "trainer.module": plan.entry.module or "",
+        "trainer.script": plan.entry.script or "",
         "user": plan.user or "",
         "base": plan.base_name,
         **{f"system_packages[{number}]": text for number, text in enumerate(plan.system_packages)},
@@ -104,7 +108,7 @@ def check_values(plan: RolePlan) -> None:
     rules = [
         (
             "trainer.source",
-            plan.source,
+            plan.entry.folder,
             _SOURCE,
             "a folder below the spec's: letters, digits and ._@+- between slashes",
         ),

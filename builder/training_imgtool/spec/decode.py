@@ -106,6 +106,9 @@ class Reader:
     def _dataclass(self, kind: type, node: Node, path: str) -> Any:
         if isinstance(node, Scalar) and node.null:
             node = Table(node.at, ())
+        shorthand = getattr(kind, "SHORTHAND", None)
+        if isinstance(node, Scalar) and shorthand is not None:
+            node = Table(node.at, ((Scalar(node.at, shorthand, quoted=False), node),))
         fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
             return self.fail(path, f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}")

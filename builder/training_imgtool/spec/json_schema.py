@@ -77,7 +77,8 @@ def _kind(kind: Any, limits: Mapping[str, Any], definitions: dict[str, Any]) -> 
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}  # its place, should it name itself
             description = (kind.__doc__ or "").partition("\n")[0]
-            schema = {**_dataclass(kind, definitions), "type": ["object", "null"]}
+            shorthand = ["string"] if hasattr(kind, "SHORTHAND") else []
+            schema = {**_dataclass(kind, definitions), "type": ["object", *shorthand, "null"]}
             definitions[kind.__name__] = {"description": description, **schema}
         return {"$ref": f"#/definitions/{kind.__name__}"}
     if origin is tuple:

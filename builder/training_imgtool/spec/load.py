@@ -11,8 +11,9 @@ from types import MappingProxyType
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.spec.decode import Reader, find_position
+from training_imgtool.spec.entry_point import find_entry_point
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.value_rules import check_module, find_nearest
+from training_imgtool.spec.value_rules import find_nearest
 from training_imgtool.yamlfile.reader import parse, read_bytes
 from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
 
@@ -187,9 +188,9 @@ def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
     """Checks values that are right by themselves against each other."""
     try:
         if not reader.failed("trainer"):
-            check_module(spec.trainer.module, spec.trainer.source, folder)
-    except InputError as error:
-        reader.fail("trainer.module", error.message, hint=error.hint)
+            find_entry_point(spec.trainer, folder)
+    except FieldError as error:
+        reader.fail(error.field, error.message, hint=error.hint)
     if spec.registry is not None:
         try:
             parse_repository(f"{spec.registry}/{spec.name}")

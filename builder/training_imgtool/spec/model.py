@@ -98,15 +98,22 @@ _SECONDS: dict[str, Any] = {"pattern": r"[0-9]+(?:\.[0-9]{1,9})?s", "expected": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """The training code."""
+    """The training code: a folder or a Python file, or this mapping."""
 
-    source: str = key("The folder with the code, relative to the spec.", default="trainer", rule="folder")
-    module: str = key(
-        "The module that is run with `python -m`.",
-        default="trainer.task",
+    SHORTHAND = "source"  # `trainer: train.py` is `trainer: {source: train.py}`
+
+    source: str = key(
+        "The folder with the code, or the Python file that is run, relative to the spec; `.` for the spec's folder.",
+        default="trainer",
+        rule="code",
+    )
+    module: str | None = key(
+        "The module that is run with `python -m`; without it and `script`, SOURCE's task.py or only program.",
+        default=None,
         pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
         expected="a module's dotted name, such as trainer.task",
     )
+    script: str | None = key("The Python file that is run, relative to SOURCE, such as train.py.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

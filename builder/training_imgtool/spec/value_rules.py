@@ -111,15 +111,11 @@ def _file(text: str, folder: Path) -> str:
     return path
 
 
-def _folder(text: str, folder: Path) -> str:
+def _code(text: str, folder: Path) -> str:
     path = _inside(text, folder)
-    if path == ".":
-        raise InputError(
-            "expected a folder below the spec's, found the spec's own", hint="put the code in a folder, such as trainer"
-        )
     mode = (folder / path).lstat().st_mode
-    if not stat.S_ISDIR(mode):
-        raise InputError(f"expected a folder, found {_kind(mode)}: {quote(path)}")
+    if not stat.S_ISDIR(mode) and not (stat.S_ISREG(mode) and path.endswith(".py")):
+        raise InputError(f"expected a folder or a Python file, found {_kind(mode)}: {quote(path)}")
     return path
 
 
@@ -162,28 +158,9 @@ def _expect_names(path: str, folder: Path) -> None:
         parent /= part
 
 
-def check_module(module: str, source: str, folder: Path) -> None:
-    """Refuses a module of the trainer's folder that does not exist; raises InputError.
-
-    A module outside that folder may come from a wheel; the check of the trainer's code looks for it there.
-    """
-    place = posixpath.join(*module.split("."))
-    if module.partition(".")[0] != source.partition("/")[0]:
-        return
-    candidates = (f"{place}.py", f"{place}/__main__.py")
-    if any((folder / candidate).is_file() for candidate in candidates):
-        return
-    parent = folder / posixpath.dirname(place)
-    stems = [path.stem for path in sorted(parent.glob("*.py")) if path.stem != "__init__"]
-    close = find_nearest(module.rpartition(".")[2], stems)
-    raise InputError(
-        f"there is no {candidates[0]}", hint=f"did you mean {module.rpartition('.')[0]}.{close}?" if close else None
-    )
-
-
 RULES: dict[str, Callable[[str, Path], str]] = {
     "registry": check_registry,
     "reference": _reference,
     "file": _file,
-    "folder": _folder,
+    "code": _code,
 }

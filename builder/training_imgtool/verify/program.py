@@ -19,6 +19,7 @@ import importlib.util
 import json
 import os
 import platform
+import runpy
 import signal
 import stat
 import sys
@@ -232,22 +233,23 @@ def _computed(tensorflow: Any) -> Fields:
 
 
 def _trainer(module: str, report: Report) -> None:
-    sys.path.insert(0, "")  # where `python -m` looks first
+    script = module.endswith(".py")
+    sys.path.insert(0, module.rpartition("/")[0] if script else "")  # where `python FILE` and `python -m` look first
     try:
-        spec = importlib.util.find_spec(module)
-        if spec is None:
+        spec = None if script else importlib.util.find_spec(module)
+        if spec is None and not script:
             report({"part": "trainer", "error": "ModuleNotFoundError", "message": f"No module named {module!r}"})
             return
-        name = module + ".__main__" if spec.submodule_search_locations is not None else module
+        name = module + ".__main__" if spec and spec.submodule_search_locations is not None else module
         report({"part": "importing", "name": name})
-        importlib.import_module(name)
+        file = runpy.run_path(name, run_name="script")["__file__"] if script else importlib.import_module(name).__file__
     except SystemExit as left:
         report({"part": "trainer", "left": str(left.code)})
         return
     except BaseException as error:
         report(dict(_failure(error), part="trainer"))
         return
-    report({"part": "trainer", "file": getattr(sys.modules.get(name), "__file__", None)})
+    report({"part": "trainer", "file": file})
 
 
 def _failure(error: BaseException) -> Fields:

@@ -213,8 +213,8 @@ def _seen_inside(
     if inspection.fault is not None:
         return values
     gpus, values["no_gpus"] = _gpus(image, engine)
-    run.progress(Step(image.role, f"importing tensorflow and {plan.module}"))
-    values["run"] = inspect_container.run(engine.api, location.name, plan.module, gpus=gpus)
+    run.progress(Step(image.role, f"importing tensorflow and {plan.entry.name}"))
+    values["run"] = inspect_container.run(engine.api, location.name, plan.entry.arguments[-1], gpus=gpus)
     values["gpus"] = gpus
     return values
 

@@ -115,7 +115,7 @@ def _packaged(spec: ImageSpec, options: JobOptions) -> Document:
         "runtimeVersion": spec.job.runtime_version,
         "pythonVersion": spec.job.python_version,
         "packageUris": uris,
-        "pythonModule": spec.trainer.module,
+        "pythonModule": spec.trainer.module or f"{spec.trainer.source}.task",
         "args": list(spec.args),
         **_common(spec),
     }

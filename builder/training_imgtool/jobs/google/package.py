@@ -42,10 +42,11 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
     Raises:
         InputError: the module that the job runs is not among the files.
     """
-    module = spec.trainer.module.replace(".", "/")
+    named = spec.trainer.module or f"{spec.trainer.source}.task"
+    module = named.replace(".", "/")
     if not {f"{module}.py", f"{module}/__main__.py"} & set(files):
         raise InputError(
-            f"trainer.module: {spec.trainer.module} is not in the package: expected {module}.py",
+            f"trainer.module: {named} is not in the package: expected {module}.py",
             hint=f"the package holds {', '.join(sorted(files)[:5]) or 'nothing'}",
         )
     name = spec.name.replace(".", "-")

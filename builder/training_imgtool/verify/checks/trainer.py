@@ -61,8 +61,7 @@ def _import(case: Case) -> Finding:
         return _by_source(case)
     if imported is None:
         return _unfinished(case)
-    module = case.image.plan.module
-    wanted = f"python -m {module}"
+    module, wanted = case.image.plan.entry.name, _command(case)
     if "error" in imported:
         return case.wrong("trainer", f"{module} does not import: {failure(imported)}", wanted)
     if "left" in imported:
@@ -71,13 +70,13 @@ def _import(case: Case) -> Finding:
 
 
 def _unfinished(case: Case) -> Finding:
-    module = case.image.plan.module
+    module = case.image.plan.entry.name
     if case.run_part("importing") is None:
         return case.unseen("trainer", "tensorflow did not get that far")
     if (case.run_part("end") or {}).get("late"):
         problem = f"importing {module} does not end: it works while it is imported"
-        return case.warn("trainer", problem, f"python -m {module}")
-    return case.wrong("trainer", f"{module} does not import: {ending(case)}", f"python -m {module}")
+        return case.warn("trainer", problem, _command(case))
+    return case.wrong("trainer", f"{module} does not import: {ending(case)}", _command(case))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +102,24 @@ def _code(case: Case) -> tuple[_Code, bool]:
     files = {item["path"].removeprefix("app/"): str(item["text"]) for item in case.facts.tree.of("source")}
     folders = [posixpath.normpath(folder) for folder in case.facts.env.get("PYTHONPATH", "").split(":") if folder]
     inside = [folder for folder in folders if f"{folder}/".startswith("/app/")]
-    roots = ["", *(f"{folder[5:]}/" if folder != "/app" else "" for folder in inside)]
+    script = case.image.plan.entry.script or ""
+    roots = ["", *(f"{folder[5:]}/" if folder != "/app" else "" for folder in inside), script[: script.rfind("/") + 1]]
     return _Code(files, tuple(dict.fromkeys(roots))), len(inside) < len(folders)
 
 
 def _by_source(case: Case) -> Finding:
     """What the trainer's files say without running them."""
-    module, wanted = case.image.plan.module, f"python -m {case.image.plan.module}"
+    entry, wanted = case.image.plan.entry, _command(case)
+    module = entry.name
     if not case.own_seen:
         return case.unseen("trainer", "not all layers above the base were read")
     code, elsewhere = _code(case)
     installed = _installed_names(case)
-    start = code.paths_of(module, ".py", "/__main__.py")
-    if not start and (elsewhere or module.partition(".")[0] in installed):
+    start = code.paths_of(module, ".py", "/__main__.py") if entry.module else [p for p in code.files if p == entry.file]
+    if not start and entry.module and (elsewhere or module.partition(".")[0] in installed):
         return case.ok("trainer", f"{module} is not in /app, so nothing read it", wanted)
     if not start:
-        return case.wrong("trainer", f"/app has no {module.replace('.', '/')}.py", wanted)
+        return case.wrong("trainer", f"/app has no {entry.file or module.replace('.', '/') + '.py'}", wanted)
     importable = installed | code.names() | _BUNDLED | sys.stdlib_module_names
     for path in _reached(start[0], code):
         try:
@@ -141,6 +142,10 @@ def _installed_names(case: Case) -> set[str]:
     for listing in case.facts.listings.values():
         names |= {match[1] for folder in listing.folders if (match := _IN_SITE.match(folder))}
     return names
+
+
+def _command(case: Case) -> str:
+    return " ".join(("python", *case.image.plan.entry.arguments))
 
 
 def _reached(start: str, code: _Code) -> Iterator[str]:

@@ -1,0 +1,36 @@
+"""imgtool's own files beside the code: they belong to no image, and would change its key each time they change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LOCK = b"# Made by `imgtool lock`"
+_JOB = b"# Written by imgtool "
+_SPECS = (".yaml", ".yml")
+
+
+def list_own_files(spec: Path) -> frozenset[str]:
+    """The names in the folder of `spec` that an image of the whole folder leaves out.
+
+    These are the spec, every lock with its spec, every job file that imgtool wrote, `.dockerignore`, and virtual
+    environments (folders with a `pyvenv.cfg`). What cannot be read is not left out: reading it fails later, by name.
+    """
+    names = {spec.name, ".dockerignore"}
+    for path in spec.parent.iterdir():
+        try:
+            if path.is_dir():
+                names |= {path.name} if (path / "pyvenv.cfg").is_file() else set()
+            elif path.suffix == ".lock" and _begins_with(path, _LOCK):
+                names |= {path.name, *(f"{path.stem}{suffix}" for suffix in _SPECS)}
+            elif path.suffix in _SPECS and _begins_with(path, _JOB):
+                names.add(path.name)
+        except OSError:
+            continue
+    return frozenset(names)
+
+
+def _begins_with(path: Path, text: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(text)) == text

@@ -1,0 +1,105 @@
+"""The layouts of `trainer:`: which program starts, from which files, with which PYTHONPATH."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.spec.entry_point import find_entry_point
+from training_imgtool.spec.model import Trainer
+
+MAIN = 'if __name__ == "__main__":\n    print()\n'
+CASES = {
+    "a file beside the spec": (["train.py"], {"source": "train.py"}, ".", ("/app/train.py",), None),
+    "a file with a dash": (
+        ["dist-mnist/a-b.py"],
+        {"source": "dist-mnist/a-b.py"},
+        "dist-mnist",
+        ("/app/dist-mnist/a-b.py",),
+        None,
+    ),
+    "a module": (
+        ["trainer/task.py"],
+        {"source": "trainer", "module": "trainer.task"},
+        "trainer",
+        ("-m", "trainer.task"),
+        None,
+    ),
+    "the usual module": (["trainer/task.py"], {}, "trainer", ("-m", "trainer.task"), None),
+    "a package": (["pkg/__main__.py"], {"source": "pkg"}, "pkg", ("-m", "pkg"), None),
+    "the only program": (
+        ["dist-mnist/a.py", "dist-mnist/util.py:"],
+        {"source": "dist-mnist"},
+        "dist-mnist",
+        ("/app/dist-mnist/a.py",),
+        None,
+    ),
+    "a script": (["code/a.py", "code/b.py"], {"source": "code", "script": "b.py"}, "code", ("/app/code/b.py",), None),
+    "a src layout": (
+        ["src/pkg/train.py"],
+        {"source": "src", "module": "pkg.train"},
+        "src",
+        ("-m", "pkg.train"),
+        "/app/src",
+    ),
+    "a package below src": (
+        ["src/pkg/train.py"],
+        {"source": "src/pkg", "module": "pkg.train"},
+        "src/pkg",
+        ("-m", "pkg.train"),
+        "/app/src",
+    ),
+    "a project with src": (
+        ["src/pkg/train.py"],
+        {"source": ".", "module": "pkg.train"},
+        ".",
+        ("-m", "pkg.train"),
+        "/app/src",
+    ),
+    "a module of a folder": (
+        ["dist-mnist/m.py"],
+        {"source": "dist-mnist", "module": "m"},
+        "dist-mnist",
+        ("-m", "m"),
+        "/app/dist-mnist",
+    ),
+    "all of the folder": (["pkg/train.py"], {"source": ".", "module": "pkg.train"}, ".", ("-m", "pkg.train"), None),
+    "a wheel's module": (
+        ["trainer/x.py"],
+        {"source": "trainer", "module": "installed.main"},
+        "trainer",
+        ("-m", "installed.main"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layouts(name: str, tmp_path: Path) -> None:
+    files, trainer, folder, arguments, python_path = CASES[name]
+    for file in files:
+        path, _, text = file.partition(":")
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text if ":" in file else MAIN)
+    entry = find_entry_point(Trainer(**trainer), tmp_path)
+    assert (entry.folder, entry.arguments, entry.python_path) == (folder, arguments, python_path)
+    assert entry.file is None or (tmp_path / entry.file).is_file()
+
+
+@pytest.mark.parametrize(
+    ("files", "trainer", "message", "hint"),
+    [
+        (["a.py", "b.py"], {"source": "."}, "'.' has 2 programs: a.py, b.py", "trainer: a.py"),
+        (["src/pkg/train.py"], {"source": "src", "module": "pkg.trian"}, "there is no pkg/trian.py", "pkg.train?"),
+    ],
+)
+def test_what_cannot_start(files: list[str], trainer: dict[str, str], message: str, hint: str, tmp_path: Path) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(MAIN)
+    with pytest.raises(FieldError) as caught:
+        find_entry_point(Trainer(**trainer), tmp_path)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
