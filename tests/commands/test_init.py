@@ -158,7 +158,6 @@ def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
     spec, _ = proposed(tmp_path, files)
     assert (spec.name, spec.tensorflow) == ("digit-reader", "2.14.1")
     assert (spec.trainer.source, spec.trainer.module) == ("src", "reader.train")
-    assert spec.env["PYTHONPATH"] == "/app/src"
     assert list(spec.roles) == [Role.MASTER]
     assert spec.requirements == "pyproject.toml"
     assert not (tmp_path / "requirements.txt").exists()
@@ -167,8 +166,7 @@ def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
 def test_scripts_that_import_their_neighbours(tmp_path: Path) -> None:
     files = {"dist-mnist/dist_mnist.py": program("import mnist_utils"), "dist-mnist/mnist_utils.py": "x = 1\n"}
     spec, _ = proposed(tmp_path, files)
-    assert (spec.trainer.source, spec.trainer.module) == ("dist-mnist", "dist_mnist")
-    assert spec.env["PYTHONPATH"] == "/app/dist-mnist"
+    assert (spec.trainer.source, spec.trainer.module) == ("dist-mnist/dist_mnist.py", None)
 
 
 def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path) -> None:
@@ -180,11 +178,16 @@ def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path
 
 
 def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
-    project(tmp_path, {"train.py": program()})
+    project(tmp_path, {"my code/train.py": program()})
     written, (note,) = write_starter(tmp_path)
-    assert note.startswith("train.py cannot start as it lies: imgtool starts a module in a folder below the spec")
+    assert note.startswith("my code/train.py cannot start as it lies: names of folders may have letters, digits")
     assert tmp_path / "trainer/task.py" not in written
-    assert "# trainer: {source: FOLDER" in (tmp_path / "image.yaml").read_text()
+    assert "# trainer: FOLDER/FILE.py" in (tmp_path / "image.yaml").read_text()
+
+
+def test_a_script_beside_the_spec(tmp_path: Path) -> None:
+    spec, _ = proposed(tmp_path, {"train.py": program("import helpers"), "helpers.py": ""})
+    assert spec.trainer.source == "train.py"
 
 
 def test_files_that_say_nothing(tmp_path: Path) -> None:

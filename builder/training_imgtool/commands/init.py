@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.commands.programs import Start, find_start
+from training_imgtool.commands.programs import find_trainer
 from training_imgtool.commands.survey import Survey, survey
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
@@ -49,7 +49,7 @@ accelerator: {accelerator}  # {accelerator_from}
 {system_packages}requirements: {requirements}  # resolved together with TensorFlow, and locked in image.lock
 {trainer}
 {args}
-{env}
+env: {{TF_CPP_MIN_LOG_LEVEL: "1"}}
 
 roles:  # master, worker, ps, evaluator: one image each
 {roles}
@@ -116,7 +116,6 @@ def starter(
         requirements=seen.requirements or "requirements.txt",
         trainer=code.trainer,
         args=code.args,
-        env=code.env,
         roles=code.roles(kind),
         target=target,
         others=", ".join(other for other in _TARGETS if other != target),
@@ -134,16 +133,18 @@ class _Lines:
     def __init__(self, seen: Survey, folder: Path) -> None:
         self.program = seen.code.programs[0] if seen.code.programs else None
         self.read = tuple(str(program.path) for program in seen.code.programs[:5])
-        self._start = find_start(self.program, folder) if self.program else Start("trainer", "trainer.task", None)
+        self._trainer = (
+            find_trainer(self.program, folder) if self.program else "{source: trainer, module: trainer.task}"
+        )
         self._strategies = seen.code.strategies
         self._others = tuple(str(program.path) for program in seen.code.programs[1:5])
 
     @property
     def trainer(self) -> str:
-        if self._start is None:
-            return "# trainer: {source: FOLDER, module: FOLDER.MODULE}"
+        if self._trainer is None:
+            return "# trainer: FOLDER/FILE.py"
         others = f"  # or {', '.join(self._others)}" if self._others else ""
-        return f"trainer: {{source: {self._start.source}, module: {self._start.module}}}{others}"
+        return f"trainer: {self._trainer}{others}"
 
     @property
     def args(self) -> str:
@@ -153,12 +154,6 @@ class _Lines:
             f"{option.name}{' (required)' if option.required else ''}" for option in self.program.options[:12]
         )
         return f"# args: []  # its options: {options}" if options else "# args: []"
-
-    @property
-    def env(self) -> str:
-        path = self._start.python_path if self._start else None
-        more = f", PYTHONPATH: {path}" if path else ""
-        return f'env: {{TF_CPP_MIN_LOG_LEVEL: "1"{more}}}' + ("  # its imports start there" if path else "")
 
     @property
     def job_dir(self) -> str:
@@ -178,11 +173,11 @@ class _Lines:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        if self.program is None or self._start is not None:
+        if self._trainer is not None:
             return ()
-        needed = "imgtool starts a module in a folder below the spec, such as trainer/task.py"
+        names = "names of folders may have letters, digits and ._@+-"
         return (
-            f"{self.program.path} cannot start as it lies: {needed}; move it, then complete `trainer` in image.yaml",
+            f"{self.program and self.program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml",
         )
 
 

@@ -60,15 +60,6 @@ class Code:
     strategies: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How the spec starts a program: `trainer.source`, `trainer.module`, and a folder for PYTHONPATH or None."""
-
-    source: str
-    module: str
-    python_path: str | None
-
-
 def read_code(folder: Path) -> Code:
     """Reads the Python files below `folder`.
 
@@ -83,18 +74,21 @@ def read_code(folder: Path) -> Code:
     return Code(tuple(sorted(programs, key=_rank)), frozenset(strategies))
 
 
-def find_start(program: Program, folder: Path) -> Start | None:
-    """How an image would start `program`; None when the spec has no form for it.
+def find_trainer(program: Program, folder: Path) -> str | None:
+    """The value of `trainer:` that starts `program`; None when a folder's name cannot stand in a Dockerfile.
 
-    The first folder of its path becomes `trainer.source`. When the program imports its neighbours by their bare names,
-    or lies in `src`, the folder that those imports start from goes into PYTHONPATH.
+    A program that imports its own package from above its folder, or lies in `src`, starts as a module.
     """
     parts = program.path.parts
-    root = _import_root(program, folder)
-    names = (*PurePosixPath(*parts[len(root) :]).parts[:-1], program.path.stem)
-    if len(parts) == 1 or not all(map(_PART.fullmatch, parts[:-1])) or not all(map(_NAME.fullmatch, names)):
+    if not all(map(_PART.fullmatch, parts[:-1])):
         return None
-    return Start(parts[0], ".".join(names), "/".join(("/app", *root)) if root else None)
+    root = _import_root(program, folder)
+    names = () if root is None else (*parts[len(root) : -1], program.path.stem)
+    if root is None or len(names) == 1 or not all(map(_NAME.fullmatch, names)):
+        return str(program.path)
+    others = (program.imports & _importable(folder.joinpath(*root))) - {names[0]}
+    source = "/".join(root) or ("." if others else names[0])
+    return f"{{source: {source}, module: {'.'.join(names)}}}"
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
@@ -164,14 +158,14 @@ def _rank(program: Program) -> tuple[bool, bool, int, int, str]:
     )
 
 
-def _import_root(program: Program, folder: Path) -> tuple[str, ...]:
-    """The folders that lead to where the program's imports start; empty for the searched folder itself."""
+def _import_root(program: Program, folder: Path) -> tuple[str, ...] | None:
+    """The folders that lead to where the program's own imports start; None when it has none."""
     folders = program.path.parts[:-1]
     for depth in range(len(folders) + 1):
         names = _importable(folder.joinpath(*folders[:depth]))
         if program.imports & names - {"src"}:
             return folders[:depth]
-    return folders[:1] if len(folders) > 1 and folders[0] == "src" else ()
+    return folders[:1] if len(folders) > 1 and folders[0] == "src" else None
 
 
 def _importable(folder: Path) -> frozenset[str]:
