@@ -166,7 +166,7 @@ def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
 def test_scripts_that_import_their_neighbours(tmp_path: Path) -> None:
     files = {"dist-mnist/dist_mnist.py": program("import mnist_utils"), "dist-mnist/mnist_utils.py": "x = 1\n"}
     spec, _ = proposed(tmp_path, files)
-    assert (spec.trainer.source, spec.trainer.module) == ("dist-mnist/dist_mnist.py", None)
+    assert (spec.trainer.source, spec.trainer.script) == ("dist-mnist", "dist_mnist.py")
 
 
 def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
 
 def test_a_script_beside_the_spec(tmp_path: Path) -> None:
     spec, _ = proposed(tmp_path, {"train.py": program("import helpers"), "helpers.py": ""})
-    assert spec.trainer.source == "train.py"
+    assert (spec.trainer.source, spec.trainer.script) == (".", "train.py")
 
 
 def test_files_that_say_nothing(tmp_path: Path) -> None:

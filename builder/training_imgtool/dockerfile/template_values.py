@@ -10,7 +10,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import RolePlan
-from training_imgtool.spec.entry_point import APP
+from training_imgtool.spec.model import APP
 
 BASE_NAME = "org.opencontainers.image.base.name"
 BASE_DIGEST = "org.opencontainers.image.base.digest"

@@ -42,7 +42,7 @@ def cluster_tasks(spec: ImageSpec) -> str:
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
     """What the image's entry point runs, or the role's own command: these services do not start the entry point."""
-    return spec.roles[role].command or (PYTHON, "-m", spec.trainer.module)
+    return spec.roles[role].command or (PYTHON, *spec.trainer.arguments)
 
 
 def launched(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.model import Trainer
+from training_imgtool.spec.model import APP, Trainer
 from training_imgtool.spec.value_rules import find_nearest, quote
 
-APP = "/app"
 _LARGEST_FILE = 1 << 20  # bytes of a file that may be the program
 _MOST_SHOWN = 5
 
@@ -41,9 +40,15 @@ class EntryPoint:
     file: str | None
 
     @property
+    def trainer(self) -> Trainer:
+        """The program as a spec names it in full."""
+        script = posixpath.relpath(self.script, self.folder) if self.script else None
+        return Trainer(source=self.folder, module=self.module, script=script)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments of the interpreter."""
-        return ("-m", self.module) if self.module else (posixpath.join(APP, self.script or ""),)
+        """The interpreter's arguments that start the program."""
+        return self.trainer.arguments
 
     @property
     def python_path(self) -> str | None:

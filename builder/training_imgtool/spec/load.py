@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -79,7 +79,7 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
     return SpecFile(
         path=path,
         folder=path.parent,
-        spec=spec,
+        spec=replace(spec, trainer=find_entry_point(spec.trainer, path.parent).trainer),
         text_sha256=hashlib.sha256(data).hexdigest(),
         positions=MappingProxyType(reader.positions),
         values=MappingProxyType(dict(values or {})),

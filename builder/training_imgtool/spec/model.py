@@ -6,11 +6,14 @@ its annotation is the key's type, a default makes the key optional, and `doc` in
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
+
+APP = "/app"  # where an image has the code
 
 
 class Role(StrEnum):
@@ -114,6 +117,15 @@ class Trainer:
         expected="a module's dotted name, such as trainer.task",
     )
     script: str | None = key("The Python file that is run, relative to SOURCE, such as train.py.", default=None)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The interpreter's arguments that start the program; a loaded spec always names one."""
+        return (
+            ("-m", self.module or "trainer.task")
+            if self.script is None
+            else (posixpath.normpath(posixpath.join(APP, self.source, self.script)),)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ def _packaged(spec: ImageSpec, options: JobOptions) -> Document:
         "runtimeVersion": spec.job.runtime_version,
         "pythonVersion": spec.job.python_version,
         "packageUris": uris,
-        "pythonModule": spec.trainer.module or f"{spec.trainer.source}.task",
+        "pythonModule": spec.trainer.module or "trainer.task",
         "args": list(spec.args),
         **_common(spec),
     }
@@ -192,6 +192,8 @@ def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
         )
     yield from _role_errors(spec)
     if spec.job.runtime_version:
+        if spec.trainer.script is not None:
+            yield FieldError("a job with a runtime version starts a module, not a script", field="trainer.script")
         if not spec.job.package_uris and not options.package_uri:
             yield FieldError(
                 "a job with a runtime version needs its package in Cloud Storage",

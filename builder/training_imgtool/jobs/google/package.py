@@ -42,7 +42,7 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
     Raises:
         InputError: the module that the job runs is not among the files.
     """
-    named = spec.trainer.module or f"{spec.trainer.source}.task"
+    named = spec.trainer.module or "trainer.task"
     module = named.replace(".", "/")
     if not {f"{module}.py", f"{module}/__main__.py"} & set(files):
         raise InputError(
