@@ -101,7 +101,11 @@ def test_a_build_that_goes_nowhere_says_where_it_could_go(machine: Machine, proj
     assert "let imgtool build without one: --push, or --output oci:DIR" in err
 
 
-@pytest.mark.parametrize("where", [["--push"], ["--output", "oci:layout"], []], ids=["push", "layout", "engine"])
+@pytest.mark.parametrize(
+    "where",
+    [["--push"], ["--push", "--dry-run"], ["--push", "--engine", "direct"], ["--output", "oci:layout"], []],
+    ids=["push", "dry run", "direct push", "layout", "engine"],
+)
 def test_a_base_that_needs_packages_needs_an_engine(machine: Machine, gpu: Project, where: list[str]) -> None:
     _, err = machine.run("build", "--locked", *where, cwd=gpu.folder, code=5)
     assert "stage system" in err

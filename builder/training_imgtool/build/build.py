@@ -14,6 +14,7 @@ from training_imgtool.build.source_wheels import keep_built_wheels
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note, Outcome
 from training_imgtool.core.threads import run_all
+from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.direct.registry.pending_heads import ImageExistsError
 from training_imgtool.engines import Engine
 from training_imgtool.registry.connect import Registries, connect
@@ -50,14 +51,37 @@ def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
 
 
 def foresee(run: BuildRun) -> dict[Role, str]:
-    """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`."""
+    """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`.
+
+    Raises EngineUnavailableError when an image needs an engine and none answers.
+    """
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
         if run.options.push:
             digests = find_images(run.inputs, run.wanted, registries, run.progress)
+            for image in run.wanted:
+                if digests[image.role] is None:
+                    _require_engine(run, image, registries, stages)
             return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
         with open_sink(run, registries, stages) as sink:
             results = sink.find(run.wanted)
     return {image.role: "found" if image.role in results else "build" for image in run.wanted}
+
+
+def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, stages: EngineStages) -> None:
+    label, reason = image.dockerfile.stages[-1].label, "--engine docker"
+    if not run.options.only_engine:
+        try:
+            chain = plan_role(run.inputs, image).chain
+        except NeedsEngineError as error:
+            reason = error.message
+        else:
+            if chain.engine_stage is None:
+                return
+            label = chain.engine_stage.label
+            if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
+                return
+            reason = chain.reasons[label]
+    stages.require(label, reason)
 
 
 def _build(run: BuildRun, sink: Sink, stages: EngineStages) -> tuple[BuildResult, ...]:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Self
 from training_imgtool.build.inputs import RoleImage, WheelContext
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.source_wheels import open_wheel_store
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    NeedsEngineError,
+    RegistryRefusedError,
+    VerificationError,
+)
 from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.single_flight import SingleFlight
@@ -48,6 +53,16 @@ class EngineStages:
     def engine(self) -> Engine:
         """The engine; raises EngineUnavailableError when none answers."""
         return self._runners.do("engine", self._open)[0]
+
+    def require(self, label: str, reason: str) -> None:
+        """Raises EngineUnavailableError with the reason when no engine answers, or the options allow none."""
+        if self._run.options.engine == "direct":
+            raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
+        try:
+            self._runners.do("engine", self._open)
+        except EngineUnavailableError as error:
+            message = f"the stage {label} needs an engine ({reason}): {error.message}"
+            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
 
     def build(self, image: RoleImage, label: str) -> str:
         """Builds a stage in the engine's own store and returns its image ID; raises what `StageRunner.run` raises."""

@@ -17,7 +17,6 @@ from training_imgtool.build.engine_stages import EngineStages, missing_push
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.start_files import StartFiles
 from training_imgtool.core.errors import (
-    EngineUnavailableError,
     NeedsEngineError,
     RegistryRefusedError,
     VerificationError,
@@ -186,14 +185,11 @@ class RegistryImages:
         return _Place(self._find_stage(tag, anew=anew) or self._run_stage(role, stage.label, tag), self._repository)
 
     def _run_stage(self, role: RoleBuild, label: str, tag: Tag) -> Stored:
-        """Has an engine run a stage; an EngineUnavailableError says what the engine is needed for."""
+        """Has an engine run a stage; raises what `EngineStages.require` and `push` raise."""
         reason = role.chain.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
-        try:
-            pushed = self._engine.push(role.image, label, tag)
-        except EngineUnavailableError as error:
-            message = f"the stage {label} needs an engine ({reason}): {error.message}"
-            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
+        self._engine.require(label, reason)
+        pushed = self._engine.push(role.image, label, tag)
         self._stored.forget(tag)
         stored = self._stored.stage(tag)
         if stored is None:
