@@ -27,7 +27,7 @@ from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.build import Start, build_image
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.stage_plan import Material, chain
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.registry.manifests import (
@@ -104,7 +104,7 @@ class Direct:
         if plan.engine_stage is not None:
             raise NeedsEngineError(f"stage {plan.engine_stage.label}")
         files = self._reader.files(None, lambda: layers, lambda layer: iter((blobs[layer.digest],)))
-        shop = Workshop(cache=self._cache, wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        shop = LayerTools(cache=self._cache, wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
         start = Start(manifest=manifest, config=base.config, files=files)
         made = build_image(dockerfile, plan.stages, material, shop, start=start)
         added = [gzip.decompress(b"".join(layer.open())) for layer in made.layers]

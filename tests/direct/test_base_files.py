@@ -16,7 +16,7 @@ from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import DependsOnBaseError, Files
-from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, dump_record, read_record
 from training_imgtool.direct.layers.tar_listing import layer_tree
 from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, lookup
@@ -125,7 +125,7 @@ def test_a_bomb_takes_time_and_no_memory() -> None:
         for _ in range(400):
             packed.write(bytes(1 << 20))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert shown(layer_tree(unpacked((stream.getvalue(),), OCI_LAYER_GZIP)), "/big") == "file"
+    assert shown(layer_tree(decompress((stream.getvalue(),), OCI_LAYER_GZIP)), "/big") == "file"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
 
 

@@ -16,7 +16,7 @@ from tests.direct.wheels import Node as TarNode
 from tests.direct.wheels import tar_tree
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.build import Start, build_image, planned
+from training_imgtool.direct.build import Start, build_image, plan_stages
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
@@ -25,7 +25,7 @@ from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.direct.stage_plan import Material, chain
 from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, folder
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.registry.manifests import (
@@ -115,7 +115,7 @@ class Maker:
         material = Material(context=self.context, locked=LOCKED)
         way = chain(dockerfile, "role", material)
         start = _start(settings, oci=oci, tree=tree)
-        shop = Workshop(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        shop = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
         return build_image(dockerfile, way.stages, material, shop, start=start, created=86400)
 
 
@@ -336,9 +336,9 @@ def test_a_base_without_room_for_the_environment(context: Context, tree: Node, w
     dockerfile, material = parse(text), Material(context=context, locked=LOCKED)
     assert chain(dockerfile, "role", material).start
     with pytest.raises(NeedsEngineError, match=why):
-        planned(dockerfile, (dockerfile.stage("role"),), material, _start(tree=tree))
+        plan_stages(dockerfile, (dockerfile.stage("role"),), material, _start(tree=tree))
     with pytest.raises(NeedsEngineError, match="is a volume"):
-        planned(dockerfile, (dockerfile.stage("role"),), material, _start({"Volumes": {"/opt": {}}}))
+        plan_stages(dockerfile, (dockerfile.stage("role"),), material, _start({"Volumes": {"/opt": {}}}))
 
 
 def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
@@ -392,8 +392,8 @@ def test_images_on_which_the_script_would_do_something_else(
         "FROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
     )
     with pytest.raises(NeedsEngineError, match=why):
-        planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start(settings))
-    assert planned(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start())[0]
+        plan_stages(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start(settings))
+    assert plan_stages(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start())[0]
 
 
 def test_folders_on_the_way_to_a_file_get_its_owner(make: Maker) -> None:
@@ -458,7 +458,7 @@ def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_
 def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
     dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
     material = Material(context=context, locked=LOCKED)
-    shop = Workshop(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+    shop = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
     return build_image(dockerfile, dockerfile.stages, material, shop, start=_start(oci=oci, layer=layer))
 
 

@@ -26,13 +26,13 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_piece_inflates_to_what_went_in(library: str) -> None:
     assert codecs.piece_codec().startswith(library)
     for data in (DATA, b"", b"x"):
-        assert zlib.decompress(codecs.deflated(data), -zlib.MAX_WBITS) == data
-    assert len(codecs.deflated(DATA)) < len(DATA) / 4
+        assert zlib.decompress(codecs.deflate(data), -zlib.MAX_WBITS) == data
+    assert len(codecs.deflate(DATA)) < len(DATA) / 4
 
 
 def test_a_piece_is_the_same_every_time(library: str) -> None:
     assert library
-    assert len({codecs.deflated(DATA) for _ in range(5)}) == 1
+    assert len({codecs.deflate(DATA) for _ in range(5)}) == 1
 
 
 def test_crc32(library: str) -> None:

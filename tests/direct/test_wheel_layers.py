@@ -23,8 +23,8 @@ from training_imgtool.core.interpreters import Interpreter, find_interpreter
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
-from training_imgtool.direct.wheels.bytecode import compiled
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.bytecode import compile_sources
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import packages_layers
 from training_imgtool.plan import LockedVariant, Wheel
 
@@ -65,8 +65,8 @@ class Bench:
         self.fetched.append(wheel.file)
         return self.folder / wheel.file
 
-    def shop(self, compression: Compression = Compression.SPLICE, cache: str = "cache") -> Workshop:
-        return Workshop(
+    def shop(self, compression: Compression = Compression.SPLICE, cache: str = "cache") -> LayerTools:
+        return LayerTools(
             cache=LayerCache(self.folder / cache),
             wheel_path=self.path,
             find_interpreter=lambda python: find_interpreter(python, os.environ),
@@ -388,7 +388,7 @@ def test_bytecode_is_what_compileall_writes(tmp_path: Path, interpreter: Interpr
     expected = {path.name: path.read_bytes() for path in (tmp_path / "__pycache__").iterdir()}
     with ThreadPoolExecutor(2) as pool:
         named = ((str(tmp_path / name), data) for name, data in sources.items())
-        made = dict(compiled(interpreter, named, pool, size=sum(map(len, sources.values())), ahead=2))
+        made = dict(compile_sources(interpreter, named, pool, size=sum(map(len, sources.values())), ahead=2))
     assert {Path(interpreter.cached(path)).name: data for path, data in made.items()} == expected
     assert sys.version_info[:2] == (3, 11)
 
@@ -400,11 +400,11 @@ def test_bytecode_of_many_sources_in_several_processes(interpreter: Interpreter)
     sources["/none.py"] = b"("
     with ThreadPoolExecutor(2) as pool:
         size = sum(map(len, sources.values()))
-        made = list(compiled(interpreter, iter(sources.items()), pool, size=size, ahead=2))
+        made = list(compile_sources(interpreter, iter(sources.items()), pool, size=size, ahead=2))
     assert [path for path, _ in made] == [path for path in sources if path != "/none.py"]
     with ThreadPoolExecutor(1) as pool:
         for path, data in made[::13]:
-            [alone] = compiled(interpreter, [(path, sources[path])], pool, size=1, ahead=0)
+            [alone] = compile_sources(interpreter, [(path, sources[path])], pool, size=1, ahead=0)
             assert alone == (path, data)
 
 
@@ -417,7 +417,7 @@ def test_a_compiler_that_breaks_off(tmp_path: Path, interpreter: Interpreter, pr
     path.chmod(0o755)
     sources = [(f"/{n}.py", b"x = 1\n" * 50_000) for n in range(4)]
     with ThreadPoolExecutor(1) as pool, pytest.raises(LocalFileError, match="while compiling") as caught:
-        list(compiled(replace(interpreter, path=str(path)), sources, pool, size=1_200_000, ahead=1))
+        list(compile_sources(replace(interpreter, path=str(path)), sources, pool, size=1_200_000, ahead=1))
     assert caught.value.details == (("no",) if "no" in program.split() else ())
 
 
@@ -428,7 +428,7 @@ def test_no_room_for_what_a_compiler_says(
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with ThreadPoolExecutor(1) as pool, pytest.raises(LocalFileError, match="temporary file") as caught:
-        list(compiled(interpreter, [("/a.py", b"x = 1\n")], pool, size=6, ahead=1))
+        list(compile_sources(interpreter, [("/a.py", b"x = 1\n")], pool, size=6, ahead=1))
     assert caught.value.hint == "TMPDIR chooses another folder"
 
 

@@ -20,13 +20,12 @@ from training_imgtool.context.context import Context, scan
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.direct import base_facts
+from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.build import Start, build_image
-from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.stage_plan import Material, chain
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.dockerfile.render import TemplateRoots, render
@@ -183,14 +182,19 @@ def _direct(case: Case, place: Place) -> DirectImage:
     def wheel_path(wheel: Wheel) -> Path:
         return case.files[wheel.file]
 
-    shop = Workshop(
+    shop = LayerTools(
         cache=LayerCache(case.work / "layers"),
         wheel_path=wheel_path,
         find_interpreter=lambda python: find_interpreter(python, os.environ),
     )
-    facts = base_facts.of_matrix("docker.io/library/python:3.11-slim-bookworm")
-    assert facts
-    start = Start(manifest=place.base, config=place.base_config, files=Files((lambda: facts,)))
+    cache = LayerCache(case.work / "files")
+    client = place.registries.at(place.base_repository)
+    files = BaseReader(cache, cache, "").files(
+        "docker.io/library/python:3.11-slim-bookworm",
+        lambda: place.base.layers,
+        lambda layer: client.blob(place.base_repository, layer),
+    )
+    start = Start(manifest=place.base, config=place.base_config, files=files)
     return build_image(dockerfile, way.stages, material, shop, start=start, created=0)
 
 

@@ -22,7 +22,7 @@ from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.stage_plan import Material
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Descriptor
@@ -42,7 +42,9 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
             context=Context().with_bytes("trainer/say.py", b"import os\nprint(os.environ['SAID'])\n"),
             locked=plans.locked(),
         )
-        shop = Workshop(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        shop = LayerTools(
+            cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None
+        )
         config = client.read(source, base.config)
         facts = base_facts.of_matrix("docker.io/library/python:3.11-slim-bookworm")
         assert facts

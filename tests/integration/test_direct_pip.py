@@ -15,7 +15,7 @@ from tests.direct import wheels
 from tests.direct.wheels import Node, make_wheel
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import packages_layers
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant
@@ -90,7 +90,7 @@ def _compare(files: list[Path], installer: Path, work: Path, monkeypatch: pytest
     _run_script(lock, [*files, installer], work / "context")
     installed = wheels.tree(prefix)
     places = {file.name: file for file in [*files, installer]}
-    shop = Workshop(
+    shop = LayerTools(
         cache=LayerCache(work / "cache"),
         wheel_path=lambda wheel: places[wheel.file],
         find_interpreter=lambda python: find_interpreter(python, os.environ),

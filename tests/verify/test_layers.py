@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.verify.images import Layer, Link, tar
-from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.verify.facts import Listing
 from training_imgtool.verify.layers import overlaid, read_layer
 
@@ -88,7 +88,7 @@ def test_gzip_of_several_members(members: int) -> None:
     data = tar({"app/a.py": b"x" * 5000})
     size = -(-len(data) // members)
     packed = b"".join(gzip.compress(data[start : start + size]) for start in range(0, len(data), size))
-    assert b"".join(unpacked(_blocks(packed), GZIP)) == data
+    assert b"".join(decompress(_blocks(packed), GZIP)) == data
 
 
 def test_zstd_and_plain_archives() -> None:
@@ -96,8 +96,8 @@ def test_zstd_and_plain_archives() -> None:
 
     data = tar({"app/a.py": b"x" * 5000})
     packed = zstandard.ZstdCompressor().compress(data)
-    assert b"".join(unpacked(_blocks(packed), GZIP.replace("gzip", "zstd"))) == data
-    assert b"".join(unpacked(_blocks(data), GZIP.removesuffix("+gzip"))) == data
+    assert b"".join(decompress(_blocks(packed), GZIP.replace("gzip", "zstd"))) == data
+    assert b"".join(decompress(_blocks(data), GZIP.removesuffix("+gzip"))) == data
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_zstd_and_plain_archives() -> None:
     ],
 )
 def test_damaged_layers_have_a_fault_and_no_diff_id(data: bytes, says: str) -> None:
-    listing = read_layer(unpacked(_blocks(data), GZIP), hashed=True, most=1 << 20)
+    listing = read_layer(decompress(_blocks(data), GZIP), hashed=True, most=1 << 20)
     assert listing.diff_id is None
     assert says in listing.faults[-1]
 

@@ -27,7 +27,7 @@ from training_imgtool.direct.layers.context_layers import OnceEach
 from training_imgtool.direct.layers.layer_cache import LayerCache, SharedRecords
 from training_imgtool.direct.layers.layers import MTIME, LayerSource
 from training_imgtool.direct.stage_plan import Chain, Material, chain
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.registry.http.failures import BlobUnknownError
 from training_imgtool.spec.model import Role
@@ -227,7 +227,7 @@ def append_stages(
         return interpreters.find_interpreter(python, settings.environ, release)
 
     wheels = WheelPrefetcher(open_store, run.progress)
-    tools = Workshop(
+    tools = LayerTools(
         cache=LayerCache(settings.cache / "layers", records, believe=not run.options.no_cache),
         wheel_path=wheels.path,
         find_interpreter=find_interpreter,

@@ -18,7 +18,7 @@ from training_imgtool.core.errors import NeedsEngineError, UsageError, Verificat
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.files import Files, Source
-from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, layer_key
 from training_imgtool.direct.layers.tar_listing import layer_tree
 from training_imgtool.direct.tree import Node
@@ -57,53 +57,53 @@ class BaseReader:
             read: opens one of them.
         """
         facts = base_facts.of_matrix(name) if name else None
-        listed = _once(lambda: self._tree(layers(), read))
+        listed = _call_once(lambda: self._tree(layers(), read))
         return Files((lambda: facts, listed) if facts else (listed,))
 
     def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
         """What an image has where that an engine made by adding layers to a base."""
-        added = _once(lambda: self._tree(layers(), read))
-        return Files(tuple(_once(partial(_merged, source, added)) for source in base.sources))
+        added = _call_once(lambda: self._tree(layers(), read))
+        return Files(tuple(_call_once(partial(_merge, source, added)) for source in base.sources))
 
     def _tree(self, layers: tuple[Descriptor, ...], read: Read) -> Node:
         """The tree of layers together; raises what reading them raises."""
         fields = {"kind": "base", "version": _VERSION, "layers": [layer.digest for layer in layers]}
         key, of_place = layer_key(fields), layer_key({**fields, "place": self.place})
-        present = _recorded(self.own, key) or _recorded(self.own, of_place)
+        present = _find(self.own, key) or _find(self.own, of_place)
         if present is not None:
             return present
-        present = _recorded(self.shared, key)
+        present = _find(self.shared, key)
         if present is not None:
-            _record(self.own, of_place, present)
+            _keep(self.own, of_place, present)
             return present
         trees = (self._layer(layer, read) for layer in layers)
-        whole = tree.pruned(functools.reduce(tree.merge, trees, tree.folder()))
-        _record(self.shared, key, whole)
+        whole = tree.prune(functools.reduce(tree.merge, trees, tree.folder()))
+        _keep(self.shared, key, whole)
         return whole
 
     def _layer(self, layer: Descriptor, read: Read) -> Node:
         key = layer_key({"kind": "files", "version": _VERSION, "layer": layer.digest})
-        present = _recorded(self.own, key)
+        present = _find(self.own, key)
         if present is None:
             try:
-                present = layer_tree(unpacked(read(layer), layer.media_type))
+                present = layer_tree(decompress(read(layer), layer.media_type))
             except UsageError as error:  # zstd without its library
                 raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
-            _record(self.own, key, present)
+            _keep(self.own, key, present)
         return present
 
 
-def _once(source: Source) -> Source:
+def _call_once(source: Source) -> Source:
     """The same source, called once however many threads want it."""
     flight: SingleFlight[Node] = SingleFlight()
     return lambda: flight.do(None, source)
 
 
-def _merged(lower: Source, upper: Source) -> Node:
+def _merge(lower: Source, upper: Source) -> Node:
     return tree.merge(lower(), upper())
 
 
-def _recorded(cache: LayerCache, key: str) -> Node | None:
+def _find(cache: LayerCache, key: str) -> Node | None:
     record = cache.find(key)
     claims: Mapping[str, str] = record.claims or {} if record else {}
     if _FIELD not in claims:
@@ -117,6 +117,6 @@ def _recorded(cache: LayerCache, key: str) -> Node | None:
         return None
 
 
-def _record(cache: LayerCache, key: str, node: Node) -> None:
+def _keep(cache: LayerCache, key: str, node: Node) -> None:
     text = base64.b64encode(zlib.compress(tree.dump(node).encode("ascii"))).decode()
     cache.keep(key, Record((), {_FIELD: text}))

@@ -18,7 +18,7 @@ from training_imgtool.direct.image.image import DirectImage, History
 from training_imgtool.direct.layers.context_layers import context_layer
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.stage_plan import Material, State, Step
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.registry.manifests import Manifest
 
@@ -47,7 +47,7 @@ def build_image(
     dockerfile: Dockerfile,
     stages: tuple[Stage, ...],
     material: Material,
-    shop: Workshop,
+    shop: LayerTools,
     *,
     start: Start,
     created: int = 0,
@@ -67,13 +67,13 @@ def build_image(
         VerificationError: the base or a wheel is not what its digest says.
         InputError: the context changed; LocalFileError: something cannot be read or written.
     """
-    steps, state = planned(dockerfile, stages, material, start)
+    steps, state = plan_stages(dockerfile, stages, material, start)
     below = set(image.read_config(start.config)["rootfs"]["diff_ids"])
     history = tuple(_history(steps, material, shop, below))
     return image.assemble(start.manifest, start.config, state.settings, history, created=created)
 
 
-def planned(
+def plan_stages(
     dockerfile: Dockerfile, stages: tuple[Stage, ...], material: Material, start: Start
 ) -> tuple[tuple[Step, ...], State]:
     """Every step of `stages`, and the state at the end; raises NeedsEngineError as `build_image` does."""
@@ -96,7 +96,7 @@ def _places_files(stage: Stage) -> bool:
     )
 
 
-def _history(steps: tuple[Step, ...], material: Material, shop: Workshop, below: set[str]) -> Iterator[History]:
+def _history(steps: tuple[Step, ...], material: Material, shop: LayerTools, below: set[str]) -> Iterator[History]:
     """A line per layer and per instruction without one. No layer is there twice: some clusters fail on that."""
     previous = ""
     for step in steps:
@@ -112,7 +112,7 @@ def _history(steps: tuple[Step, ...], material: Material, shop: Workshop, below:
         previous = layers[-1].diff_id
 
 
-def _layers(step: Step, material: Material, shop: Workshop) -> tuple[LayerSource, ...]:
+def _layers(step: Step, material: Material, shop: LayerTools) -> tuple[LayerSource, ...]:
     if step.wheels:
         from training_imgtool.direct.wheels.wheel_layers import packages_layers
 

@@ -26,7 +26,7 @@ from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry
 from training_imgtool.direct.layers.tarhead import Kind as EntryKind
 from training_imgtool.direct.tree import FILE, PLAIN, Attributes, Kind, Node, folder
-from training_imgtool.dockerfile.evaluate import Evaluated
+from training_imgtool.dockerfile.evaluate import Expanded
 
 _FLAGS = frozenset({"chown", "chmod", "link"})
 _OWNER = re.compile(r"(?P<user>\d+|root)(?::(?P<group>\d+|root))?\Z")
@@ -35,7 +35,7 @@ _USTAR_AT = 257
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class FileLayer:
     """A layer's items in order with the hashes of their contents, and what is where once it is there."""
 
     items: tuple[Item, ...]
@@ -57,7 +57,7 @@ class _Given:
         return Attributes(FOLDER_MODE, self.uid, self.gid)
 
 
-def copied(step: Evaluated, context: Context, files: Files, working: str) -> Copied:
+def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> FileLayer:
     """What one COPY or ADD puts where.
 
     Args:
@@ -101,7 +101,7 @@ class _Source:
     chosen: Context
 
 
-def _given(step: Evaluated, where: str, files: Files) -> _Given:
+def _given(step: Expanded, where: str, files: Files) -> _Given:
     unknown = set(step.flags) - _FLAGS
     if unknown or step.instruction.heredocs:
         raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} is for an engine")
@@ -200,7 +200,7 @@ class _Layer:
         """Makes a folder that is not there."""
         self._put(path, Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE))
 
-    def finished(self) -> Copied:
+    def finished(self) -> FileLayer:
         """The layer, folders on the way to what it holds carried along where that is needed."""
         for path in tuple(self.placed):
             for above in parents(path):
@@ -208,7 +208,7 @@ class _Layer:
                     self._carry(above)
         ordered = in_order(item for item, _ in self.placed.values())
         hashes = {item.entry.path: digest for item, digest in self.placed.values()}
-        return Copied(tuple(ordered), tuple(hashes[item.entry.path] for item in ordered), self._nodes)
+        return FileLayer(tuple(ordered), tuple(hashes[item.entry.path] for item in ordered), self._nodes)
 
     def _put(self, path: str, source: Source) -> None:
         """Puts an entry at `path`; engines agree on a folder over a folder and on a file over a file only."""
@@ -261,7 +261,7 @@ class _Layer:
             self._set_folder(path, node.attributes)
 
 
-def new_folder(where: str, path: str, files: Files) -> Copied | None:
+def new_folder(where: str, path: str, files: Files) -> FileLayer | None:
     """The layer in which WORKDIR makes `path`, None when it is there; raises DependsOnBaseError when it is a file."""
     real = files.resolve(path)
     node = files.node(real) if real != "/" else folder()

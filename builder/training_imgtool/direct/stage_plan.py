@@ -14,12 +14,12 @@ from typing import Any
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.direct.copy import Copied, copied, new_folder
+from training_imgtool.direct.copy import FileLayer, new_folder, plan_copy
 from training_imgtool.direct.files import ASSUMED, DependsOnBaseError, Files
 from training_imgtool.direct.image import image_config
 from training_imgtool.direct.tree import PLAIN, Kind, folder
 from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.evaluate import Evaluated, evaluate
+from training_imgtool.dockerfile.evaluate import Expanded, evaluate
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage, parse
 from training_imgtool.plan import LockedVariant
 
@@ -36,7 +36,7 @@ class Step:
     """One instruction's effect: a layer of files, the layers of the wheels, or settings only."""
 
     text: str
-    files: Copied | None = None
+    files: FileLayer | None = None
     wheels: bool = False
 
 
@@ -123,11 +123,11 @@ def plan_stage(
     if state.settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions")
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
-    _check_places_of(state)
+    _check_container(state)
     steps: list[Step] = []
     for step in evaluate(dockerfile, stage, image_config.environment(state.settings)):
         try:
-            done, state = _planned(dockerfile, stage, step, state, material)
+            done, state = _plan_step(dockerfile, stage, step, state, material)
         except NeedsEngineError as error:
             has_variable = step.name in _WITH_VARIABLES and "$" in step.instruction.raw
             of_base = isinstance(error, DependsOnBaseError) or has_variable
@@ -138,7 +138,7 @@ def plan_stage(
     return tuple(steps), state
 
 
-def _check_places_of(state: State) -> None:
+def _check_container(state: State) -> None:
     """Raises DependsOnBaseError where some engines fail or make a folder as soon as a container has these settings."""
     if state.assumed:
         return
@@ -151,8 +151,8 @@ def _check_places_of(state: State) -> None:
             raise DependsOnBaseError(f"{volume} is a volume, and a file")
 
 
-def _planned(
-    dockerfile: Dockerfile, stage: Stage, step: Evaluated, state: State, material: Material
+def _plan_step(
+    dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material
 ) -> tuple[Step, State]:
     one = step.instruction
     text = f"{one.name} {_flags(one)}{one.text}"
@@ -161,12 +161,12 @@ def _planned(
         venv = {install_step.VENV: folder()}
         return Step(text, wheels=True), replace(state, files=state.files.with_made(venv))
     if one.name in {"COPY", "ADD"}:
-        files = _copied(step, state, material)
+        files = _plan_copy(step, state, material)
         return Step(text, files=files), replace(state, files=state.files.with_made(files.nodes))
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
     state = replace(state, settings=settings, cmd_set=state.cmd_set or one.name == "CMD")
     if one.name == "VOLUME":
-        _check_places_of(state)
+        _check_container(state)
     if one.name != "WORKDIR":
         return Step(text), state
     made = new_folder(f"line {one.line}: WORKDIR", settings["WorkingDir"], state.files)
@@ -177,9 +177,9 @@ def _planned(
     return Step(text, files=made), replace(state, files=state.files.with_made(made.nodes))
 
 
-def _copied(step: Evaluated, state: State, material: Material) -> Copied:
+def _plan_copy(step: Expanded, state: State, material: Material) -> FileLayer:
     try:
-        files = copied(step, material.context, state.files, str(state.settings.get("WorkingDir") or "/"))
+        files = plan_copy(step, material.context, state.files, str(state.settings.get("WorkingDir") or "/"))
     except InputError as error:
         raise NeedsEngineError(f"line {step.instruction.line}: {error.message}", hint=error.hint) from error
     for volume in state.settings.get("Volumes") or ():
@@ -192,7 +192,7 @@ def _flags(one: Instruction) -> str:
     return "".join(f"--{name}{'' if value is None else f'={value}'} " for name, value in one.flags)
 
 
-def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Evaluated, state: State, material: Material) -> None:
+def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material) -> None:
     """Raises NeedsEngineError unless this copies the environment that exactly the known script makes."""
     one = step.instruction
     where = f"line {one.line}: COPY --from={step.flags['from']}"
@@ -203,7 +203,7 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Evaluated, state
         dockerfile.earlier(source.base, source) is None and source.base != stage.base
     ):
         raise NeedsEngineError(f"{where}: it starts from another image than this stage")
-    if [(found.name, found.text) for found in source.instructions] != _expected(material):
+    if [(found.name, found.text) for found in source.instructions] != _wheels_stage(material):
         raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
     _check_places(where, state)
     _check_surroundings(where, state.settings)
@@ -245,7 +245,7 @@ def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:
         raise NeedsEngineError(f"{where}: {changed[0]} in the image below changes what Python installs or compiles")
 
 
-def _expected(material: Material) -> list[tuple[str, str]]:
+def _wheels_stage(material: Material) -> list[tuple[str, str]]:
     script = install_step.install_script(material.locked, material.exclude)
     text = f"FROM scratch\nCOPY {install_step.context_folder(material.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
     return [(one.name, one.text) for one in parse(text).stages[0].instructions]

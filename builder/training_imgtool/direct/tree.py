@@ -115,22 +115,22 @@ def merge(lower: Node | None, upper: Node) -> Node:
     return Node(Kind.FOLDER, attributes, closed=lower.closed or upper.closed, children=children)
 
 
-def pruned(root: Node) -> Node:
+def prune(root: Node) -> Node:
     """The tree with its largest folders closed, so that at most MOST_NODES nodes are left."""
     for large in _LARGE:
         for depth in range(_OPEN_DEPTH, -1, -1) if large == 0 else (_OPEN_DEPTH,):
-            left = _pruned(root, large, depth)
+            left = _close_large(root, large, depth)
             if _count(left) <= MOST_NODES:
                 return left
     return folder(root.attributes, closed=True)
 
 
-def _pruned(node: Node, large: int, depth: int, at: int = 0) -> Node:
+def _close_large(node: Node, large: int, depth: int, at: int = 0) -> Node:
     if node.kind is not Kind.FOLDER or not node.children:
         return node
     if at > depth and _count(node) > large:
         return Node(Kind.FOLDER, node.attributes, closed=True, opaque=node.opaque)
-    children = {name: _pruned(child, large, depth, at + 1) for name, child in node.children.items()}
+    children = {name: _close_large(child, large, depth, at + 1) for name, child in node.children.items()}
     return replace(node, children=children)
 
 

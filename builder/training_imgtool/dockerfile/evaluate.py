@@ -20,7 +20,7 @@ _EXPANDED_FLAGS = frozenset({"chown", "chmod"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
+class Expanded:
     """One instruction, ready to execute.
 
     Attributes:
@@ -54,7 +54,7 @@ class Scope:
         return {**self.args, **self.env}
 
 
-def evaluate(dockerfile: Dockerfile, stage: Stage, base_env: Mapping[str, str]) -> tuple[Evaluated, ...]:
+def evaluate(dockerfile: Dockerfile, stage: Stage, base_env: Mapping[str, str]) -> tuple[Expanded, ...]:
     """The stage's instructions with variables put in.
 
     Args:
@@ -68,13 +68,13 @@ def evaluate(dockerfile: Dockerfile, stage: Stage, base_env: Mapping[str, str]) 
     return walk(dockerfile, stage, Scope(env=base_env, args={}))[0]
 
 
-def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Evaluated, ...], Scope]:
+def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Expanded, ...], Scope]:
     """As `evaluate`, with the scope at the stage's end."""
     given = global_args(dockerfile.args)
     steps = []
     for instruction in stage.instructions:
         try:
-            step = _evaluated(instruction, scope.variables, given)
+            step = _evaluate(instruction, scope.variables, given)
         except InputError as error:
             raise DockerfileError(f"{dockerfile.file}:{instruction.line}: {error}", hint=error.hint) from error
         if step.name == "ENV":
@@ -85,7 +85,7 @@ def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Eval
     return tuple(steps), scope
 
 
-def _evaluated(instruction: Instruction, variables: Mapping[str, str], given: Mapping[str, str]) -> Evaluated:
+def _evaluate(instruction: Instruction, variables: Mapping[str, str], given: Mapping[str, str]) -> Expanded:
     def put(word: str) -> str:
         return expand(word, variables, instruction.escape)
 
@@ -94,17 +94,17 @@ def _evaluated(instruction: Instruction, variables: Mapping[str, str], given: Ma
         flag: put(value) if flag in _EXPANDED_FLAGS and value else value or "" for flag, value in instruction.flags
     }
     if name in _LISTS:
-        return Evaluated(instruction=instruction, flags=flags, words=tuple(put(word) for word in instruction.words))
+        return Expanded(instruction=instruction, flags=flags, words=tuple(put(word) for word in instruction.words))
     if name in _SINGLE:
-        return Evaluated(instruction=instruction, flags=flags, words=(put(instruction.text),))
+        return Expanded(instruction=instruction, flags=flags, words=(put(instruction.text),))
     if name in {"ENV", "LABEL"}:
         pairs = tuple((put(key), put(value or "")) for key, value in instruction.pairs)
-        return Evaluated(instruction=instruction, flags=flags, pairs=pairs)
+        return Expanded(instruction=instruction, flags=flags, pairs=pairs)
     if name == "ARG":
         values = {key: given.get(key) if value is None else put(value) for key, value in instruction.pairs}
-        return Evaluated(
+        return Expanded(
             instruction=instruction,
             flags=flags,
             pairs=tuple((key, value) for key, value in values.items() if value is not None),
         )
-    return Evaluated(instruction=instruction, flags=flags)
+    return Expanded(instruction=instruction, flags=flags)

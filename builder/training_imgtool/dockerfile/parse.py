@@ -157,7 +157,7 @@ def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
             instructions.append(_instruction(line.text, line.heredocs, line.number, line.raw, escape))
         except InputError as error:
             raise DockerfileError(f"{file}:{line.number}: {error}", hint=error.hint) from error
-    return _staged(tuple(instructions), found, file)
+    return _group_stages(tuple(instructions), found, file)
 
 
 @lru_cache(maxsize=512)  # roles share most lines, and a role's text is read with its key too
@@ -198,7 +198,7 @@ def _check(instruction: Instruction) -> None:
         raise DockerfileError(f"ONBUILD {instruction.wrapped.name} is not allowed")
 
 
-def _staged(instructions: tuple[Instruction, ...], found: Mapping[str, str], file: str) -> Dockerfile:
+def _group_stages(instructions: tuple[Instruction, ...], found: Mapping[str, str], file: str) -> Dockerfile:
     """Groups instructions into stages, global ARGs put into FROM."""
     first = next((n for n, one in enumerate(instructions) if one.name == "FROM"), len(instructions))
     args = instructions[:first]

@@ -11,7 +11,7 @@ from training_imgtool.context import gomatch
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind
 from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.evaluate import Evaluated, Scope, walk
+from training_imgtool.dockerfile.evaluate import Expanded, Scope, walk
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
 
 _HARMLESS_FLAGS = frozenset({"chmod", "chown", "link"})
@@ -77,7 +77,7 @@ def _ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
     return (*_ancestry(dockerfile, below), stage) if below else (stage,)
 
 
-def _apply(image: _Image, step: Evaluated, context: Context, stage: Stage) -> None:
+def _apply(image: _Image, step: Expanded, context: Context, stage: Stage) -> None:
     if step.name == "WORKDIR":
         image.working = posixpath.normpath(posixpath.join(image.working, step.words[0]))
         image.made.add(image.working)
@@ -89,7 +89,7 @@ def _apply(image: _Image, step: Evaluated, context: Context, stage: Stage) -> No
             image.unclear.append(target.strip("/"))
 
 
-def _copy(image: _Image, step: Evaluated, context: Context, target: str) -> bool:
+def _copy(image: _Image, step: Expanded, context: Context, target: str) -> bool:
     """Adds the files of one COPY; False when its result depends on more than the context."""
     if set(step.flags) - _HARMLESS_FLAGS or step.instruction.heredocs or step.name == "ADD":
         return False

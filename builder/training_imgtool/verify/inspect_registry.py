@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
-from training_imgtool.direct.layers.codecs import unpacked
+from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.verify.facts import Layer, Listing
 from training_imgtool.verify.layers import read_layer
 
@@ -66,7 +66,7 @@ class LayerReader:
                 repository, descriptor, subject=subject, progress=self.progress
             )
             most = max(LEAST_INFLATED, descriptor.size * MOST_INFLATED)
-            archive = unpacked(_pieces(blocks, descriptor.media_type), descriptor.media_type)
+            archive = decompress(_pieces(blocks, descriptor.media_type), descriptor.media_type)
             self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most)
             if listing.diff_id:
                 for _ in blocks:  # bytes behind the end of the stream belong to the digest too

@@ -14,11 +14,11 @@ from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.dockerfile.checks import is_signal, nanoseconds
-from training_imgtool.dockerfile.evaluate import Evaluated
+from training_imgtool.dockerfile.evaluate import Expanded
 from training_imgtool.dockerfile.substitution import fields
 
 Settings = Mapping[str, Any]
-_Change = Callable[[Settings, Evaluated], dict[str, Any]]
+_Change = Callable[[Settings, Expanded], dict[str, Any]]
 _SHELL = ["/bin/sh", "-c"]
 _PORT = re.compile(r"(?P<first>\d{1,5})(?:-(?P<last>\d{1,5}))?(?:/(?P<protocol>tcp|udp|sctp))?\Z")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +26,7 @@ _LONGEST = 2**63 - 1
 _HEALTH_TIMES = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
 
 
-def apply(settings: Settings, step: Evaluated, *, cmd_set: bool) -> dict[str, Any]:
+def apply(settings: Settings, step: Expanded, *, cmd_set: bool) -> dict[str, Any]:
     """The settings after one instruction.
 
     Args:
@@ -61,16 +61,16 @@ def working_folder(settings: Settings, path: str) -> str:
     return posixpath.normpath(posixpath.join("/", settings.get("WorkingDir") or "/", path))
 
 
-def _env(settings: Settings, step: Evaluated) -> dict[str, Any]:
+def _env(settings: Settings, step: Expanded) -> dict[str, Any]:
     variables = {**environment(settings), **dict(step.pairs)}
     return {"Env": [f"{name}={value}" for name, value in variables.items()]}
 
 
-def _label(settings: Settings, step: Evaluated) -> dict[str, Any]:
+def _label(settings: Settings, step: Expanded) -> dict[str, Any]:
     return {"Labels": {**(settings.get("Labels") or {}), **dict(step.pairs)}}
 
 
-def _command(settings: Settings, step: Evaluated) -> list[str]:
+def _command(settings: Settings, step: Expanded) -> list[str]:
     if not step.instruction.json and (step.instruction.json is not None or not step.instruction.text):
         raise NeedsEngineError(f"line {step.instruction.line}: engines differ in what an empty {step.name} means")
     if step.instruction.json is not None:
@@ -78,7 +78,7 @@ def _command(settings: Settings, step: Evaluated) -> list[str]:
     return [*(settings.get("Shell") or _SHELL), step.instruction.text]
 
 
-def _expose(settings: Settings, step: Evaluated) -> dict[str, Any]:
+def _expose(settings: Settings, step: Expanded) -> dict[str, Any]:
     ports = dict(settings.get("ExposedPorts") or {})
     for word in step.words:
         match = _PORT.match(word)
@@ -91,13 +91,13 @@ def _expose(settings: Settings, step: Evaluated) -> dict[str, Any]:
     return {"ExposedPorts": ports}
 
 
-def _volume(settings: Settings, step: Evaluated) -> dict[str, Any]:
+def _volume(settings: Settings, step: Expanded) -> dict[str, Any]:
     for word in step.words:
         _not_empty(step, word.strip())
     return {"Volumes": {**(settings.get("Volumes") or {}), **{word: {} for word in step.words}}}
 
 
-def _healthcheck(settings: Settings, step: Evaluated) -> dict[str, Any]:
+def _healthcheck(settings: Settings, step: Expanded) -> dict[str, Any]:
     kind, *rest = fields(step.instruction.text, 2)
     unknown = set(step.flags) - {*_HEALTH_TIMES, "retries"}
     if unknown:
@@ -122,20 +122,20 @@ def _test(text: str) -> list[str]:
     return ["CMD", *words] if words else ["CMD-SHELL", text]
 
 
-def _nanoseconds(step: Evaluated, flag: str) -> int:
+def _nanoseconds(step: Expanded, flag: str) -> int:
     duration = nanoseconds(step.flags[flag])
     if duration is None or duration > _LONGEST or duration != int(duration):
         raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{flag}: a duration that is for an engine")
     return int(duration)
 
 
-def _not_empty(step: Evaluated, word: str) -> str:
+def _not_empty(step: Expanded, word: str) -> str:
     if not word:
         raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is empty once its variables are put in")
     return word
 
 
-def _stop_signal(_: Settings, step: Evaluated) -> dict[str, Any]:
+def _stop_signal(_: Settings, step: Expanded) -> dict[str, Any]:
     word = _not_empty(step, step.words[0])
     if not is_signal(word):
         raise NeedsEngineError(f"line {step.instruction.line}: STOPSIGNAL {word}: no signal that is known here")

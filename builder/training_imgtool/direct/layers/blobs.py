@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflated, piece_codec
+from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflate, piece_codec
 from training_imgtool.direct.layers.deflate import GZIP_HEADER, trailer
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.direct.layers.splice import Sink
@@ -24,7 +24,7 @@ _BATCH = 1 << 16
 Blocks = Callable[[Sink], Iterator[bytes]]
 
 
-def measured(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
+def measure(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
     """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
     plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
     for piece in _pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
@@ -37,24 +37,24 @@ def measured(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
     )
 
 
-def kept(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> LayerRecord:
+def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> LayerRecord:
     """Compresses a whole tar into the cache."""
     plain = hashlib.sha256()
-    digest, size = cache.keep_blob(codec.compress(noted(tar, plain.update)))
+    digest, size = cache.keep_blob(codec.compress(tee(tar, plain.update)))
     return LayerRecord(
         name=name, blob=Descriptor(codec.media_type, digest, size), diff_id=f"sha256:{plain.hexdigest()}"
     )
 
 
-def packed_codec() -> str:
+def members_codec() -> str:
     """What `packed` compresses with, for keys."""
     return f"{piece_codec()}-members-{_PIECE}"
 
 
-def packed(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
+def keep_members(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
     """Compresses a tar into the cache as gzip members of 1 MiB each, side by side."""
     plain = hashlib.sha256()
-    digest, size = cache.keep_blob(_members(noted(tar, plain.update), pool, ahead))
+    digest, size = cache.keep_blob(_members(tee(tar, plain.update), pool, ahead))
     return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
 
 
@@ -64,7 +64,7 @@ class Members:
     media_type = OCI_GZIP
 
     def __init__(self) -> None:
-        self.name = packed_codec()
+        self.name = members_codec()
 
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """The compressed blocks of `blocks`."""
@@ -86,7 +86,7 @@ def _members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes
 
 
 def _member(data: bytes) -> bytes:
-    return b"".join((GZIP_HEADER, deflated(data), trailer(crc32(data, 0), len(data))))
+    return b"".join((GZIP_HEADER, deflate(data), trailer(crc32(data, 0), len(data))))
 
 
 def _pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
@@ -103,14 +103,14 @@ def _pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def noted(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
+def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
     """Passes blocks of a tar on in pieces and shows each to the sink."""
     for piece in _pieces(blocks):
         sink(piece)
         yield piece
 
 
-def verified(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
+def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
     """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
     digest, size = hashlib.sha256(), 0
     for portion in _pieces(blocks, _BATCH):

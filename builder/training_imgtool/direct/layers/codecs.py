@@ -103,7 +103,7 @@ def piece_codec() -> str:
     return f"zlib-{_ZLIB_LEVEL}" if library is zlib else f"isal-{_ISAL_LEVEL}"
 
 
-def deflated(data: bytes) -> bytes:
+def deflate(data: bytes) -> bytes:
     """A piece of a layer as one DEFLATE stream."""
     library = _fast_library()
     engine = library.compressobj(_ZLIB_LEVEL if library is zlib else _ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -155,7 +155,7 @@ def inflate_errors() -> tuple[type[Exception], ...]:
     return (zlib.error, _fast_library().error)
 
 
-def unpacked(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
+def decompress(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
     """A layer's archive out of its blocks: gzip of one member or several, zstd, or neither; in bounded memory.
 
     Raises VerificationError when it is damaged, UsageError for zstd when the library is not installed.
@@ -164,14 +164,14 @@ def unpacked(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
         library = _zstd_library()
         pieces = (block[at : at + _ZSTD_PIECE] for block in blocks for at in range(0, len(block), _ZSTD_PIECE))
         new = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj
-        yield from _inflated(pieces, new, (library.ZstdError,), "zstd")
+        yield from _inflate(pieces, new, (library.ZstdError,), "zstd")
     elif media_type.endswith("gzip"):
-        yield from _inflated(blocks, lambda: _fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
+        yield from _inflate(blocks, lambda: _fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
     else:
         yield from blocks
 
 
-def _inflated(
+def _inflate(
     blocks: Iterable[bytes], new: Callable[[], Any], errors: tuple[type[Exception], ...], name: str
 ) -> Iterator[bytes]:
     """The content of compressed streams, one after the other; of gzip in pieces, as zlib takes a limit."""

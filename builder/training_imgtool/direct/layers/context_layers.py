@@ -50,21 +50,21 @@ def context_layer(
         }
     )
 
-    return once.do((key, history), partial(_made, items, history, key=key, cache=cache, mtime=mtime, codec=codec))
+    return once.do((key, history), partial(_make_layer, items, history, key=key, cache=cache, mtime=mtime, codec=codec))
 
 
-def _made(
+def _make_layer(
     items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec | blobs.Members
 ) -> LayerSource:
     def blocks(sink: Sink | None = None) -> Iterator[bytes]:
         plain = splice.tar(items, mtime)
-        return codec.compress(blobs.noted(plain, sink) if sink else plain)
+        return codec.compress(blobs.tee(plain, sink) if sink else plain)
 
     known = cache.find(key)
-    record, data = (known.layers[0], None) if known else _measured(history, codec.media_type, blocks)
+    record, data = (known.layers[0], None) if known else _measure(history, codec.media_type, blocks)
     if not known:
         cache.keep(key, Record((record,)))
-    again = partial(blobs.verified, blob=record.blob, forget=partial(cache.forget, key))
+    again = partial(blobs.verify, blob=record.blob, forget=partial(cache.forget, key))
     return LayerSource(
         descriptor=record.blob,
         diff_id=record.diff_id,
@@ -73,7 +73,7 @@ def _made(
     )
 
 
-def _measured(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
+def _measure(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
     """The layer's record, and its bytes when they are few."""
     held: list[bytes] = []
     size = 0
@@ -88,5 +88,5 @@ def _measured(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRe
                 held.clear()
             yield block
 
-    record = blobs.measured(name, media_type, held_blocks)
+    record = blobs.measure(name, media_type, held_blocks)
     return record, b"".join(held) if size <= _KEPT_MOST else None

@@ -58,10 +58,10 @@ def splice(
         LocalFileError: a wheel cannot be read.
     """
     parts = _parts(items, mtime, sink)
-    return joined(_shown(parts, keep) if keep else parts, sink)
+    return join(_show(parts, keep) if keep else parts, sink)
 
 
-def joined(parts: Iterable[Part], sink: Sink | None = None) -> Iterator[bytes]:
+def join(parts: Iterable[Part], sink: Sink | None = None) -> Iterator[bytes]:
     """The layer that consists of `parts`. Raises as `splice` does; the sink takes the content of streams alone."""
     with ExitStack() as stack:
         descriptors: dict[WheelFile, int] = {}
@@ -71,14 +71,14 @@ def joined(parts: Iterable[Part], sink: Sink | None = None) -> Iterator[bytes]:
             elif part.wheel is not None and part.member is not None:
                 if part.wheel not in descriptors:
                     from training_imgtool.direct.layers.wheel_zip import (
-                        opened,  # loads zipfile, and a trainer's code needs none
+                        open_descriptor,  # loads zipfile, and a trainer's code needs none
                     )
 
-                    descriptors[part.wheel] = stack.enter_context(opened(part.wheel))
-                yield from _carried(descriptors[part.wheel], part.wheel, part.member, sink)
+                    descriptors[part.wheel] = stack.enter_context(open_descriptor(part.wheel))
+                yield from _carry(descriptors[part.wheel], part.wheel, part.member, sink)
 
 
-def _shown(parts: Iterable[Part], keep: Callable[[Part], object]) -> Iterator[Part]:
+def _show(parts: Iterable[Part], keep: Callable[[Part], object]) -> Iterator[Part]:
     for part in parts:
         keep(part)
         yield part
@@ -90,16 +90,16 @@ def _parts(items: Iterable[Item], mtime: int, sink: Sink | None) -> Iterator[Par
         ours.append(header(item.entry, mtime))
         if item.wheel is None or item.member is None:
             if len(item.data) > _CODED_MOST:
-                yield _own(ours, sink)
-                yield _plain(item.data, sink)
+                yield _own_member(ours, sink)
+                yield _stored_member(item.data, sink)
             else:
                 ours.append(item.data)
         elif item.member.size:
-            yield _own(ours, sink)
+            yield _own_member(ours, sink)
             yield item
         ours.append(bytes(padding(item.entry.size)))
     ours.append(END_OF_ARCHIVE)
-    yield _own(ours, sink)
+    yield _own_member(ours, sink)
 
 
 def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
@@ -113,16 +113,16 @@ def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
             elif item.wheel is None or item.member is None:
                 yield item.data
             else:
-                from training_imgtool.direct.layers.wheel_zip import content, opened, stream  # as above
+                from training_imgtool.direct.layers.wheel_zip import content, open_descriptor, stream  # as above
 
                 if item.wheel not in descriptors:
-                    descriptors[item.wheel] = stack.enter_context(opened(item.wheel))
+                    descriptors[item.wheel] = stack.enter_context(open_descriptor(item.wheel))
                 yield from content(item.wheel, item.member, stream(descriptors[item.wheel], item.wheel, item.member))
             yield bytes(padding(item.entry.size))
         yield END_OF_ARCHIVE
 
 
-def _own(parts: list[bytes], sink: Sink | None) -> bytes:
+def _own_member(parts: list[bytes], sink: Sink | None) -> bytes:
     data = b"".join(parts)
     parts.clear()
     if sink:
@@ -130,13 +130,13 @@ def _own(parts: list[bytes], sink: Sink | None) -> bytes:
     return member(data, coded(data))
 
 
-def _plain(data: bytes, sink: Sink | None) -> bytes:
+def _stored_member(data: bytes, sink: Sink | None) -> bytes:
     if sink:
         sink(data)
     return member(data, stored(data))
 
 
-def _carried(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None) -> Iterator[bytes]:
+def _carry(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None) -> Iterator[bytes]:
     from training_imgtool.direct.layers.wheel_zip import content, stream
 
     blocks = stream(descriptor, wheel, found)
@@ -146,7 +146,7 @@ def _carried(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None
     if sink is None:
         yield from blocks
     elif found.deflated:
-        yield from _checked(blocks, wheel, found, sink)
+        yield from _check(blocks, wheel, found, sink)
     else:
         for block in content(wheel, found, stream(descriptor, wheel, found)):
             sink(block)
@@ -154,7 +154,7 @@ def _carried(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None
     yield trailer(found.crc, found.size)
 
 
-def _checked(blocks: Iterator[bytes], wheel: WheelFile, found: Member, sink: Sink) -> Iterator[bytes]:
+def _check(blocks: Iterator[bytes], wheel: WheelFile, found: Member, sink: Sink) -> Iterator[bytes]:
     """Passes the stream on and its content to the sink."""
     from training_imgtool.direct.layers.wheel_zip import content
 

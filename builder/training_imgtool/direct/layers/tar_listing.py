@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.tarhead import BLOCK, padding
-from training_imgtool.direct.tree import FILE, WHITEOUT, Attributes, Kind, Node, TreeMaker, folder, pruned
+from training_imgtool.direct.tree import FILE, WHITEOUT, Attributes, Kind, Node, TreeMaker, folder, prune
 
 _MOST_ENTRIES = 1_000_000  # in one layer; the largest images that people train in have a third of it
 _MOST_BYTES = 64 << 30  # of archive
@@ -37,7 +37,7 @@ def layer_tree(blocks: Iterable[bytes]) -> Node:
         if number >= _MOST_ENTRIES:
             raise NeedsEngineError(f"a layer of the base has more than {_MOST_ENTRIES} entries")
         _add(maker, header)
-    return pruned(maker.root)
+    return prune(maker.root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def check_hash(wheel: WheelFile) -> None:
 
 
 @contextmanager
-def opened(wheel: WheelFile) -> Iterator[int]:
+def open_descriptor(wheel: WheelFile) -> Iterator[int]:
     """A file descriptor to read streams from."""
     try:
         descriptor = os.open(wheel.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -176,19 +176,19 @@ def read(wheel: WheelFile, member: Member) -> bytes:
     """The member's whole content; raises VerificationError for more than is held in memory."""
     if member.size > MOST_READ:
         raise _damaged(wheel.path, f"{member.name} has {member.size} bytes; {MOST_READ} is the most for it")
-    with opened(wheel) as descriptor:
+    with open_descriptor(wheel) as descriptor:
         return b"".join(content(wheel, member, stream(descriptor, wheel, member)))
 
 
 def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
     """Whether the member's content begins so; the rest is not read."""
-    with opened(wheel) as descriptor:
+    with open_descriptor(wheel) as descriptor:
         return next(content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
 
 
 def content_hash(wheel: WheelFile, member: Member, digest: hashlib._Hash) -> None:
     """Adds the member's content to a hash."""
-    with opened(wheel) as descriptor:
+    with open_descriptor(wheel) as descriptor:
         for block in content(wheel, member, stream(descriptor, wheel, member)):
             digest.update(block)
 

@@ -48,7 +48,7 @@ while True:
 Source = tuple[str, bytes]  # an absolute path in the image, and the content
 
 
-def compiled(
+def compile_sources(
     interpreter: Interpreter, sources: Iterable[Source], pool: Executor, *, size: int, ahead: int
 ) -> Iterator[tuple[str, bytes]]:
     """Compiles sources, in order; leaves out what does not compile, as compileall does.

@@ -103,7 +103,7 @@ def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Inst
         else:
             files[path] = Installed(path, _PROGRAM if member.executable else _FILE, member=member)
         recorded[member.name] = path
-    generated = _generated(info, console, gui, environment)
+    generated = _generated_files(info, console, gui, environment)
     files |= {file.path: file for file in generated}
     record = f"{environment.site}/{info}/RECORD"
     text = _text(wheel, members, f"{info}/RECORD")
@@ -211,10 +211,10 @@ def _script(wheel: WheelFile, member: Member, path: str, environment: Environmen
     return Installed(path, mode, environment.interpreter_line + rest)
 
 
-def _generated(
+def _generated_files(
     info: str, console: dict[str, str], gui: dict[str, str], environment: Environment
 ) -> tuple[Installed, ...]:
-    scripts = [*_versioned(console, environment.python), *gui.items()]
+    scripts = [*_versioned_scripts(console, environment.python), *gui.items()]
     folder = f"{environment.site}/{info}"
     return (
         *(_entry_script(name, value, environment) for name, value in scripts),
@@ -223,7 +223,7 @@ def _generated(
     )
 
 
-def _versioned(console: dict[str, str], python: str) -> list[tuple[str, str]]:
+def _versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, str]]:
     """The scripts; those of pip and easy_install are named for this Python (`get_console_script_specs`)."""
     scripts = []
     if value := console.get("pip"):

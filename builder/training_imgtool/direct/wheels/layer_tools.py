@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from training_imgtool.core.interpreters import Interpreter
 
 
-def _unheard(source: object) -> None:
+def _ignore(source: object) -> None:
     """Takes no notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class LayerTools:
     """What layers are made with on this machine.
 
     Attributes:
@@ -43,6 +43,6 @@ class Workshop:
     compression: Compression = Compression.SPLICE
     mtime: int = MTIME
     workers: int = 2
-    ready: Callable[[LayerSource], None] = _unheard
-    expect: Callable[[tuple[Wheel, ...]], None] = _unheard
+    ready: Callable[[LayerSource], None] = _ignore
+    expect: Callable[[tuple[Wheel, ...]], None] = _ignore
     contexts: OnceEach = field(default_factory=SingleFlight)

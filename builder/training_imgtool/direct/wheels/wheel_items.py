@@ -22,11 +22,11 @@ from training_imgtool.direct.layers.wheel_zip import (
     WheelFile,
     check_hash,
     content,
+    open_descriptor,
     open_wheel,
-    opened,
     stream,
 )
-from training_imgtool.direct.wheels.bytecode import compiled
+from training_imgtool.direct.wheels.bytecode import compile_sources
 from training_imgtool.direct.wheels.install import Environment, Installed, install
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
@@ -163,7 +163,7 @@ def bytecode_items(
     seen: set[str] = set()
     named = ((f"/{path}", data) for path, data in _contents(sources))
     size = sum(source.entry.size for source in sources)
-    for path, data in compiled(interpreter, named, pool, size=size, ahead=ahead):
+    for path, data in compile_sources(interpreter, named, pool, size=size, ahead=ahead):
         target = interpreter.cached(path).strip("/")
         for folder in folders_of((target,), install_step.VENV.strip("/")):
             if folder not in seen:
@@ -181,7 +181,7 @@ def _contents(items: tuple[Item, ...]) -> Iterator[tuple[str, bytes]]:
             yield items[at].entry.path, items[at].data
             at += 1
             continue
-        with opened(wheel) as descriptor:
+        with open_descriptor(wheel) as descriptor:
             while at < len(items) and (member := items[at].member) and items[at].wheel is wheel:
                 data = b"".join(content(wheel, member, stream(descriptor, wheel, member)))
                 yield items[at].entry.path, data

@@ -27,7 +27,7 @@ from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment
-from training_imgtool.direct.wheels.layer_tools import Workshop
+from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.pip_script import script_template
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
@@ -36,7 +36,7 @@ ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
 
 
-def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> tuple[LayerSource, ...]:
+def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: LayerTools) -> tuple[LayerSource, ...]:
     """The layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
 
     Raises:
@@ -50,7 +50,7 @@ def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Works
 class _Making:
     """One run; holds the pools and what was installed so far."""
 
-    def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], shop: Workshop) -> None:
+    def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], shop: LayerTools) -> None:
         self._locked, self._exclude, self._shop = locked, exclude, shop
         self._groups = group_wheels(locked.wheels)
         self._files: dict[str, wheel_items.GroupFiles] = {}
@@ -179,11 +179,11 @@ class _Making:
     def _files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
         if self._spliced:
             parts = self._parts[name] = []
-            return blobs.measured(
+            return blobs.measure(
                 name, self._codec.media_type, partial(splice.splice, items, self._shop.mtime, keep=parts.append)
             )
         plain = splice.tar(items, self._shop.mtime)
-        return blobs.kept(name, self._shop.cache, self._codec, plain)
+        return blobs.keep(name, self._shop.cache, self._codec, plain)
 
     @functools.cached_property
     def _interpreter(self) -> Interpreter:
@@ -203,8 +203,8 @@ class _Making:
             return None
         tar = splice.tar(chain((first,), items), self._shop.mtime)
         if self._spliced:
-            return blobs.packed(name + BYTECODE, self._shop.cache, tar, inner, ahead=self._shop.workers)
-        return blobs.kept(name + BYTECODE, self._shop.cache, self._codec, tar)
+            return blobs.keep_members(name + BYTECODE, self._shop.cache, tar, inner, ahead=self._shop.workers)
+        return blobs.keep(name + BYTECODE, self._shop.cache, self._codec, tar)
 
     def _source(self, record: LayerRecord) -> LayerSource:
         return LayerSource(
@@ -222,14 +222,14 @@ class _Making:
         name = record.name.removesuffix(BYTECODE)
         group = next((group for group in self._groups if group.name == name), None)
         if self._spliced and not record.name.endswith(BYTECODE):
-            return blobs.verified(self._spliced_again(record.name, group), record.blob, partial(self._forget, group))
+            return blobs.verify(self._spliced_again(record.name, group), record.blob, partial(self._forget, group))
         self._remake(record, group)
         return cache.read_blob(record.blob)
 
     def _spliced_again(self, name: str, group: Group | None) -> Iterator[bytes]:
         parts = self._parts.get(name)
         if parts is not None:
-            return splice.joined(parts)
+            return splice.join(parts)
         items = wheel_items.environment_items(self._locked) if group is None else self._again(group).items
         return splice.splice(items, self._shop.mtime)
 
@@ -261,7 +261,7 @@ class _Making:
             "pip": self._locked.installer.sha256,
             "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
             "mtime": self._shop.mtime,
-            "codec": blobs.packed_codec() if self._spliced else self._codec.name,
+            "codec": blobs.members_codec() if self._spliced else self._codec.name,
             "compression": self._shop.compression.value,
         }
         return layer_key(fields)
