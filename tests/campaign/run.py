@@ -104,9 +104,9 @@ class Direct:
         if plan.engine_stage is not None:
             raise NeedsEngineError(f"stage {plan.engine_stage.label}")
         files = self._reader.files(None, lambda: layers, lambda layer: iter((blobs[layer.digest],)))
-        shop = LayerTools(cache=self._cache, wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        tools = LayerTools(cache=self._cache, wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
         start = Start(manifest=manifest, config=base.config, files=files)
-        made = build_image(dockerfile, plan.stages, material, shop, start=start)
+        made = build_image(dockerfile, plan.stages, material, tools, start=start)
         added = [gzip.decompress(b"".join(layer.open())) for layer in made.layers]
         return Image(tree_of([*base.archives, *added]), _compared(json.loads(made.config)["config"]))
 

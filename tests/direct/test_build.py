@@ -115,8 +115,8 @@ class Maker:
         material = Material(context=self.context, locked=LOCKED)
         way = chain(dockerfile, "role", material)
         start = _start(settings, oci=oci, tree=tree)
-        shop = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-        return build_image(dockerfile, way.stages, material, shop, start=start, created=86400)
+        tools = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+        return build_image(dockerfile, way.stages, material, tools, start=start, created=86400)
 
 
 @pytest.fixture
@@ -458,8 +458,8 @@ def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_
 def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
     dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
     material = Material(context=context, locked=LOCKED)
-    shop = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-    return build_image(dockerfile, dockerfile.stages, material, shop, start=_start(oci=oci, layer=layer))
+    tools = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+    return build_image(dockerfile, dockerfile.stages, material, tools, start=_start(oci=oci, layer=layer))
 
 
 def test_a_base_that_contradicts_itself(context: Context) -> None:

@@ -65,7 +65,7 @@ class Bench:
         self.fetched.append(wheel.file)
         return self.folder / wheel.file
 
-    def shop(self, compression: Compression = Compression.SPLICE, cache: str = "cache") -> LayerTools:
+    def tools(self, compression: Compression = Compression.SPLICE, cache: str = "cache") -> LayerTools:
         return LayerTools(
             cache=LayerCache(self.folder / cache),
             wheel_path=self.path,
@@ -104,7 +104,7 @@ def _tree(layers: tuple[LayerSource, ...]) -> dict[str, Node]:
 
 @pytest.mark.parametrize("compression", Compression)
 def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compression) -> None:
-    found = _tree(packages_layers(bench.locked, (), bench.shop(compression)))
+    found = _tree(packages_layers(bench.locked, (), bench.tools(compression)))
     assert found["/opt/venv/bin/python"] == Node("link", 0, content="/usr/local/bin/python3.11")
     assert found["/opt/venv/bin/tool"].mode == 0o755
     assert found["/opt/venv/bin/go"].size == len("#!/opt/venv/bin/python\nimport tool\n")
@@ -121,17 +121,17 @@ def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compre
 
 
 def test_two_machines_agree(bench: Bench) -> None:
-    one = packages_layers(bench.locked, (), bench.shop(cache="one"))
-    other = packages_layers(bench.locked, (), bench.shop(cache="two"))
+    one = packages_layers(bench.locked, (), bench.tools(cache="one"))
+    other = packages_layers(bench.locked, (), bench.tools(cache="two"))
     assert [(a.descriptor, a.diff_id) for a in one] == [(b.descriptor, b.diff_id) for b in other]
     assert len({a.descriptor.digest for a in one}) == len(one)
 
 
 def test_the_second_time_no_wheel_is_touched(bench: Bench) -> None:
-    first = packages_layers(bench.locked, (), bench.shop())
+    first = packages_layers(bench.locked, (), bench.tools())
     bench.fetched.clear()
     heard: list[LayerSource] = []
-    again = packages_layers(bench.locked, (), replace(bench.shop(), ready=heard.append))
+    again = packages_layers(bench.locked, (), replace(bench.tools(), ready=heard.append))
     assert [layer.descriptor for layer in again] == [layer.descriptor for layer in first]
     assert [layer.descriptor for layer in heard] == [layer.descriptor for layer in first]
     assert bench.fetched == []
@@ -155,7 +155,7 @@ def test_groups_are_made_as_their_wheels_arrive_and_go_up_layer_by_layer(bench: 
         if {group.name for group in early} <= set(names):
             others_done.set()
 
-    packages_layers(bench.locked, (), replace(bench.shop(), wheel_path=arrive, ready=heard))
+    packages_layers(bench.locked, (), replace(bench.tools(), wheel_path=arrive, ready=heard))
     assert names.index(late.name) >= len(early)
     assert names.index(f"{late.name} bytecode") > names.index(late.name)
 
@@ -170,22 +170,22 @@ def test_records_travel_to_another_machine(bench: Bench) -> None:
         def put(self, key: str, record: bytes) -> None:
             self.records[key] = record
 
-    first = replace(bench.shop(), cache=LayerCache(bench.folder / "a", Shared()))
+    first = replace(bench.tools(), cache=LayerCache(bench.folder / "a", Shared()))
     made = packages_layers(bench.locked, (), first)
     bench.fetched.clear()
-    second = replace(bench.shop(), cache=LayerCache(bench.folder / "b", Shared()), find_interpreter=lambda _: None)
+    second = replace(bench.tools(), cache=LayerCache(bench.folder / "b", Shared()), find_interpreter=lambda _: None)
     found = packages_layers(bench.locked, (), second)
     assert [layer.descriptor for layer in found] == [layer.descriptor for layer in made]
     assert bench.fetched == []
 
 
 def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -> None:
-    packages_layers(bench.locked, (), bench.shop())
+    packages_layers(bench.locked, (), bench.tools())
     bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
     bench.fetched.clear()
     expected: list[str] = []
-    shop = replace(bench.shop(), expect=lambda wheels: expected.extend(wheel.file for wheel in wheels))
-    packages_layers(bench.locked, (), shop)
+    tools = replace(bench.tools(), expect=lambda wheels: expected.extend(wheel.file for wheel in wheels))
+    packages_layers(bench.locked, (), tools)
     (group,) = (group for group in group_wheels(bench.locked.wheels) if "third" in {w.name for w in group.wheels})
     needed = {*(wheel.file for wheel in group.wheels), bench.pip.name}
     assert {*bench.fetched} == {*expected} == needed
@@ -193,31 +193,31 @@ def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -
 
 
 def test_a_clash_with_what_was_made_before_is_seen(bench: Bench) -> None:
-    packages_layers(bench.locked, (), bench.shop())
+    packages_layers(bench.locked, (), bench.tools())
     bench.wheels.append(make_wheel(bench.folder, "third", {"tool/main.py": b"3\n"}))
     with pytest.raises(NeedsEngineError, match=r"tool/main\.py is in two wheels"):
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
 
 
 def test_lost_bytecode_is_made_again(bench: Bench) -> None:
-    packages_layers(bench.locked, (), bench.shop())
+    packages_layers(bench.locked, (), bench.tools())
     shutil.rmtree(bench.folder / "cache/blobs")
-    assert _tree(packages_layers(bench.locked, (), bench.shop()))
+    assert _tree(packages_layers(bench.locked, (), bench.tools()))
 
 
 def test_only_the_bucket_that_changed_is_new(bench: Bench) -> None:
-    before = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.shop())}
+    before = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.tools())}
     names = {group.name: {w.name for w in group.wheels} for group in group_wheels(bench.locked.wheels)}
     assert len(names) == 2, "the two wheels must be in different buckets for this test"
     bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
-    after = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.shop())}
+    after = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.tools())}
     assert len(after - before) == 2  # files and bytecode of one bucket
     assert len(before - after) == 2
 
 
 def test_a_wheel_that_changed_meanwhile_is_found_while_sending(bench: Bench) -> None:
-    shop, lock = bench.shop(), bench.locked
-    made = packages_layers(lock, (), shop)
+    tools, lock = bench.tools(), bench.locked
+    made = packages_layers(lock, (), tools)
     path = bench.wheels[1]
     data = path.read_bytes()
     middle = data.index(b"blob.bin") + 1000
@@ -226,18 +226,18 @@ def test_a_wheel_that_changed_meanwhile_is_found_while_sending(bench: Bench) -> 
     with pytest.raises(VerificationError, match="made again, it is not the same"):
         list(layer.open())
     with pytest.raises(VerificationError, match="the lock says"):  # the record is gone, so the wheel is looked at
-        packages_layers(lock, (), shop)
+        packages_layers(lock, (), tools)
 
 
 def test_a_wheel_that_is_not_the_locked_one(bench: Bench) -> None:
     lock = bench.locked
     wrong = tuple(replace(wheel, sha256="0" * 64) for wheel in lock.wheels)
     with pytest.raises(VerificationError, match="the lock says"):
-        packages_layers(replace(lock, wheels=wrong), (), bench.shop())
+        packages_layers(replace(lock, wheels=wrong), (), bench.tools())
 
 
 def test_excluded_files_are_gone_and_their_folder_stays(bench: Bench) -> None:
-    found = _tree(packages_layers(bench.locked, ("tool/main.py", "other-1.0.dist-info/"), bench.shop()))
+    found = _tree(packages_layers(bench.locked, ("tool/main.py", "other-1.0.dist-info/"), bench.tools()))
     assert f"{SITE}/tool" in found
     assert not [path for path in found if "main" in path or "other-1.0" in path]
 
@@ -245,16 +245,16 @@ def test_excluded_files_are_gone_and_their_folder_stays(bench: Bench) -> None:
 @pytest.mark.parametrize("prefix", ["../bin", "", "a//b", "./x"])
 def test_odd_exclusions_are_for_an_engine(bench: Bench, prefix: str) -> None:
     with pytest.raises(NeedsEngineError, match="exclude"):
-        packages_layers(bench.locked, (prefix,), bench.shop())
+        packages_layers(bench.locked, (prefix,), bench.tools())
 
 
 def test_clashes(bench: Bench) -> None:
     same = make_wheel(bench.folder, "same", {"other.py": b"1\n"})
     bench.wheels.append(same)
-    assert f"{SITE}/other.py" in _tree(packages_layers(bench.locked, (), bench.shop()))
+    assert f"{SITE}/other.py" in _tree(packages_layers(bench.locked, (), bench.tools()))
     bench.wheels.append(make_wheel(bench.folder, "clash", {"other.py": b"2\n"}))
     with pytest.raises(NeedsEngineError, match=r"other\.py is in two wheels"):
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_clashes(bench: Bench) -> None:
 def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_points: str, why: str) -> None:
     bench.wheels = [make_wheel(bench.folder, "bad", files, entry_points=entry_points)]
     with pytest.raises(NeedsEngineError, match=why):
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_poin
 def test_paths_that_pip_refuses_are_refused(bench: Bench, first: dict[str, bytes], second: dict[str, bytes]) -> None:
     bench.wheels = [make_wheel(bench.folder, "bad", first), make_wheel(bench.folder, "other", second)]
     with pytest.raises(VerificationError, match="pip refuses it too"):
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
 
 
 def test_large_scripts_get_their_interpreter_and_larger_ones_go_to_an_engine(bench: Bench) -> None:
@@ -299,11 +299,11 @@ def test_large_scripts_get_their_interpreter_and_larger_ones_go_to_an_engine(ben
         return {"big-1.0.data/scripts/run": b"#!python -u\n" + b"x = 1\n" * (size // 6)}
 
     bench.wheels = [make_wheel(bench.folder, "big", script(3 << 20))]
-    size = _tree(packages_layers(bench.locked, (), bench.shop()))["/opt/venv/bin/run"].size
+    size = _tree(packages_layers(bench.locked, (), bench.tools()))["/opt/venv/bin/run"].size
     assert size == len(b"#!/opt/venv/bin/python\n") + (3 << 20) // 6 * 6
     bench.wheels = [make_wheel(bench.folder, "big", script(17 << 20))]
     with pytest.raises(NeedsEngineError, match="line to rewrite"):
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_bomb_ends_early(bench: Bench, member: str, honest: bool) -> None:
     bench.wheels = [path]
     tracemalloc.start()
     with pytest.raises((VerificationError, NeedsEngineError)) as caught:
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(caught.value, VerificationError) or honest
@@ -344,16 +344,16 @@ def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench
         asked.append(wheel)
         return Path()
 
-    shop = replace(bench.shop(), find_interpreter=lambda _: None, wheel_path=fetch, expect=asked.append)
+    tools = replace(bench.tools(), find_interpreter=lambda _: None, wheel_path=fetch, expect=asked.append)
     with pytest.raises(NeedsEngineError, match=r"bytecode for Python 3\.11"):
-        packages_layers(bench.locked, (), shop)
+        packages_layers(bench.locked, (), tools)
     assert asked == []
 
 
 def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
     bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
     with pytest.raises(NeedsEngineError, match="console script"):
-        packages_layers(bench.locked, (), bench.shop())
+        packages_layers(bench.locked, (), bench.tools())
 
 
 def test_groups() -> None:

@@ -71,7 +71,7 @@ def test_reads_every_form() -> None:
     assert files.sources == ()
     assert files.destination == "/dest/"
     assert (health.text, health.flag("interval")) == ('CMD ["true"]', "5s")
-    assert (onbuild.wrapped.name, onbuild.wrapped.words) == ("COPY", ("a", "b"))
+    assert (onbuild.inner.name, onbuild.inner.words) == ("COPY", ("a", "b"))
     assert shell.json == ("/bin/bash", "-c")
     assert (cmd.text, cmd.json) == ("", None)
     assert entry.json is None

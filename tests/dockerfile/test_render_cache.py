@@ -26,13 +26,13 @@ def with_revision(revision: str, **changes: Any) -> RolePlan:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The templates that Jinja was asked for."""
     found: list[str] = []
-    here = rendering._here
+    here = rendering._render_here
 
     def noted(request: dict[str, Any]) -> dict[str, Any]:
         found.append(request["template"])
         return here(request)
 
-    monkeypatch.setattr(rendering, "_here", noted)
+    monkeypatch.setattr(rendering, "_render_here", noted)
     return found
 
 

@@ -182,7 +182,7 @@ def _direct(case: Case, place: Place) -> DirectImage:
     def wheel_path(wheel: Wheel) -> Path:
         return case.files[wheel.file]
 
-    shop = LayerTools(
+    tools = LayerTools(
         cache=LayerCache(case.work / "layers"),
         wheel_path=wheel_path,
         find_interpreter=lambda python: find_interpreter(python, os.environ),
@@ -195,7 +195,7 @@ def _direct(case: Case, place: Place) -> DirectImage:
         lambda layer: client.blob(place.base_repository, layer),
     )
     start = Start(manifest=place.base, config=place.base_config, files=files)
-    return build_image(dockerfile, way.stages, material, shop, start=start, created=0)
+    return build_image(dockerfile, way.stages, material, tools, start=start, created=0)
 
 
 def _push(image: DirectImage, place: Place) -> Digest:

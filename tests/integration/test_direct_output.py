@@ -42,14 +42,14 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
             context=Context().with_bytes("trainer/say.py", b"import os\nprint(os.environ['SAID'])\n"),
             locked=plans.locked(),
         )
-        shop = LayerTools(
+        tools = LayerTools(
             cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None
         )
         config = client.read(source, base.config)
         facts = base_facts.of_matrix("docker.io/library/python:3.11-slim-bookworm")
         assert facts
         start = Start(manifest=base, config=config, files=Files((lambda: facts,)))
-        image = build_image(dockerfile, dockerfile.stages, material, shop, start=start)
+        image = build_image(dockerfile, dockerfile.stages, material, tools, start=start)
 
         def read(layer: Descriptor) -> Iterator[bytes]:
             return client.blob(source, layer)

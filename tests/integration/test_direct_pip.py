@@ -90,13 +90,13 @@ def _compare(files: list[Path], installer: Path, work: Path, monkeypatch: pytest
     _run_script(lock, [*files, installer], work / "context")
     installed = wheels.tree(prefix)
     places = {file.name: file for file in [*files, installer]}
-    shop = LayerTools(
+    tools = LayerTools(
         cache=LayerCache(work / "cache"),
         wheel_path=lambda wheel: places[wheel.file],
         find_interpreter=lambda python: find_interpreter(python, os.environ),
     )
     made: dict[str, Node] = {}
-    for layer in packages_layers(lock, ("every/deep/deep/file.py", "numpy/core/include"), shop):
+    for layer in packages_layers(lock, ("every/deep/deep/file.py", "numpy/core/include"), tools):
         data = subprocess.run(["gzip", "-dc"], input=b"".join(layer.open()), check=True, capture_output=True).stdout
         wheels.tar_tree(io.BytesIO(data), made)
     names = {*made, *installed}

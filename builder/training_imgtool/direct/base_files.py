@@ -1,7 +1,7 @@
 """What a base image has where: from data for the matrix' own bases, else read once from its layers.
 
-The tree of a layer is kept on this machine under the layer's digest. The tree of all layers together is a record
-beside the layer records, so that another machine makes one request instead of reading the base.
+The cache on this machine has the tree of each layer under the layer's digest. The tree of all layers together is a
+record beside the layer records in the registry, so that another machine makes one request instead of reading the base.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BaseReader:
         """What a base has where.
 
         Args:
-            name: its canonical REPOSITORY:TAG, where known.
+            name: its canonical REPOSITORY:TAG, or None.
             layers: its layers.
             read: opens one of them.
         """

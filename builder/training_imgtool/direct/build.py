@@ -47,7 +47,7 @@ def build_image(
     dockerfile: Dockerfile,
     stages: tuple[Stage, ...],
     material: Material,
-    shop: LayerTools,
+    tools: LayerTools,
     *,
     start: Start,
     created: int = 0,
@@ -58,7 +58,7 @@ def build_image(
         dockerfile: the whole file.
         stages: lowest first; the lowest starts from `start`.
         material: the context, the lock and what is left out.
-        shop: what layers are made with.
+        tools: what layers are made with.
         start: the image that the lowest stage starts from.
         created: what the config says, in seconds since 1970.
 
@@ -69,7 +69,7 @@ def build_image(
     """
     steps, state = plan_stages(dockerfile, stages, material, start)
     below = set(image.read_config(start.config)["rootfs"]["diff_ids"])
-    history = tuple(_history(steps, material, shop, below))
+    history = tuple(_history(steps, material, tools, below))
     return image.assemble(start.manifest, start.config, state.settings, history, created=created)
 
 
@@ -91,16 +91,16 @@ def plan_stages(
 def _places_files(stage: Stage) -> bool:
     """Whether a stage puts files where its base's settings may say, as `COPY x .` does."""
     return any(
-        one.name in {"ADD", "WORKDIR"} or (one.name == "COPY" and one.flag("from") is None)
-        for one in stage.instructions
+        instruction.name in {"ADD", "WORKDIR"} or (instruction.name == "COPY" and instruction.flag("from") is None)
+        for instruction in stage.instructions
     )
 
 
-def _history(steps: tuple[Step, ...], material: Material, shop: LayerTools, below: set[str]) -> Iterator[History]:
+def _history(steps: tuple[Step, ...], material: Material, tools: LayerTools, below: set[str]) -> Iterator[History]:
     """A line per layer and per instruction without one. No layer is there twice: some clusters fail on that."""
     previous = ""
     for step in steps:
-        layers = _layers(step, material, shop)
+        layers = _layers(step, material, tools)
         if not layers or [layer.diff_id for layer in layers] == [previous]:
             yield History(text=step.text)
             continue
@@ -112,15 +112,15 @@ def _history(steps: tuple[Step, ...], material: Material, shop: LayerTools, belo
         previous = layers[-1].diff_id
 
 
-def _layers(step: Step, material: Material, shop: LayerTools) -> tuple[LayerSource, ...]:
+def _layers(step: Step, material: Material, tools: LayerTools) -> tuple[LayerSource, ...]:
     if step.wheels:
         from training_imgtool.direct.wheels.wheel_layers import packages_layers
 
-        return packages_layers(material.locked, material.exclude, shop)
+        return packages_layers(material.locked, material.exclude, tools)
     if step.files is None:
         return ()
     layer = context_layer(
-        step.files.items, step.files.hashes, step.text, cache=shop.cache, mtime=shop.mtime, once=shop.contexts
+        step.files.items, step.files.hashes, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts
     )
-    shop.ready(layer)
+    tools.ready(layer)
     return (layer,)

@@ -89,7 +89,7 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
             layer.put_file(_file_target(layer, source, target, word), source.entry)
     if not layer.placed:
         raise NeedsEngineError(f"{where} takes nothing: there is no empty layer")
-    return layer.finished()
+    return layer.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class _Layer:
         """Makes a folder that is not there."""
         self._put(path, Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE))
 
-    def finished(self) -> FileLayer:
+    def result(self) -> FileLayer:
         """The layer, folders on the way to what it holds carried along where that is needed."""
         for path in tuple(self.placed):
             for above in parents(path):
@@ -271,7 +271,7 @@ def new_folder(where: str, path: str, files: Files) -> FileLayer | None:
         return None
     layer = _Layer(where, files, _Given())
     layer.make_folder(real)
-    return layer.finished()
+    return layer.result()
 
 
 def _item(path: str, source: Source, given: _Given) -> Item:

@@ -1,7 +1,7 @@
-"""What executing a stage without a container comes to, worked out before anything is read or made.
+"""Plans how to execute a stage without a container, before any layer is made.
 
-Rule 1 of the design holds here: a stage is taken on only when the result is sure to be the one that an
-engine would give. Everything else raises NeedsEngineError with the line and the reason, and goes to an engine.
+The direct builder executes a stage only when the result is certain to be the one that an engine gives (rule 1 of
+docs/architecture.md). For everything else these functions raise NeedsEngineError with the line and the reason.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Material:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The way from an image that exists to the stage that is wanted.
+    """The stages between an image that exists and the stage that is wanted.
 
     Attributes:
         start: the base, when no stage needs an engine.
         engine_stage: otherwise the last stage that an engine has to build; its image is what is appended to.
-        stages: those above it, lowest first, each done directly.
+        stages: those above it, lowest first, each made directly.
         reasons: why the stages below are for an engine, by label.
     """
 
@@ -154,26 +154,26 @@ def _check_container(state: State) -> None:
 def _plan_step(
     dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material
 ) -> tuple[Step, State]:
-    one = step.instruction
-    text = f"{one.name} {_flags(one)}{one.text}"
-    if one.name == "COPY" and "from" in step.flags:
+    instruction = step.instruction
+    text = f"{instruction.name} {_flags(instruction)}{instruction.text}"
+    if instruction.name == "COPY" and "from" in step.flags:
         _check_packages(dockerfile, stage, step, state, material)
         venv = {install_step.VENV: folder()}
         return Step(text, wheels=True), replace(state, files=state.files.with_made(venv))
-    if one.name in {"COPY", "ADD"}:
+    if instruction.name in {"COPY", "ADD"}:
         files = _plan_copy(step, state, material)
         return Step(text, files=files), replace(state, files=state.files.with_made(files.nodes))
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
-    state = replace(state, settings=settings, cmd_set=state.cmd_set or one.name == "CMD")
-    if one.name == "VOLUME":
+    state = replace(state, settings=settings, cmd_set=state.cmd_set or instruction.name == "CMD")
+    if instruction.name == "VOLUME":
         _check_container(state)
-    if one.name != "WORKDIR":
+    if instruction.name != "WORKDIR":
         return Step(text), state
-    made = new_folder(f"line {one.line}: WORKDIR", settings["WorkingDir"], state.files)
+    made = new_folder(f"line {instruction.line}: WORKDIR", settings["WorkingDir"], state.files)
     if made is None:
         return Step(text), state
     if settings.get("User") not in ROOT:
-        raise DependsOnBaseError(f"line {one.line}: WORKDIR makes a folder as {settings['User']}")
+        raise DependsOnBaseError(f"line {instruction.line}: WORKDIR makes a folder as {settings['User']}")
     return Step(text, files=made), replace(state, files=state.files.with_made(made.nodes))
 
 
@@ -188,14 +188,14 @@ def _plan_copy(step: Expanded, state: State, material: Material) -> FileLayer:
     return files
 
 
-def _flags(one: Instruction) -> str:
-    return "".join(f"--{name}{'' if value is None else f'={value}'} " for name, value in one.flags)
+def _flags(instruction: Instruction) -> str:
+    return "".join(f"--{name}{'' if value is None else f'={value}'} " for name, value in instruction.flags)
 
 
 def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material) -> None:
-    """Raises NeedsEngineError unless this copies the environment that exactly the known script makes."""
-    one = step.instruction
-    where = f"line {one.line}: COPY --from={step.flags['from']}"
+    """Raises NeedsEngineError unless this copies the environment that exactly imgtool's script makes."""
+    instruction = step.instruction
+    where = f"line {instruction.line}: COPY --from={step.flags['from']}"
     source = dockerfile.earlier(step.flags["from"], stage)
     if source is None or set(step.flags) != {"from"} or step.words != (install_step.VENV, install_step.VENV):
         raise NeedsEngineError(f"{where}: only {install_step.VENV} of the wheels stage is known here")
@@ -203,7 +203,7 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state:
         dockerfile.earlier(source.base, source) is None and source.base != stage.base
     ):
         raise NeedsEngineError(f"{where}: it starts from another image than this stage")
-    if [(found.name, found.text) for found in source.instructions] != _wheels_stage(material):
+    if [(instruction.name, instruction.text) for instruction in source.instructions] != _wheels_stage(material):
         raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
     _check_places(where, state)
     _check_surroundings(where, state.settings)
@@ -248,7 +248,7 @@ def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:
 def _wheels_stage(material: Material) -> list[tuple[str, str]]:
     script = install_step.install_script(material.locked, material.exclude)
     text = f"FROM scratch\nCOPY {install_step.context_folder(material.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
-    return [(one.name, one.text) for one in parse(text).stages[0].instructions]
+    return [(instruction.name, instruction.text) for instruction in parse(text).stages[0].instructions]
 
 
 def _ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:

@@ -137,9 +137,9 @@ def _close_large(node: Node, large: int, depth: int, at: int = 0) -> Node:
 def _count(node: Node) -> int:
     total, waiting = 0, [node]
     while waiting:
-        one = waiting.pop()
-        total += len(one.children)
-        waiting += one.children.values()
+        current = waiting.pop()
+        total += len(current.children)
+        waiting += current.children.values()
     return total
 
 

@@ -55,18 +55,18 @@ def physical_lines(text: str) -> list[str]:
 
 def directives(lines: list[str]) -> dict[str, str]:
     """The parser directives at the top, such as `# escape=`; raises LineError when one is wrong."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         match = _DIRECTIVE.match(line.strip())
         name = match[1].lower() if match else ""
         if match is None or name not in _DIRECTIVES:
             break
-        if name in found:
+        if name in values:
             raise LineError(number, f"the directive {name!r} is given twice")
-        found[name] = match[2]
-    if found.get("escape", "\\") not in ("\\", "`"):
-        raise LineError(1, f"escape={found['escape']}: expected \\ or `")
-    return found
+        values[name] = match[2]
+    if values.get("escape", "\\") not in ("\\", "`"):
+        raise LineError(1, f"escape={values['escape']}: expected \\ or `")
+    return values
 
 
 def logical_lines(lines: list[str], escape: str) -> Iterator[LogicalLine]:
@@ -102,7 +102,7 @@ def _heredocs(text: str, lines: list[str], at: int, escape: str, number: int) ->
         name = "".join(words[1:2]).upper()
     if name not in WITH_HEREDOCS:
         return (), at
-    found = []
+    heredocs = []
     for word in words:
         match = HEREDOC.match(word)
         if match is None:
@@ -117,8 +117,8 @@ def _heredocs(text: str, lines: list[str], at: int, escape: str, number: int) ->
             if (line.lstrip("\t") if chomps else line).rstrip("\n") == end:
                 break
             body += line
-        found.append(Heredoc(end, body, expands=end == match[2], chomps=chomps))
-    return tuple(found), at
+        heredocs.append(Heredoc(end, body, expands=end == match[2], chomps=chomps))
+    return tuple(heredocs), at
 
 
 def split_flags(rest: str) -> tuple[tuple[tuple[str, str | None], ...], str]:

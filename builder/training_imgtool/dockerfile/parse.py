@@ -64,8 +64,8 @@ class Instruction:
 
     def flag(self, name: str) -> str | None:
         """The value of the last `--name=…`; empty for a bare `--name`; None when it is not there."""
-        found = [value or "" for flag, value in self.flags if flag == name]
-        return found[-1] if found else None
+        values = [value or "" for flag, value in self.flags if flag == name]
+        return values[-1] if values else None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class Instruction:
         return raw_pairs(self.text, self.escape)
 
     @property
-    def wrapped(self) -> Instruction:
+    def inner(self) -> Instruction:
         """The instruction inside ONBUILD."""
         return _instruction(self.text, (), self.line, self.raw, self.escape)
 
@@ -146,8 +146,8 @@ def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
     """Parses a Dockerfile; raises DockerfileError that begins with `file:line`."""
     lines = physical_lines(text)
     try:
-        found = directives(lines)
-        escape = found.get("escape", "\\")
+        directive_values = directives(lines)
+        escape = directive_values.get("escape", "\\")
         logical = tuple(logical_lines(lines, escape))
     except LineError as error:
         raise DockerfileError(f"{file}:{error.line}: {error}") from error
@@ -157,7 +157,7 @@ def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:
             instructions.append(_instruction(line.text, line.heredocs, line.number, line.raw, escape))
         except InputError as error:
             raise DockerfileError(f"{file}:{line.number}: {error}", hint=error.hint) from error
-    return _group_stages(tuple(instructions), found, file)
+    return _group_stages(tuple(instructions), directive_values, file)
 
 
 @lru_cache(maxsize=512)  # roles share most lines, and a role's text is read with its key too
@@ -194,20 +194,22 @@ def _check(instruction: Instruction) -> None:
     if name == "SHELL" and not instruction.json:
         raise DockerfileError('SHELL needs a JSON array, such as ["/bin/sh", "-c"]')
     check_values(instruction)
-    if name == "ONBUILD" and instruction.wrapped.name in {"ONBUILD", "FROM", "MAINTAINER"}:
-        raise DockerfileError(f"ONBUILD {instruction.wrapped.name} is not allowed")
+    if name == "ONBUILD" and instruction.inner.name in {"ONBUILD", "FROM", "MAINTAINER"}:
+        raise DockerfileError(f"ONBUILD {instruction.inner.name} is not allowed")
 
 
-def _group_stages(instructions: tuple[Instruction, ...], found: Mapping[str, str], file: str) -> Dockerfile:
+def _group_stages(instructions: tuple[Instruction, ...], directive_values: Mapping[str, str], file: str) -> Dockerfile:
     """Groups instructions into stages, global ARGs put into FROM."""
-    first = next((n for n, one in enumerate(instructions) if one.name == "FROM"), len(instructions))
+    first = next((n for n, instruction in enumerate(instructions) if instruction.name == "FROM"), len(instructions))
     args = instructions[:first]
-    for one in args:
-        if one.name != "ARG":
-            raise DockerfileError(f"{file}:{one.line}: {one.name} before the first FROM: only ARG may stand there")
+    for instruction in args:
+        if instruction.name != "ARG":
+            raise DockerfileError(
+                f"{file}:{instruction.line}: {instruction.name} before the first FROM: only ARG may stand there"
+            )
     if first == len(instructions):
         raise DockerfileError(f"{file}: no FROM")
-    starts = [n for n, one in enumerate(instructions) if one.name == "FROM"]
+    starts = [n for n, instruction in enumerate(instructions) if instruction.name == "FROM"]
     variables = global_args(args)
     stages: list[Stage] = []
     for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(instructions)], strict=True)):
@@ -218,14 +220,16 @@ def _group_stages(instructions: tuple[Instruction, ...], found: Mapping[str, str
         if stage.name is not None and any(stage.name == other.name for other in stages):
             raise DockerfileError(f"{file}:{stage.line}: the stage {stage.name!r} is there twice")
         stages.append(stage)
-    return Dockerfile(file=file, args=args, stages=tuple(stages), directives=found)
+    return Dockerfile(file=file, args=args, stages=tuple(stages), directives=directive_values)
 
 
 def global_args(args: tuple[Instruction, ...]) -> dict[str, str]:
     """The values of the ARGs before the first FROM that have one."""
     variables: dict[str, str] = {}
-    for one in args:
-        variables |= {name: expand(value, variables, one.escape) for name, value in one.pairs if value is not None}
+    for instruction in args:
+        variables |= {
+            name: expand(value, variables, instruction.escape) for name, value in instruction.pairs if value is not None
+        }
     return variables
 
 

@@ -58,7 +58,7 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, memo: Rende
     """
     values = template_values(plan)
     check_values(plan)
-    text, harmless = _rendered(plan.template, [values, _harmless(values)], roots, memo)
+    text, harmless = _render_texts(plan.template, [values, _harmless_values(values)], roots, memo)
     file = f"{plan.role}.Dockerfile"
     check_directives(text, file)
     dockerfile = parse(text, file=file)
@@ -73,7 +73,7 @@ def with_key(text: str, key: str) -> str:
     return f'{text}LABEL {KEY_LABEL}="{key}"\n'
 
 
-def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
+def _harmless_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same values with a plain letter for all free text."""
     free = {"env": values["env"], "labels": values["labels"]}
     return {
@@ -86,7 +86,7 @@ def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rendered(
+def _render_texts(
     template: str, values: list[dict[str, Any]], roots: TemplateRoots, memo: RenderMemo | None
 ) -> tuple[str, ...]:
     request = {
@@ -99,10 +99,10 @@ def _rendered(
     }
     if template in BUILTIN:
         revision = values[0]["labels"].get(REVISION, "")
-        make = partial(_with_normal_texts, _here, request)
+        make = partial(_with_normal_texts, _render_here, request)
         answer = memo.answer(request, revision, _sources(roots), make) if memo else make()
     else:
-        answer = _with_normal_texts(_in_child, request)
+        answer = _with_normal_texts(_render_in_child, request)
     if "error" in answer:
         raise _template_error(template, answer["error"], values[0])
     return tuple(answer["texts"])
@@ -110,10 +110,10 @@ def _rendered(
 
 def _with_normal_texts(ask: Callable[[dict[str, Any]], dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
     answer = ask(request)
-    return {"texts": [_normalised(text) for text in answer["texts"]]} if "texts" in answer else answer
+    return {"texts": [_normalise(text) for text in answer["texts"]]} if "texts" in answer else answer
 
 
-def _here(request: dict[str, Any]) -> dict[str, Any]:
+def _render_here(request: dict[str, Any]) -> dict[str, Any]:
     from training_imgtool.dockerfile.jinja import render as render_here
 
     return render_here(request)
@@ -126,7 +126,7 @@ def _sources(roots: TemplateRoots) -> list[Path]:
     return [*ours, Path(jinja.origin)] if jinja and jinja.origin else ours
 
 
-def _in_child(request: dict[str, Any]) -> dict[str, Any]:
+def _render_in_child(request: dict[str, Any]) -> dict[str, Any]:
     """Runs the program `jinja.py` with limits; whatever happens to it comes back as an answer."""
     import subprocess
 
@@ -173,43 +173,43 @@ def _template_error(template: str, error: Mapping[str, str], values: Mapping[str
     return TemplateError(f"{where}: {message}")
 
 
-def _normalised(text: str) -> str:
+def _normalise(text: str) -> str:
     """Unix lines, no blank lines at the ends, one between instructions, none inside one."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
     blank = {
         number
-        for one in _continued(text)
-        for number, line in enumerate(one.raw.splitlines(), one.line)
+        for instruction in _continued_instructions(text)
+        for number, line in enumerate(instruction.raw.splitlines(), instruction.line)
         if not line.strip()
     }
     lines = [line for number, line in enumerate(text.split("\n"), 1) if number not in blank]
     return "\n".join(lines)
 
 
-def _continued(text: str) -> list[Any]:
+def _continued_instructions(text: str) -> list[Any]:
     """The instructions over several lines whose blank lines mean nothing."""
     try:
         dockerfile = parse(text)
     except InputError:
         return []  # parsed again, with the file's name, by the caller
-    every = [*dockerfile.args, *(one for stage in dockerfile.stages for one in stage.instructions)]
-    return [one for one in every if not one.heredocs and "\n" in one.raw.rstrip("\n")]
+    every = [*dockerfile.args, *(instruction for stage in dockerfile.stages for instruction in stage.instructions)]
+    return [instruction for instruction in every if not instruction.heredocs and "\n" in instruction.raw.rstrip("\n")]
 
 
 def _shape(dockerfile: Dockerfile) -> list[str]:
-    names = [one.name for one in dockerfile.args]
+    names = [instruction.name for instruction in dockerfile.args]
     for stage in dockerfile.stages:
-        names += ["FROM", *(one.name for one in stage.instructions)]
+        names += ["FROM", *(instruction.name for instruction in stage.instructions)]
     return names
 
 
 def _compare(dockerfile: Dockerfile, harmless: Dockerfile, template: str) -> None:
     """Refuses a text whose instructions depend on the values in it."""
-    found, expected = _shape(dockerfile), _shape(harmless)
-    if found != expected or dockerfile.directives != harmless.directives:
-        same = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), len(expected))
+    shape, expected = _shape(dockerfile), _shape(harmless)
+    if shape != expected or dockerfile.directives != harmless.directives:
+        same = next((n for n, (a, b) in enumerate(zip(shape, expected, strict=False)) if a != b), len(expected))
         raise TemplateError(
-            f"{template}: a value changes the instructions: {' '.join(found[same : same + 3]) or 'fewer of them'} "
+            f"{template}: a value changes the instructions: {' '.join(shape[same : same + 3]) or 'fewer of them'} "
             f"where other values give {' '.join(expected[same : same + 3]) or 'none'}",
             hint="put values in with the filters env_value, label, shell or exec_json, and do not branch on free text",
         )

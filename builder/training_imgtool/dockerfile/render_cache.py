@@ -1,4 +1,4 @@
-"""What our own templates gave before, kept between runs.
+"""Keeps the texts that the built-in templates gave between runs.
 
 Loading Jinja and compiling takes 20 of the 155 ms of a run with nothing to do. Every check of the text is made all
 the same.
@@ -47,10 +47,10 @@ class RenderMemo:
         for source in sources:
             digest.update(hashlib.sha256(source.read_bytes()).digest())
         path = self._folder / f"{digest.hexdigest()}.json"
-        kept = read_cached(path)
-        if kept is not None:
-            return {"texts": [one.replace(_MARK, revision) for one in kept]}
+        texts = read_cached(path)
+        if texts is not None:
+            return {"texts": [text.replace(_MARK, revision) for text in texts]}
         answer = make()
         if "texts" in answer:
-            write_cached(path, [one.replace(revision, _MARK) for one in answer["texts"]])
+            write_cached(path, [text.replace(revision, _MARK) for text in answer["texts"]])
         return answer

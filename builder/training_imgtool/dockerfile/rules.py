@@ -15,16 +15,16 @@ _FRONTEND = r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{
 def check_directives(text: str, file: str) -> None:
     """Refuses foreign frontends and another escape character; raises DockerfileError."""
     try:
-        found = directives(physical_lines(text))
+        values = directives(physical_lines(text))
     except LineError as error:
         raise DockerfileError(f"{file}:{error.line}: {error}") from error
-    syntax = found.get("syntax")
+    syntax = values.get("syntax")
     if syntax is not None and not re.match(_FRONTEND, syntax):
         raise DockerfileError(
             f"{file}:1: syntax={syntax}: a frontend is a program that runs the build",
             hint="only docker/dockerfile is allowed",
         )
-    if found.get("escape", "\\") != "\\":
+    if values.get("escape", "\\") != "\\":
         raise DockerfileError(f"{file}:1: escape=`: the quoting filters need the usual backslash")
 
 
@@ -62,7 +62,7 @@ def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> No
             if key.strip().lower() == "from":  # BuildKit lowers keys
                 _check_image(source, dockerfile, stage)
     if instruction.name == "ONBUILD":
-        _check(instruction.wrapped, dockerfile, stage)
+        _check(instruction.inner, dockerfile, stage)
 
 
 def _check_image(reference: str, dockerfile: Dockerfile, stage: Stage) -> None:

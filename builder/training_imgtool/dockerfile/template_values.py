@@ -112,10 +112,10 @@ def check_values(plan: RolePlan) -> None:
             _SOURCE,
             "a folder below the spec's: letters, digits and ._@+- between slashes",
         ),
-        *(("system_packages", one, _PACKAGE, "a Debian package, such as libgomp1") for one in plan.system_packages),
+        *(("system_packages", name, _PACKAGE, "a Debian package, such as libgomp1") for name in plan.system_packages),
         *(("env", name, _ENV_NAME, "a variable's name: letters, digits, '_', '.', '-'") for name in plan.env),
         *(("labels", name, _LABEL_NAME, "a label's name: letters, digits and ._/-") for name in plan.labels),
-        *(("user", one, _USER, "a user, or USER:GROUP") for one in filter(None, (plan.user,))),
+        *(("user", name, _USER, "a user, or USER:GROUP") for name in filter(None, (plan.user,))),
     ]
     for where, text, rule, expected in rules:
         if not rule.match(text):

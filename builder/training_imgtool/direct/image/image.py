@@ -1,8 +1,8 @@
 """A base's config and manifest with layers and settings on top: JSON in, JSON out, nothing else.
 
 Formats: OCI image specification 1.1 (config, manifest) and Docker's schema 2, which differ in media types
-only. Fields that are not known here stay as they are. The family of the base is kept, so that no layer
-changes its type; a zstd layer exists in OCI only and makes the manifest an OCI one.
+only. Unknown fields stay as they are. The manifest stays in the base's family, so that no layer changes its type; zstd
+layers exist in OCI only and make the manifest an OCI one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DirectImage:
 
 
 def read_config(data: bytes) -> dict[str, Any]:
-    """A base's config (OCI image specification 1.1, "Image Configuration"); fields that are not known stay.
+    """A base's config (OCI image specification 1.1, "Image Configuration"); unknown fields stay.
 
     Raises VerificationError when it is not one, or has a field of another type than engines read.
     """
@@ -176,7 +176,7 @@ def _line(line: History, when: str) -> dict[str, Any]:
 
 def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSource, ...]) -> DirectImage:
     added = [layer.descriptor for layer in layers]
-    docker = base.media_type == DOCKER_MANIFEST and all(one.media_type == OCI_LAYER_GZIP for one in added)
+    docker = base.media_type == DOCKER_MANIFEST and all(descriptor.media_type == OCI_LAYER_GZIP for descriptor in added)
     config_bytes = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     config_type = DOCKER_CONFIG if docker else OCI_CONFIG
     config_descriptor = Descriptor(config_type, sha256_digest(config_bytes), len(config_bytes))
@@ -185,7 +185,7 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
         **{key: value for key, value in base.document.items() if key not in {"annotations", "subject"}},
         "mediaType": DOCKER_MANIFEST if docker else OCI_MANIFEST,
         "config": config_descriptor.document(),
-        "layers": raw_layers + [_family(one.document(), docker=docker) for one in added],
+        "layers": raw_layers + [_family(descriptor.document(), docker=docker) for descriptor in added],
     }
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if len(manifest) > LARGEST_MANIFEST:
@@ -204,12 +204,12 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
 
 def _family(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
     """A layer's descriptor with the type of the manifest's family; the bytes are the same."""
-    found = layer.get("mediaType", "")
-    if any(word in found for word in _FOREIGN):
-        raise NeedsEngineError(f"the base has a layer of type {found}, which must not be pushed")
+    media_type = layer.get("mediaType", "")
+    if any(word in media_type for word in _FOREIGN):
+        raise NeedsEngineError(f"the base has a layer of type {media_type}, which must not be pushed")
     if docker:
-        return {**layer, "mediaType": {OCI_LAYER_GZIP: DOCKER_LAYER_GZIP}.get(found, found)}
-    wanted = _TO_OCI.get(found, found)
+        return {**layer, "mediaType": {OCI_LAYER_GZIP: DOCKER_LAYER_GZIP}.get(media_type, media_type)}
+    wanted = _TO_OCI.get(media_type, media_type)
     if wanted not in {*_TO_OCI.values(), OCI_LAYER_ZSTD}:
-        raise NeedsEngineError(f"the base has a layer of the unknown type {found}")
+        raise NeedsEngineError(f"the base has a layer of the unknown type {media_type}")
     return {**layer, "mediaType": wanted}

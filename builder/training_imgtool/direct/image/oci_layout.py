@@ -49,7 +49,7 @@ def write_layout(
     try:
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            found = _index(folder)
+            present = _index(folder)
             for image in images.values():
                 for layer in image.base_layers:
                     _put(folder, layer, read_base)
@@ -58,7 +58,7 @@ def write_layout(
                 _put(folder, image.config_descriptor, lambda _, image=image: iter((image.config,)))  # type: ignore[misc]
                 _put(folder, _manifest(image), lambda _, image=image: iter((image.manifest,)))  # type: ignore[misc]
             _write(folder / "oci-layout", iter((_LAYOUT,)))
-            index = json.dumps(_with(found, images, platform), indent=1, sort_keys=True).encode() + b"\n"
+            index = json.dumps(_with(present, images, platform), indent=1, sort_keys=True).encode() + b"\n"
             _write(folder / "index.json", iter((index,)))
     except OSError as error:
         raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
@@ -94,21 +94,23 @@ def _index(folder: Path) -> dict[str, Any]:
 
 
 def _with(index: dict[str, Any], images: Mapping[str, DirectImage], platform: Mapping[str, str]) -> dict[str, Any]:
-    kept = [one for one in index["manifests"] if (one.get("annotations") or {}).get(_NAME) not in images]
+    others = [
+        manifest for manifest in index["manifests"] if (manifest.get("annotations") or {}).get(_NAME) not in images
+    ]
     added = [
         {**_manifest(image).document(), "platform": dict(platform), "annotations": {_NAME: name}}
         for name, image in images.items()
     ]
-    return {**index, "manifests": kept + added}
+    return {**index, "manifests": others + added}
 
 
 def _put(folder: Path, blob: Descriptor, read: ReadBlob) -> None:
     path = folder / "blobs" / "sha256" / blob.digest.removeprefix("sha256:")
     if path.exists() and path.stat().st_size == blob.size and _digest(path) == blob.digest:
         return
-    found, size = _write(path, read(blob), expected=blob.digest)
-    if (found, size) != (blob.digest, blob.size):
-        raise VerificationError(f"layer {blob.short}: came out as {found} with {size} bytes")
+    actual, size = _write(path, read(blob), expected=blob.digest)
+    if (actual, size) != (blob.digest, blob.size):
+        raise VerificationError(f"layer {blob.short}: came out as {actual} with {size} bytes")
 
 
 def _digest(path: Path) -> str:
@@ -126,8 +128,8 @@ def _write(path: Path, blocks: Iterator[bytes], expected: str | None = None) -> 
                 digest.update(block)
                 size += len(block)
             file.flush()
-            found = f"sha256:{digest.hexdigest()}"
-            if expected in {None, found}:
+            actual = f"sha256:{digest.hexdigest()}"
+            if expected in {None, actual}:
                 os.fchmod(file.fileno(), 0o644)
                 Path(file.name).replace(path)
             else:
@@ -135,4 +137,4 @@ def _write(path: Path, blocks: Iterator[bytes], expected: str | None = None) -> 
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
-    return found, size
+    return actual, size

@@ -1,4 +1,4 @@
-"""Compression that is chosen: which library deflates, inflates or makes zstd, and how it is named in cache keys.
+"""Chooses the library that deflates, inflates or makes zstd, and its name in cache keys.
 
 Inflating gives the same bytes whoever does it, so the fastest library that is installed is taken. What
 compresses decides the bytes of a layer, so its name goes into the key. For what is made in every run of a stage,

@@ -60,9 +60,9 @@ def _make_layer(
         plain = splice.tar(items, mtime)
         return codec.compress(blobs.tee(plain, sink) if sink else plain)
 
-    known = cache.find(key)
-    record, data = (known.layers[0], None) if known else _measure(history, codec.media_type, blocks)
-    if not known:
+    present = cache.find(key)
+    record, data = (present.layers[0], None) if present else _measure(history, codec.media_type, blocks)
+    if not present:
         cache.keep(key, Record((record,)))
     again = partial(blobs.verify, blob=record.blob, forget=partial(cache.forget, key))
     return LayerSource(

@@ -82,13 +82,13 @@ def _bucket(wheel: Wheel) -> str:
 
 def folders_of(paths: Iterable[str], top: str) -> tuple[str, ...]:
     """The folders that hold `paths`, from `top` (a relative path, included) downwards, sorted."""
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
-        while folder not in found and (folder == top or folder.startswith(f"{top}/")):
-            found.add(folder)
+        while folder not in folders and (folder == top or folder.startswith(f"{top}/")):
+            folders.add(folder)
             folder = folder.rpartition("/")[0]
-    return tuple(sorted(found))
+    return tuple(sorted(folders))
 
 
 def folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int = 0) -> Item:

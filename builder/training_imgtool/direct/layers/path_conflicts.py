@@ -51,15 +51,15 @@ def overlapping(claims: Mapping[str, Claims]) -> set[str]:
     for name, claimed in claims.items():
         for path, identity in claimed.items():
             holders.setdefault(path.rstrip("/"), {})[name] = f"/{identity}" if path.endswith("/") else identity
-    found: set[str] = set()
+    names: set[str] = set()
     for path, here in holders.items():
         if len(here) > 1 and (len({*here.values()}) > 1 or "/" in here.values()):
-            found.update(here)
+            names.update(here)
         for above in _above(path):
             others = holders.get(above, {}).keys()
             if others and len(others | here.keys()) > 1:
-                found.update(here, others)
-    return found
+                names.update(here, others)
+    return names
 
 
 def _owned(path: str, top: str) -> str | None:

@@ -136,25 +136,25 @@ def _stored_member(data: bytes, sink: Sink | None) -> bytes:
     return member(data, stored(data))
 
 
-def _carry(descriptor: int, wheel: WheelFile, found: Member, sink: Sink | None) -> Iterator[bytes]:
+def _carry(descriptor: int, wheel: WheelFile, source: Member, sink: Sink | None) -> Iterator[bytes]:
     from training_imgtool.direct.layers.wheel_zip import content, stream
 
-    blocks = stream(descriptor, wheel, found)
-    if not found.deflated:
-        blocks = _deflate(blocks, found.compressed)
+    blocks = stream(descriptor, wheel, source)
+    if not source.deflated:
+        blocks = _deflate(blocks, source.compressed)
     yield GZIP_HEADER
     if sink is None:
         yield from blocks
-    elif found.deflated:
-        yield from _check(blocks, wheel, found, sink)
+    elif source.deflated:
+        yield from _check(blocks, wheel, source, sink)
     else:
-        for block in content(wheel, found, stream(descriptor, wheel, found)):
+        for block in content(wheel, source, stream(descriptor, wheel, source)):
             sink(block)
         yield from blocks
-    yield trailer(found.crc, found.size)
+    yield trailer(source.crc, source.size)
 
 
-def _check(blocks: Iterator[bytes], wheel: WheelFile, found: Member, sink: Sink) -> Iterator[bytes]:
+def _check(blocks: Iterator[bytes], wheel: WheelFile, source: Member, sink: Sink) -> Iterator[bytes]:
     """Passes the stream on and its content to the sink."""
     from training_imgtool.direct.layers.wheel_zip import content
 
@@ -165,7 +165,7 @@ def _check(blocks: Iterator[bytes], wheel: WheelFile, found: Member, sink: Sink)
             passed.append(block)
             yield block
 
-    for plain in content(wheel, found, noted()):
+    for plain in content(wheel, source, noted()):
         sink(plain)
         if passed:
             yield b"".join(passed)

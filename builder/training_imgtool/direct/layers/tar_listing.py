@@ -186,15 +186,15 @@ def _gnu(kind: str, data: bytes) -> dict[str, str]:
 
 def _pax(data: bytes) -> dict[str, str]:
     """The records of a pax header that matter here."""
-    found: dict[str, str] = {}
+    records: dict[str, str] = {}
     at = 0
     while at < len(data):
         length, blank, _ = data[at : at + 20].partition(b" ")
         if not blank or not length.isdigit() or int(length) <= len(length) + 1 or at + int(length) > len(data):
             raise VerificationError("a layer of the base has a damaged pax header")
         key, _, value = data[at + len(length) + 1 : at + int(length) - 1].partition(b"=")
-        found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         at += int(length)
-    if not found.get("size", "0").isdigit():
+    if not records.get("size", "0").isdigit():
         raise VerificationError("a layer of the base has a pax header whose size is no number")
-    return {key: found[key] for key in ("path", "linkpath", "uid", "gid", "size") if key in found}
+    return {key: records[key] for key in ("path", "linkpath", "uid", "gid", "size") if key in records}

@@ -101,10 +101,10 @@ def _member(path: Path, info: zipfile.ZipInfo) -> Member:
 def check_hash(wheel: WheelFile) -> None:
     """Raises VerificationError when the wheel is not the locked one."""
     with wheel.path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != wheel.sha256:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != wheel.sha256:
         raise VerificationError(
-            f"{wheel.path.name}: sha256 is {found}, the lock says {wheel.sha256}",
+            f"{wheel.path.name}: sha256 is {actual}, the lock says {wheel.sha256}",
             hint=f"remove {wheel.path} and run again; if it comes back, the index serves another file",
         )
 

@@ -94,7 +94,7 @@ def _batches(sources: Iterable[Source], least: int) -> Iterator[deque[Source]]:
 def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple[str, bytes]]:
     """Compiles a batch in a process of its own; takes the sources out of it as they go, so that they are not kept."""
     command = [interpreter.path, "-s", "-S", "-B", "-W", "ignore", "-c", _COMPILE, interpreter.magic]
-    found: list[tuple[str, bytes]] = []
+    results: list[tuple[str, bytes]] = []
     left = (batch.popleft() for _ in range(len(batch)))
     with _errors() as errors:
         try:
@@ -108,7 +108,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
         try:
             with process:
                 for portion in _batches(left, _PORTION):
-                    found += _compile_portion(
+                    results += _compile_portion(
                         cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout), portion
                     )
         except (EOFError, BrokenPipeError):
@@ -119,7 +119,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
                 f"{Path(interpreter.path).name} ended with {process.returncode} while compiling bytecode",
                 details=tuple(errors.read().decode(errors="replace").splitlines()[-5:]),
             )
-    return found
+    return results
 
 
 def _errors() -> IO[bytes]:
@@ -140,8 +140,8 @@ def _compile_portion(give: IO[bytes], take: IO[bytes], portion: deque[Source]) -
         frames += [_number(len(name)), name, _number(len(data)), data]
     give.write(b"".join(frames))
     give.flush()
-    found = [_read(take, int.from_bytes(_read(take, 4), "little")) for _ in portion]
-    return [(path, data) for (path, _), data in zip(portion, found, strict=True) if data]
+    results = [_read(take, int.from_bytes(_read(take, 4), "little")) for _ in portion]
+    return [(path, data) for (path, _), data in zip(portion, results, strict=True) if data]
 
 
 def _number(value: int) -> bytes:

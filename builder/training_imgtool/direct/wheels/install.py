@@ -119,13 +119,13 @@ def _info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -> str
     from packaging.utils import canonicalize_name  # takes 8 ms, and appending code to a stored image needs it not
 
     folders = {member.split("/", 1)[0] for member in members}
-    found = sorted(folder for folder in folders if folder.endswith(".dist-info"))
-    if len(found) != 1 or not canonicalize_name(found[0]).startswith(canonicalize_name(name)):
-        raise NeedsEngineError(f"{wheel.path.name}: expected one .dist-info folder of {name}, found {found}")
-    version = Parser().parsestr(_text(wheel, members, f"{found[0]}/WHEEL")).get("Wheel-Version", "").strip()
+    infos = sorted(folder for folder in folders if folder.endswith(".dist-info"))
+    if len(infos) != 1 or not canonicalize_name(infos[0]).startswith(canonicalize_name(name)):
+        raise NeedsEngineError(f"{wheel.path.name}: expected one .dist-info folder of {name}, found {infos}")
+    version = Parser().parsestr(_text(wheel, members, f"{infos[0]}/WHEEL")).get("Wheel-Version", "").strip()
     if not version.startswith("1."):
         raise NeedsEngineError(f"{wheel.path.name}: Wheel-Version is {version!r}, known is 1.x")
-    return found[0]
+    return infos[0]
 
 
 def _text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:

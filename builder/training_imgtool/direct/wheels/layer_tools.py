@@ -31,8 +31,8 @@ class LayerTools:
         find_interpreter: a CPython of a minor version, or None.
         mtime: of every entry, in seconds since 1970.
         workers: how many cores to use.
-        ready: told of each layer as soon as its digest is known, from several threads.
-        expect: told once which wheels `wheel_path` will be asked for, first the one that every layer needs; others
+        ready: takes each layer as soon as it has a digest; several threads call it.
+        expect: takes, once, the wheels that `wheel_path` will be called for, first the one that every layer needs; others
             only if something was lost.
         contexts: the layers of files from the context that this run made.
     """

@@ -1,6 +1,6 @@
 """The text of the console scripts that a given pip writes, read from that pip's own wheel.
 
-It changed between releases (25.0 dropped `import re`, 26 the suffix test), so no copy kept here could be
+It changed between releases (25.0 dropped `import re`, 26 the suffix test), so no copy here could be
 right for every locked pip. The two places it has lived are `PipScriptMaker.script_template` and, when that
 does not exist, distlib's `SCRIPT_TEMPLATE`; the source is parsed, never run.
 """

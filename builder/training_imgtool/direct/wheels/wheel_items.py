@@ -77,36 +77,36 @@ def group_files(
         VerificationError: a wheel is not the locked one, is damaged, or has paths that pip refuses.
         LocalFileError: a wheel cannot be read.
     """
-    found: dict[str, Item] = {}
+    files: dict[str, Item] = {}
     for wheel in wheels:
         file = open_wheel(wheel_path(wheel), wheel.sha256)
         check_hash(file)
         for installed in install(file, wheel.name, environment):
             item = _item(installed, file)
-            merge(found, item)
-    folders = folders_of(found, environment.top)
-    _check_paths(found, folders)
+            merge(files, item)
+    folders = folders_of(files, environment.top)
+    _check_paths(files, folders)
     gone = tuple(f"{environment.site}/{prefix.strip('/')}".strip("/") for prefix in exclude)
-    kept = [item for path, item in found.items() if not _below(path, gone)]
+    left = [item for path, item in files.items() if not _below(path, gone)]
     return GroupFiles(
-        items=tuple(in_order([*kept, *(folder_item(path) for path in folders if not _below(path, gone))])),
-        sources=tuple(in_order(item for item in kept if _is_source(item.entry.path, environment))),
+        items=tuple(in_order([*left, *(folder_item(path) for path in folders if not _below(path, gone))])),
+        sources=tuple(in_order(item for item in left if _is_source(item.entry.path, environment))),
     )
 
 
-def _check_paths(found: Mapping[str, Item], folders: Iterable[str]) -> None:
+def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
     """Refuses what pip refuses: a path that is a file and a folder, and names that Linux does not take."""
     for folder in folders:
-        if folder in found:
+        if folder in files:
             raise _both(folder)
-    for path in found:
+    for path in files:
         if len(path.encode("utf-8", "surrogateescape")) >= _LONGEST_PATH or any(
             len(name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for name in path.split("/")
         ):
             raise VerificationError(f"/{path[:80]}… in a wheel: longer than file systems take; pip refuses it too")
 
 
-def merge(found: dict[str, Item], item: Item) -> None:
+def merge(files: dict[str, Item], item: Item) -> None:
     """Adds `item`.
 
     Which of two wheels wins depends on the order pip chooses, which changed between its releases.
@@ -116,7 +116,7 @@ def merge(found: dict[str, Item], item: Item) -> None:
         VerificationError: of it and what is at its path one is a folder, the other is not.
     """
     path = item.entry.path
-    other = found.setdefault(path, item)
+    other = files.setdefault(path, item)
     if other is item:
         return
     if (other.entry.kind is Kind.FOLDER) is not (item.entry.kind is Kind.FOLDER):

@@ -36,7 +36,7 @@ ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
 
 
-def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: LayerTools) -> tuple[LayerSource, ...]:
+def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
     """The layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
 
     Raises:
@@ -44,59 +44,59 @@ def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], shop: Layer
         VerificationError: a wheel is not the locked one, or damaged.
         LocalFileError: a wheel or the cache cannot be read or written.
     """
-    return _Making(locked, exclude, shop).layers()
+    return _Making(locked, exclude, tools).layers()
 
 
 class _Making:
     """One run; holds the pools and what was installed so far."""
 
-    def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], shop: LayerTools) -> None:
-        self._locked, self._exclude, self._shop = locked, exclude, shop
+    def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> None:
+        self._locked, self._exclude, self._tools = locked, exclude, tools
         self._groups = group_wheels(locked.wheels)
         self._files: dict[str, wheel_items.GroupFiles] = {}
         self._parts: dict[str, list[splice.Part]] = {}  # of the layers spliced here, by name
-        self._codec = codec(shop.compression)
-        self._spliced = shop.compression is Compression.SPLICE
+        self._codec = codec(tools.compression)
+        self._spliced = tools.compression is Compression.SPLICE
         _check_exclude(exclude)
 
     def layers(self) -> tuple[LayerSource, ...]:
         key = self._key("set", self._locked.wheels)
-        known = self._shop.cache.find(key)
-        if known is None:
-            known = Record(self._make())
-            self._shop.cache.keep(key, known)
-            return tuple(map(self._source, known.layers))
-        self._tell(known)
-        return tuple(map(self._source, known.layers))
+        record = self._tools.cache.find(key)
+        if record is None:
+            record = Record(self._make())
+            self._tools.cache.keep(key, record)
+            return tuple(map(self._layer_source, record.layers))
+        self._announce(record)
+        return tuple(map(self._layer_source, record.layers))
 
     def _make(self) -> tuple[LayerRecord, ...]:
         """Makes what has no record yet, and proves that the groups do not clash."""
-        records = self._known()
+        records = self._find_records()
         missing = tuple(group for group in self._groups if group.name not in records)
         if missing and self._compiles:
             _ = self._interpreter  # before anything is fetched
-        self._shop.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
-        records |= self._made_anew(missing if ENVIRONMENT in records else (None, *missing))
+        self._tools.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
+        records |= self._make_groups(missing if ENVIRONMENT in records else (None, *missing))
         self._check_clashes(records)
         names = [ENVIRONMENT, *(group.name for group in self._groups)]
-        found = [layer for name in names for layer in records[name].layers]
-        return tuple(sorted(found, key=lambda layer: layer.name.endswith(BYTECODE)))
+        layers = [layer for name in names for layer in records[name].layers]
+        return tuple(sorted(layers, key=lambda layer: layer.name.endswith(BYTECODE)))
 
-    def _made_anew(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
+    def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
         """Makes groups as their wheels arrive; of those that are here the largest first, so that none is left alone."""
         records: dict[str, Record] = {}
         here: list[Group | None] = []
         running: dict[Future[Any], str] = {}
-        workers = self._shop.workers
+        workers = self._tools.workers
         arrivals = ThreadPoolExecutor(len(units) or 1, thread_name_prefix="arrivals")
-        coming: dict[Future[Any], Group | None] = {arrivals.submit(self._arrived, unit): unit for unit in units}
+        coming: dict[Future[Any], Group | None] = {arrivals.submit(self._wait_for, unit): unit for unit in units}
         with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
             try:
                 while coming or here or running:
                     here.sort(key=lambda unit: unit.size if unit else 0)
                     while here and len(running) < workers:
                         unit = here.pop()
-                        running[pool.submit(self._new, unit, inner)] = unit.name if unit else ENVIRONMENT
+                        running[pool.submit(self._make_group, unit, inner)] = unit.name if unit else ENVIRONMENT
                     for future in wait({*coming, *running}, return_when=FIRST_COMPLETED).done:
                         result = future.result()
                         if future in running:
@@ -108,34 +108,34 @@ class _Making:
                 pool.shutdown(cancel_futures=True)
         return records
 
-    def _arrived(self, group: Group | None) -> None:
+    def _wait_for(self, group: Group | None) -> None:
         """Waits until the group's wheels are on this machine."""
         for wheel in group.wheels if group else ():
-            self._shop.wheel_path(wheel)
+            self._tools.wheel_path(wheel)
 
-    def _known(self) -> dict[str, Record]:
+    def _find_records(self) -> dict[str, Record]:
         """The groups that somebody made before, asked for side by side."""
         units = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
         with ThreadPoolExecutor(8) as pool:
-            found = dict(zip(units, pool.map(self._find, units.values()), strict=True))
-        known = {name: record for name, record in found.items() if record}
-        for record in known.values():
-            self._tell(record)
-        return known
+            answers = dict(zip(units, pool.map(self._find, units.values()), strict=True))
+        records = {name: record for name, record in answers.items() if record}
+        for record in records.values():
+            self._announce(record)
+        return records
 
     def _find(self, group: Group | None) -> Record | None:
-        return self._shop.cache.find(self._key("group", group.wheels if group else ()))
+        return self._tools.cache.find(self._key("group", group.wheels if group else ()))
 
-    def _tell(self, record: Record) -> None:
+    def _announce(self, record: Record) -> None:
         for layer in record.layers:
-            self._shop.ready(self._source(layer))
+            self._tools.ready(self._layer_source(layer))
 
     def _install(self, group: Group) -> wheel_items.GroupFiles:
-        return wheel_items.group_files(group.wheels, self._environment, self._exclude, self._shop.wheel_path)
+        return wheel_items.group_files(group.wheels, self._environment, self._exclude, self._tools.wheel_path)
 
     @functools.cached_property
     def _environment(self) -> Environment:
-        pip = open_wheel(self._shop.wheel_path(self._locked.installer), self._locked.installer.sha256)
+        pip = open_wheel(self._tools.wheel_path(self._locked.installer), self._locked.installer.sha256)
         check_hash(pip)
         return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=script_template(pip))
 
@@ -143,31 +143,31 @@ class _Making:
         """Compares the files of the groups whose claims leave it open; they need their wheels for that."""
         claims = {name: record.claims for name, record in records.items() if record.claims is not None}
         doubtful = overlapping(claims) if len(claims) == len(records) else {*records}
-        found: dict[str, Item] = {}
+        files: dict[str, Item] = {}
         for item in wheel_items.environment_items(self._locked) if ENVIRONMENT in doubtful else ():
-            wheel_items.merge(found, item)
+            wheel_items.merge(files, item)
         for group in self._groups:
-            for item in self._again(group).items if group.name in doubtful else ():
-                wheel_items.merge(found, item)
+            for item in self._installed_files(group).items if group.name in doubtful else ():
+                wheel_items.merge(files, item)
 
-    def _new(self, group: Group | None, inner: Executor) -> Record:
+    def _make_group(self, group: Group | None, inner: Executor) -> Record:
         """Makes a group's layers and keeps what they came to."""
         layers = []
-        for layer in self._made(group, inner):
+        for layer in self._group_layers(group, inner):
             if layer:
                 layers.append(layer)
-                self._shop.ready(self._source(layer))  # goes up while the next is made
-        items = self._again(group).items if group else wheel_items.environment_items(self._locked)
+                self._tools.ready(self._layer_source(layer))  # goes up while the next is made
+        items = self._installed_files(group).items if group else wheel_items.environment_items(self._locked)
         site = install_step.site_packages(self._locked)
         record = Record(tuple(layers), claims_of(items, site))
-        self._shop.cache.keep(self._key("group", group.wheels if group else ()), record)
+        self._tools.cache.keep(self._key("group", group.wheels if group else ()), record)
         return record
 
-    def _made(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
+    def _group_layers(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
         if group is None:
             yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
             return
-        files = self._again(group)
+        files = self._installed_files(group)
         yield self._files_record(group.name, files.items)
         if files.sources and self._compiles:
             yield self._bytecode_record(group.name, files.sources, inner)
@@ -180,33 +180,33 @@ class _Making:
         if self._spliced:
             parts = self._parts[name] = []
             return blobs.measure(
-                name, self._codec.media_type, partial(splice.splice, items, self._shop.mtime, keep=parts.append)
+                name, self._codec.media_type, partial(splice.splice, items, self._tools.mtime, keep=parts.append)
             )
-        plain = splice.tar(items, self._shop.mtime)
-        return blobs.keep(name, self._shop.cache, self._codec, plain)
+        plain = splice.tar(items, self._tools.mtime)
+        return blobs.keep(name, self._tools.cache, self._codec, plain)
 
     @functools.cached_property
     def _interpreter(self) -> Interpreter:
         python = self._locked.variant.python
-        found = self._shop.find_interpreter(python)
-        if found is None:
+        interpreter = self._tools.find_interpreter(python)
+        if interpreter is None:
             raise NeedsEngineError(
                 f"bytecode for Python {python} cannot be made here: no such interpreter",
                 hint=f"install Python {python} (uv python install), or use an engine",
             )
-        return found
+        return interpreter
 
     def _bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
-        items = wheel_items.bytecode_items(sources, self._interpreter, inner, ahead=self._shop.workers)
+        items = wheel_items.bytecode_items(sources, self._interpreter, inner, ahead=self._tools.workers)
         first = next(items, None)
         if first is None:
             return None
-        tar = splice.tar(chain((first,), items), self._shop.mtime)
+        tar = splice.tar(chain((first,), items), self._tools.mtime)
         if self._spliced:
-            return blobs.keep_members(name + BYTECODE, self._shop.cache, tar, inner, ahead=self._shop.workers)
-        return blobs.keep(name + BYTECODE, self._shop.cache, self._codec, tar)
+            return blobs.keep_members(name + BYTECODE, self._tools.cache, tar, inner, ahead=self._tools.workers)
+        return blobs.keep(name + BYTECODE, self._tools.cache, self._codec, tar)
 
-    def _source(self, record: LayerRecord) -> LayerSource:
+    def _layer_source(self, record: LayerRecord) -> LayerSource:
         return LayerSource(
             descriptor=record.blob,
             diff_id=record.diff_id,
@@ -216,40 +216,40 @@ class _Making:
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
         """The layer's bytes: from the cache where they are kept, else made again from the wheels."""
-        cache = self._shop.cache
+        cache = self._tools.cache
         if cache.has_blob(record.blob):
             return cache.read_blob(record.blob)
         name = record.name.removesuffix(BYTECODE)
         group = next((group for group in self._groups if group.name == name), None)
         if self._spliced and not record.name.endswith(BYTECODE):
-            return blobs.verify(self._spliced_again(record.name, group), record.blob, partial(self._forget, group))
+            return blobs.verify(self._splice_again(record.name, group), record.blob, partial(self._forget, group))
         self._remake(record, group)
         return cache.read_blob(record.blob)
 
-    def _spliced_again(self, name: str, group: Group | None) -> Iterator[bytes]:
+    def _splice_again(self, name: str, group: Group | None) -> Iterator[bytes]:
         parts = self._parts.get(name)
         if parts is not None:
             return splice.join(parts)
-        items = wheel_items.environment_items(self._locked) if group is None else self._again(group).items
-        return splice.splice(items, self._shop.mtime)
+        items = wheel_items.environment_items(self._locked) if group is None else self._installed_files(group).items
+        return splice.splice(items, self._tools.mtime)
 
-    def _again(self, group: Group) -> wheel_items.GroupFiles:
+    def _installed_files(self, group: Group) -> wheel_items.GroupFiles:
         if group.name not in self._files:
             self._files[group.name] = self._install(group)
         return self._files[group.name]
 
     def _remake(self, record: LayerRecord, group: Group | None) -> None:
-        with ThreadPoolExecutor(self._shop.workers) as inner:
+        with ThreadPoolExecutor(self._tools.workers) as inner:
             if group is not None:
-                self._again(group)
-            made = [layer for layer in self._made(group, inner) if layer and layer.name == record.name]
+                self._installed_files(group)
+            made = [layer for layer in self._group_layers(group, inner) if layer and layer.name == record.name]
         if [layer.blob for layer in made] != [record.blob]:
             self._forget(group)
             raise blobs.RemadeError(record.blob, "a compiler or library here differs from the one that made it first")
 
     def _forget(self, group: Group | None) -> None:
-        self._shop.cache.forget(self._key("set", self._locked.wheels))
-        self._shop.cache.forget(self._key("group", group.wheels if group else ()))
+        self._tools.cache.forget(self._key("set", self._locked.wheels))
+        self._tools.cache.forget(self._key("group", group.wheels if group else ()))
 
     def _key(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
         """Over the script's text, which names the Python minor and so the bytecode's format, and all that it reads."""
@@ -260,9 +260,9 @@ class _Making:
             "script": hashlib.sha256(script.encode()).hexdigest(),
             "pip": self._locked.installer.sha256,
             "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
-            "mtime": self._shop.mtime,
+            "mtime": self._tools.mtime,
             "codec": blobs.members_codec() if self._spliced else self._codec.name,
-            "compression": self._shop.compression.value,
+            "compression": self._tools.compression.value,
         }
         return layer_key(fields)
 
