@@ -32,8 +32,8 @@ class LayerTools:
         mtime: of every entry, in seconds since 1970.
         workers: how many cores to use.
         ready: takes each layer as soon as it has a digest; several threads call it.
-        expect: takes, once, the wheels that `wheel_path` will be called for, first the one that every layer needs; others
-            only if something was lost.
+        expect: takes, once, the wheels that `wheel_path` will be called for, first the one that every layer needs;
+            others only if something was lost.
         contexts: the layers of files from the context that this run made.
     """
 
