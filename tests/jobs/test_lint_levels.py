@@ -171,3 +171,15 @@ def test_other_kinds_are_not_judged() -> None:
     assert levels("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n") == {"kind": "hint"}
     (typo,) = lint("apiVersion: kubeflow.org/v1\nkind: TfJob\n", "f")
     assert (typo.severity, typo.hint) == (Severity.ERROR, "did you mean TFJob?")
+
+
+def test_what_another_program_fills_in_is_no_error() -> None:
+    text = JOBSET.replace("name: train", "name: '${NAME}'").replace("image: busybox", "image: 'r/${IMAGE}'")
+    found = levels(text)
+    assert "error" not in found.values(), [str(m) for m in lint(text, "f")]
+    assert found["metadata.name"] == "hint"
+
+
+def test_a_jobset_of_nothing_is_taken() -> None:
+    text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: x}\nspec:\n"
+    assert levels(text) == {"spec": "hint", "spec.replicatedJobs": "warning"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as File
@@ -21,6 +22,7 @@ from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.yamlio import Parsed, read
 from training_imgtool.yamlfile.reader import read_bytes
 
+_PLACEHOLDER = re.compile(r"\$\{\w+\}")
 _BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top that tells the target
     "apiVersion": object_findings,
     "kind": object_findings,
@@ -76,6 +78,7 @@ def lint(
         return (_message(nothing, file, None),)
     for parsed in documents:
         found = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        found = [_filled_in(finding) for finding in found]
         if strict:
             found = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in found]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(found)]
@@ -121,6 +124,13 @@ def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
         return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]
     keys = "trainingInput, workerPoolSpecs, apiVersion, services or cluster"
     return [Finding(path=(), message=f"is no job file that imgtool knows: expected one of {keys} at the top")]
+
+
+def _filled_in(finding: Finding) -> Finding:
+    """An error about `${NAME}` is none: a program such as envsubst fills it in before the file is submitted."""
+    if finding.severity is not Severity.ERROR or not _PLACEHOLDER.search(finding.message):
+        return finding
+    return replace(finding, severity=Severity.HINT, message=f"not checked, since it is filled in: {finding.message}")
 
 
 def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 
 from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.kubernetes.pod_rules import template_findings
-from training_imgtool.jobs.model import Finding, Path, get
+from training_imgtool.jobs.model import Finding, Path, Severity, get
 
 _JOBS: Path = ("spec", "replicatedJobs")
 _RULE_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
@@ -26,6 +26,8 @@ def jobset_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     spec = document.get("spec")
     jobs = get(document, "spec", "replicatedJobs")
     if not isinstance(spec, dict) or not isinstance(jobs, list):
+        message = "is missing: the JobSet runs nothing"
+        yield Finding(path=_JOBS, message=message, severity=Severity.WARNING)
         return
     by_name = {job["name"]: job for job in jobs if isinstance(job, dict) and isinstance(job.get("name"), str)}
     claims = frozenset(_claims(spec))
@@ -92,7 +94,7 @@ def _generated_names(document: Mapping[str, Any], job: Mapping[str, Any], path: 
         message = f"the {what} {longest!r} would have more than {names.LABEL_LENGTH} characters"
         yield Finding(path=(*path, "name"), message=message)
     elif names.dns_label(longest, letter_first=True):
-        yield Finding(path=(*path, "name"), message=f"{job['name']!r}: expected a-z, 0-9 and -, a letter first")
+        yield Finding(path=(*path, "name"), message=f"{longest!r}: expected a-z, 0-9 and -, a letter first")
 
 
 def _network(spec: Mapping[str, Any]) -> Iterator[Finding]:
