@@ -15,7 +15,7 @@ from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import Login, parse_repository
 from training_imgtool.core.threads import run_all
-from training_imgtool.registry.auth.auth import Authorizer, SendToken
+from training_imgtool.registry.auth.auth import Authorizer
 from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.auth.credentials import FoundLogin, HostLogin
 from training_imgtool.registry.auth.tokens import Token, TokenStore
@@ -165,7 +165,7 @@ def _authorizer(host: str, sent: _Sent) -> Authorizer:
         Origin("https", host, 443),
         login=HostLogin(host, lambda: found, Events()),
         tokens=TokenStore(host, None, identity="", now=lambda: 0.0),
-        send=SendToken(sent),
+        send=sent,
     )
 
 

@@ -42,7 +42,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bo
     """
     try:
         target, old = _target(path) if follow else (path, None)
-        temporary, handle = create_temporary_file(target.parent)
+        temporary, handle = create_temporary_file(target.parent, 0o666 if mode is None else mode)
         try:
             with open(handle, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
                 stream.write(data)

@@ -12,7 +12,7 @@ from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Repository, apply_mirror
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.single_flight import SingleFlight
-from training_imgtool.registry.auth.auth import Authorizer, SendToken
+from training_imgtool.registry.auth.auth import Authorizer
 from training_imgtool.registry.auth.credentials import FindGoogle, FoundLogin, HostLogin, find_login
 from training_imgtool.registry.auth.tokens import TokenStore
 from training_imgtool.registry.client import Registry
@@ -137,9 +137,7 @@ class Registries:
         )
 
         def authorizer(origin: Origin) -> Authorizer:
-            return Authorizer(
-                host, origin, login=login, tokens=tokens, send=SendToken(self._transport.send), now=self._now
-            )
+            return Authorizer(host, origin, login=login, tokens=tokens, send=self._transport.send, now=self._now)
 
         session = Session(
             host,

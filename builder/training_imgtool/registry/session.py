@@ -16,12 +16,13 @@ from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.registry.auth.auth import Authorizer, token_server
 from training_imgtool.registry.auth.challenges import Scopes
 from training_imgtool.registry.http.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
-from training_imgtool.registry.http.failures import error_of, login_hint, passing
+from training_imgtool.registry.http.failures import error_of, login_hint, passing, server_errors
 from training_imgtool.registry.http.retry import PassingError, Retry
 from training_imgtool.registry.http.transport import SMALL, Answer, Body, Download, Transport
 
 _MOVED_READ = frozenset({301, 302, 303, 307, 308})
 _MOVED_WRITE = frozenset({307, 308})
+_PAST_LOGIN = ("BLOB_", "DIGEST_", "MANIFEST_", "NAME_", "SIZE_", "TAG_")  # codes of requests that the login allowed
 _TLS_WANTED = (b"http request to an https server", b"plain http request was sent to https")
 
 
@@ -196,6 +197,8 @@ class Session:
         Sends one anonymous `GET /v2/`, which the specification has for that.
         """
         if answer.status not in {400, 401, 403} or token_server(answer):
+            return False
+        if any(error.code.startswith(_PAST_LOGIN) for error in server_errors(answer)):
             return False
         with self._asking:
             if self._takes_token is None:

@@ -12,7 +12,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -25,29 +25,12 @@ from training_imgtool.registry.auth.tokens import Token, TokenStore
 from training_imgtool.registry.http.addresses import Origin, next_url, origin_of, redact
 from training_imgtool.registry.http.failures import denied_hint, login_hint, passing, server_text
 from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import SMALL, Answer, Body, bytes_body
+from training_imgtool.registry.http.transport import SMALL, Answer, bytes_body
 
 _CLIENT = "imgtool"
 _ASKING = frozenset({DOCKER_HUB, "ghcr.io", "public.ecr.aws", "quay.io", "registry.gitlab.com"})
 _ASKING_BELOW = (".azurecr.io",)
 _SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expires_in` is missing
-
-
-class SendToken:
-    """Sends requests to a token server: `Transport.send` with fewer arguments."""
-
-    def __init__(self, send: Callable[..., Answer]) -> None:
-        self._send = send
-
-    def get(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """A GET."""
-        return self._send("GET", url, headers=headers, limit=SMALL)
-
-    def post(self, url: str, form: Mapping[str, str]) -> Answer:
-        """A POST of a form."""
-        body: Body = bytes_body(urlencode(form).encode())
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        return self._send("POST", url, headers=headers, body=body, limit=SMALL)
 
 
 class Authorizer:
@@ -58,7 +41,7 @@ class Authorizer:
         origin: where it answers; credentials go there and to its token server, nowhere else.
         login: finds the login.
         tokens: keeps tokens.
-        send: reaches the token server.
+        send: `Transport.send`, which reaches the token server.
         now: the wall clock, in seconds since 1970.
     """
 
@@ -69,7 +52,7 @@ class Authorizer:
         *,
         login: HostLogin,
         tokens: TokenStore,
-        send: SendToken,
+        send: Callable[..., Answer],
         now: Callable[[], float] = time.time,
     ) -> None:
         self._host = host
@@ -166,13 +149,15 @@ class Authorizer:
         if login and is_refresh_token(login):
             form = {"grant_type": "refresh_token", "service": service, "client_id": _CLIENT}
             form |= {"scope": " ".join(scope_texts(scopes)), "refresh_token": login.password}
-            return self._send.post(realm, form)
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            return self._send("POST", realm, headers=headers, body=bytes_body(urlencode(form).encode()))
         query = [("service", service)] if service else []
         query += [("scope", text) for text in scope_texts(scopes)]
         if login:
             query.append(("account", login.username))
         join = "&" if urlsplit(realm).query else "?"
-        return self._send.get(f"{realm}{join}{urlencode(query)}", {"Authorization": _basic(login)} if login else {})
+        headers = {"Authorization": _basic(login)} if login else {}
+        return self._send("GET", f"{realm}{join}{urlencode(query)}", headers=headers)
 
     def _checked_realm(self, realm: str) -> str:
         what = f"logging in to {self._host}"

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from training_imgtool.core.json_cache import open_cache_file, write_cache_file
 from training_imgtool.registry.auth.challenges import Access, Scopes, scope_texts
 
 _LARGEST_FILE = 65536
@@ -99,14 +100,13 @@ class TokenStore:
         if self._folder is None:
             return None
         try:
-            descriptor = os.open(self._file(self._folder, scopes), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with open(descriptor, "rb") as file:  # noqa: PTH123 a descriptor, opened without following links
-                state = os.fstat(descriptor)
+            with open_cache_file(self._file(self._folder, scopes)) as file:
+                state = os.fstat(file.fileno())
                 if state.st_mode & 0o177 or state.st_uid != os.geteuid():
                     return None
                 document = json.loads(file.read(_LARGEST_FILE))
             text, expires = document["token"], document["expires"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         if not isinstance(text, str) or not isinstance(expires, int | float) or not text.isascii():
             return None
@@ -115,15 +115,7 @@ class TokenStore:
     def _write(self, token: Token) -> None:
         if self._folder is None:
             return
-        import tempfile
-
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs two requests, no more
+        with contextlib.suppress(OSError):  # without the file the next process needs two requests more
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=self._folder)  # mode 0600
-            try:
-                with open(handle, "w", encoding="ascii") as file:  # noqa: PTH123 mkstemp's descriptor
-                    json.dump({"token": token.text, "expires": token.expires}, file)
-                Path(name).replace(self._file(self._folder, token.scopes))
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            document = {"token": token.text, "expires": token.expires}
+            write_cache_file(self._file(self._folder, token.scopes), json.dumps(document).encode(), mode=0o600)
