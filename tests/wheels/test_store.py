@@ -272,6 +272,14 @@ def test_folders_serve_too(tmp_path: Path) -> None:
     store(tmp_path / "other", (tmp_path / "simple").as_uri()).fetch([BIG])
 
 
+def test_another_build_of_the_same_name_in_a_folder_hides_nothing(tmp_path: Path, index: SimpleIndex) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / BIG.file).write_bytes(b"another build")
+    wheels = store(tmp_path, index.url, find_links=(str(tmp_path / "mine"),))
+    wheels.fetch([BIG])
+    assert wheels.require(BIG).read_bytes() == BODY
+
+
 def test_stream_passes_the_bytes_on_and_keeps_them(tmp_path: Path, index: SimpleIndex) -> None:
     wheels = store(tmp_path, index.url)
     assert b"".join(wheels.open_stream(BIG)) == BODY

@@ -12,18 +12,18 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, BinaryIO
 
 from training_imgtool.core.atomic_files import mark_used
-from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
-from training_imgtool.plan import Source, Wheel
+from training_imgtool.plan import Wheel
 from training_imgtool.wheels.index_credentials import without_login
 from training_imgtool.wheels.partial_file import BLOCK, hash_part, open_locked, read_blocks
 
@@ -204,10 +204,9 @@ class WheelStore:
         from training_imgtool.wheels.index_client import MissingFileError
         from training_imgtool.wheels.sdist import remade
 
-        if wheel.source is not None:
-            if restarted is not None:
-                restarted()
-            yield from self._built(wheel, wheel.source, progress)
+        artifact = self._read_artifact(wheel) if wheel.source and self._read_artifact else None
+        if artifact is not None:
+            yield from _from_start(artifact, restarted)
             return
         for url in self._urls(wheel):
             try:
@@ -219,6 +218,12 @@ class WheelStore:
                 continue
             self.remember(wheel.sha256, url)
             return
+        if wheel.source is not None:
+            from training_imgtool.wheels.rebuild import rebuilt
+
+            with rebuilt(wheel, wheel.source, self, self._settings.environ, progress) as path:
+                yield from _from_start(read_blocks(path), restarted)
+            return
         data = remade(wheel, self.index)
         if data is None:
             raise VerificationError(
@@ -229,21 +234,12 @@ class WheelStore:
 
     def _urls(self, wheel: Wheel) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
-            if hint := (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip():
+            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
+            if hint and not hint.startswith("file:"):  # `locate` checks the hash of a local file
                 yield hint
-        if url := self.index.locate(wheel.name, wheel.file, wheel.sha256):
-            yield url
-
-    def _built(self, wheel: Wheel, source: Source, progress: Progress) -> Iterator[bytes]:
-        """A wheel that imgtool builds: from where another machine left it, else from its archive."""
-        artifact = self._read_artifact(wheel) if self._read_artifact else None
-        if artifact is not None:
-            yield from artifact
-            return
-        from training_imgtool.wheels.rebuild import rebuilt
-
-        with rebuilt(wheel, source, self, self._settings.environ, progress) as path:
-            yield from read_blocks(path)
+        with suppress(TemporaryError) if wheel.source else nullcontext():  # a build may need no index
+            if url := self.index.locate(wheel.name, wheel.file, wheel.sha256):
+                yield url
 
     def _place(self, wheel: Wheel) -> Path:
         return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
@@ -262,3 +258,10 @@ class WheelStore:
                 f"{error.filename or target}: {error.strerror or error}",
                 hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
             ) from error
+
+
+def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None] | None) -> Iterator[bytes]:
+    """The blocks of a whole file, whatever part of it an earlier download left."""
+    if restarted is not None:
+        restarted()
+    yield from blocks
