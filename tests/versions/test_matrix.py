@@ -154,6 +154,8 @@ def test_details_of_one_release_and_one_minor(matrix: Matrix) -> None:
     text = as_text(matrix, "2.15.0")
     assert "tensorflow on nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04" in text
     assert "TF#62498" in text
+    assert "cuda_from: wheels" not in text
+    assert "tensorflow on python:3.11-slim-bookworm with cuda_from: wheels" in as_text(matrix, "2.15.1")
     assert as_text(matrix, "2.15").count("TensorFlow 2.15.") == 3
     with pytest.raises(UsageError, match=r"2\.16\.0 does not exist") as caught:
         as_text(matrix, "2.16.0")

@@ -76,7 +76,7 @@ def _row(matrix: Matrix, minor: Minor, release: Release) -> dict[str, Any]:
         "compute": list(minor.compute),
         "constraints": list(minor.constraints),
         "add": list(minor.add),
-        "and_cuda": bool(minor.and_cuda) and release.version not in minor.and_cuda_broken,
+        "and_cuda": has_cuda_wheels(minor, release),
         "bases": [
             {"image": f"nvidia/cuda:{base.tag}", "apt": list(base.apt), "status": matrix.cuda_images[base.tag].status}
             for base in minor.bases
@@ -86,6 +86,11 @@ def _row(matrix: Matrix, minor: Minor, release: Release) -> dict[str, Any]:
         "notes": list(minor.notes),
         "source": minor.source.split(),
     }
+
+
+def has_cuda_wheels(minor: Minor, release: Release) -> bool:
+    """Whether `cuda_from: wheels` works with the release."""
+    return bool(minor.and_cuda) and release.version not in minor.and_cuda_broken
 
 
 def _details(matrix: Matrix, minor: Minor, release: Release) -> str:
@@ -98,6 +103,9 @@ def _details(matrix: Matrix, minor: Minor, release: Release) -> str:
         name = _package(matrix, minor, release, kind)
         if name != "-":
             lines.append(f"  {kind}          {name} on {_base(matrix, release, kind) or 'no base that fits'}")
+    if has_cuda_wheels(minor, release):
+        lines.append(f"  gpu          tensorflow on {_base(matrix, release, Accelerator.CPU)} with cuda_from: wheels,")
+        lines.append("               which needs no Docker Engine and makes smaller images")
     lines.append(f"  built with   CUDA {minor.cuda}, cuDNN {minor.cudnn}; {' '.join(minor.compute) or 'GPUs unknown'}")
     for base in minor.bases:
         image = matrix.cuda_images[base.tag]

@@ -6,8 +6,10 @@ from typing import Any
 
 from training_imgtool.build.builders import plan_role
 from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.commands.compat import has_cuda_wheels
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.dockerfile.parse import Stage
+from training_imgtool.versions.matrix import load_matrix
 
 
 def as_data(inputs: Inputs) -> dict[str, Any]:
@@ -40,7 +42,18 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
         "entrypoint": list(image.plan.entrypoint),
         "env": dict(image.plan.env),
         "stages": _stages(inputs, image),
+        "advice": _advice(inputs, image),
     }
+
+
+def _advice(inputs: Inputs, image: RoleImage) -> str | None:
+    """A better way to the same image: CUDA from wheels, where only the CUDA base makes an engine necessary."""
+    if not image.plan.cuda_base or inputs.spec_file.spec.system_packages or not _for_an_engine(inputs, image):
+        return None
+    minor, release = load_matrix().release(image.plan.locked.variant.tensorflow)
+    if not has_cuda_wheels(minor, release):
+        return None
+    return "cuda_from: wheels needs no Docker Engine and makes a smaller image"
 
 
 def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
@@ -91,6 +104,7 @@ def as_text(data: dict[str, Any]) -> str:
         ]
         lines += [f"  env         {name}={value}" for name, value in role["env"].items()]
         lines += [f"  stage       {_stage_text(stage)}" for stage in role["stages"]]
+        lines += [f"  advice      {role['advice']}"] if role["advice"] else []
     return "\n".join(lines) + "\n"
 
 
