@@ -35,7 +35,7 @@ SPEC: dict[str, Any] = {
     "python": "3.11",
     "args": ["--epochs=3"],
     "roles": {"master": {"machine": "n1-standard-4"}, "worker": {"machine": "n1-standard-4"}},
-    "job": {"target": "ai-platform", "region": "us-central1", "job_dir": "gs://bucket/demo"},
+    "job": {"target": "ai-platform", "region": "us-central1", "job_dir": "gs://bucket/demo", "pass_job_dir": True},
 }
 SERVE = "trap 'exit 0' TERM; while :; do sleep 0.2; done\n"  # what workers do until they are stopped
 
