@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What `imgtool config` was asked for."""
+    """The options of `imgtool config`."""
 
     target: Target | None = None
     job_id: str | None = None
@@ -72,7 +72,7 @@ def write_job_file(
     registry: str | None = None,
     locked: bool = False,
 ) -> Written:
-    """The job file of a spec, its images asked for by key; with `request.output` it is written there.
+    """Makes the job file of a spec, whose images the registry must have, and writes it to `request.output` if given.
 
     Raises:
         FieldListError: what the service would refuse, every violation with its place in the spec.

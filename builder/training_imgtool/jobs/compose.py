@@ -72,14 +72,14 @@ def service_name(role: Role, index: int) -> str:
 
 def memory(text: str) -> str:
     """Memory in Docker's words: `16Gi` is `16g`."""
-    found = _MEMORY.match(text)
-    return f"{found['number']}{found['unit'][:1].lower() or 'b'}" if found else text
+    match = _MEMORY.match(text)
+    return f"{match['number']}{match['unit'][:1].lower() or 'b'}" if match else text
 
 
 def cpus(text: str) -> str:
     """CPUs in Docker's words: `500m` is `0.5`."""
-    found = _CPUS.match(text)
-    return f"{float(found['number']) / 1000:g}" if found and found["milli"] else text
+    match = _CPUS.match(text)
+    return f"{float(match['number']) / 1000:g}" if match and match["milli"] else text
 
 
 def is_folder(job_dir: str | None) -> bool:

@@ -15,29 +15,29 @@ _TASKS = ("chief", "master", "worker", "ps", "evaluator")
 
 def compose_findings(document: Any, *, allow_unknown: bool = False) -> list[Finding]:
     """Everything wrong with a Compose file: its keys, its images, its GPU reservations."""
-    found = list(shape_findings(document, "Compose", allow_unknown=allow_unknown))
+    findings = list(shape_findings(document, "Compose", allow_unknown=allow_unknown))
     if "version" in document:
         message = "is obsolete: Compose ignores it"
-        found.append(Finding(path=("version",), message=message, severity=Severity.WARNING))
+        findings.append(Finding(path=("version",), message=message, severity=Severity.WARNING))
     services = (well_typed(document, "Compose") or {}).get("services")
     for name, service in services.items() if isinstance(services, dict) else ():
         if isinstance(service, dict):
-            found += _service(service, ("services", name))
-    return list(sourced(found, "Compose specification"))
+            findings += _service(service, ("services", name))
+    return list(sourced(findings, "Compose specification"))
 
 
 def tf_config_findings(document: Any) -> list[Finding]:
     """Everything wrong with a TF_CONFIG, or with the variables of several nodes by name."""
     if "cluster" in document or "task" in document:
         return list(sourced(_tf_config(document, ()), _RESOLVER))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, variables in document.items():
         config = variables.get("TF_CONFIG") if isinstance(variables, dict) else None
         if not isinstance(config, dict):
-            found.append(Finding(path=(name,), message="expected a node with TF_CONFIG"))
+            findings.append(Finding(path=(name,), message="expected a node with TF_CONFIG"))
         else:
-            found += _tf_config(config, (name, "TF_CONFIG"))
-    return list(sourced(found, _RESOLVER))
+            findings += _tf_config(config, (name, "TF_CONFIG"))
+    return list(sourced(findings, _RESOLVER))
 
 
 def _service(service: Mapping[str, Any], path: Path) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What of a spec one target has no place for: refused where it would change the result, said otherwise."""
+"""What of a spec one target has no place for: refused where it would change the result, else a note."""
 
 from __future__ import annotations
 

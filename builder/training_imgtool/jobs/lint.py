@@ -77,11 +77,11 @@ def lint(
         nothing = Finding(path=(), message="is empty: expected a job file")
         return (_message(nothing, file, None),)
     for parsed in documents:
-        found = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
-        found = [_filled_in(finding) for finding in found]
+        findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        findings = [_filled_in(finding) for finding in findings]
         if strict:
-            found = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in found]
-        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(found)]
+            findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
+        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(findings)]
     return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
 
 
@@ -111,14 +111,14 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
 
 def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
     for index, item in enumerate(items):
-        for found in _judge(item, allow_unknown=allow_unknown, region=None):
-            path: Path = ("items", index, *found.path)
-            yield replace(found, path=path)
+        for finding in _judge(item, allow_unknown=allow_unknown, region=None):
+            path: Path = ("items", index, *finding.path)
+            yield replace(finding, path=path)
 
 
 def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
-    known = {key.replace("_", "").lower() for key in shape_keys("TrainingInput")}
-    inside = [key for key in data if key.replace("_", "").lower() in known]
+    training_keys = {key.replace("_", "").lower() for key in shape_keys("TrainingInput")}
+    inside = [key for key in data if key.replace("_", "").lower() in training_keys]
     if inside:
         message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
         return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]

@@ -119,10 +119,10 @@ def dotted(path: Path) -> str:
 def spec_field(path: Path, names: Mapping[str, str]) -> str:
     """The spec's key behind a path of the document: the longest prefix in `names`, and the rest as it is."""
     for cut in range(len(path), 0, -1):
-        known = names.get(dotted(path[:cut]))
-        if known is not None:
+        field_name = names.get(dotted(path[:cut]))
+        if field_name is not None:
             rest = path[cut:]
-            return known + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+            return field_name + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
     return dotted(path)
 
 
@@ -152,13 +152,13 @@ def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Fie
 
 
 def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
-    """The findings that do not stop the file, one line each; what several fields share is said once."""
-    said: dict[tuple[Severity, str], list[str]] = {}
+    """The findings that do not stop the file, one line each; fields that share one are named together."""
+    places_by_text: dict[tuple[Severity, str], list[str]] = {}
     for finding in first_of_each(findings):
         if finding.severity is not Severity.ERROR:
             text = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
-            said.setdefault((finding.severity, text), []).append(spec_field(finding.path, names))
-    for (severity, text), places in said.items():
+            places_by_text.setdefault((finding.severity, text), []).append(spec_field(finding.path, names))
+    for (severity, text), places in places_by_text.items():
         yield f"{severity}: {', '.join(dict.fromkeys(places))}: {text}"
 
 

@@ -71,8 +71,8 @@ def well_typed(value: Any, kind: str) -> Any:
     if head == "map":
         return {key: well_typed(item, rest) for key, item in value.items()}
     kinds = {key.removesuffix("!"): of for key, of in _shape(head).items()}
-    kept = {key: well_typed(item, kinds[key]) for key, item in value.items() if key in kinds}
-    return {key: item for key, item in kept.items() if item is not None}
+    typed = {key: well_typed(item, kinds[key]) for key, item in value.items() if key in kinds}
+    return {key: item for key, item in typed.items() if item is not None}
 
 
 def _collection(value: Any, head: str, rest: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The tables of `data/machines.yaml`, asked the questions that the targets have."""
+"""The tables of `data/machines.yaml`, and the questions that the targets ask of them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def machines(service: str, *, allow_unknown: bool) -> Machines:
     return Machines(service=service, table=read_table("machines.yaml")[service], unknown=severity)
 
 
-def nearest(value: str, known: Iterable[str]) -> str | None:
+def nearest(value: str, choices: Iterable[str]) -> str | None:
     """`did you mean X?` for the closest of `known`, or None; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
-    names = list(known)
+    names = list(choices)
     last = value.rpartition("_")[2]
     same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
     close = same_end[:1] or [
@@ -71,11 +71,11 @@ def gpu_findings(
         return
     allowed = gpus.get(gpu[1])
     if allowed is None:
-        known = {name for row in tables.gpus_by_machine.values() for name in row}
+        choices = {name for row in tables.gpus_by_machine.values() for name in row}
         fitting = tables.gpus_that_fit(gpu[1], count[1])
         takes = ", ".join(gpus) or "no GPU"
-        hint = f"machines that take {count[1]} of it: {', '.join(fitting[:6])}" if fitting else nearest(gpu[1], known)
-        severity = Severity.ERROR if gpu[1] in known else tables.unknown
+        hint = f"machines that take {count[1]} of it: {', '.join(fitting[:6])}" if fitting else nearest(gpu[1], choices)
+        severity = Severity.ERROR if gpu[1] in choices else tables.unknown
         yield Finding(
             path=gpu[0],
             message=f"{gpu[1]} does not fit {machine_type}, which takes {takes}",
@@ -93,17 +93,19 @@ def gpu_findings(
 
 def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
     """Whether `region` is one; both services are judged by the list of regions that train today."""
-    known = read_table("machines.yaml")["vertex"]["regions"]
-    if region in known:
+    choices = read_table("machines.yaml")["vertex"]["regions"]
+    if region in choices:
         return
     if not _REGION.match(region):
-        hint = "a region, not a zone" if re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z]", region) else nearest(region, known)
+        hint = (
+            "a region, not a zone" if re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z]", region) else nearest(region, choices)
+        )
         yield Finding(path=path, message=f"{region!r} is not a region: expected a name such as us-central1", hint=hint)
         return
     yield Finding(
         path=path,
         message=f"{region!r} is not a region with training",
-        hint=nearest(region, known) or "--allow-unknown takes it all the same",
+        hint=nearest(region, choices) or "--allow-unknown takes it all the same",
         severity=tables.unknown,
     )
 

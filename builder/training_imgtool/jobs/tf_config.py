@@ -39,8 +39,8 @@ def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
             raise UsageError(
                 f"--hosts: {part!r} is not ROLE=HOST", hint="for example --hosts master=vm-1,worker=vm-2,worker=vm-3"
             )
-        found = _HOST.match(host)
-        if found is None or (found["port"] and not 1 <= int(found["port"]) <= 65535):
+        match = _HOST.match(host)
+        if match is None or (match["port"] and not 1 <= int(match["port"]) <= 65535):
             raise UsageError(f"--hosts: {host!r} is not HOST or HOST:PORT")
         hosts[role] = (*hosts.get(role, ()), host)
     return {role: hosts[role] for role in Role if role in hosts}

@@ -81,8 +81,8 @@ def _refusals(training: Mapping[str, Any], releases: Mapping[str, str]) -> Itera
         hint = "--flags '--runtime-version 2.11' gives it"
         yield FieldError("is missing: it says which TensorFlow", field="trainingInput.runtimeVersion", hint=hint)
     elif _minor(str(version)) not in releases:
-        known = list(releases)
-        message = f"imgtool builds no TensorFlow {version}: expected {known[0]} to {known[-1]}"
+        minors = list(releases)
+        message = f"imgtool builds no TensorFlow {version}: expected {minors[0]} to {minors[-1]}"
         hint = "--flags '--runtime-version 2.11' takes another"
         yield FieldError(message, field="trainingInput.runtimeVersion", hint=hint)
     if get(training, "hyperparameters", "resumePreviousJobId"):

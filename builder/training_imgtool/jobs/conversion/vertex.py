@@ -79,17 +79,19 @@ def convert(
 def _judged(file: Document, region: Any, *, allow_unknown: bool) -> list[str]:
     """Notes on the new file; raises FieldListError with its errors."""
     judge = tuning_job_findings if "studySpec" in file else custom_job_spec_findings
-    found = judge(file, region=region, allow_unknown=allow_unknown)
+    findings = judge(file, region=region, allow_unknown=allow_unknown)
     wrong = []
     if isinstance(region, str):
-        found += region_findings(machine_table("vertex", allow_unknown=allow_unknown), ("region",), region)
+        findings += region_findings(machine_table("vertex", allow_unknown=allow_unknown), ("region",), region)
     else:
         hint = "--region us-central1"
         wrong.append(FieldError("is missing: a job runs in a region", field="trainingInput.region", hint=hint))
-    wrong += [FieldError(f.message, field=dotted(f.path), hint=f.hint) for f in found if f.severity is Severity.ERROR]
+    wrong += [
+        FieldError(f.message, field=dotted(f.path), hint=f.hint) for f in findings if f.severity is Severity.ERROR
+    ]
     if wrong:
         raise FieldListError(tuple(wrong))
-    return [f"{f.severity}: {dotted(f.path)}: {f.message}" for f in found]
+    return [f"{f.severity}: {dotted(f.path)}: {f.message}" for f in findings]
 
 
 def _job_file(job: Document, file: Document, body: Document, notes: tuple[str, ...], options: JobOptions) -> JobFile:

@@ -245,7 +245,10 @@ def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
     job = _job(spec, images, options)
-    found = [*job_findings(job, allow_unknown=options.allow_unknown), *project_findings(spec.job.project, ("project",))]
+    findings = [
+        *job_findings(job, allow_unknown=options.allow_unknown),
+        *project_findings(spec.job.project, ("project",)),
+    ]
     uris: dict[Path, str] = {}
     for role, prefix in PREFIX.items():
         config: Any = job["trainingInput"].get(f"{prefix}Config", {})
@@ -254,9 +257,9 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
             uris[(*path, "imageUri")] = config["imageUri"]
         gpus = spec.roles[role].gpus if role in spec.roles else None
         if gpus and role in options.cuda:
-            found += cuda_findings((*path, "acceleratorConfig", "type"), gpus.type, options.cuda[role])
-    found += pull_rights_findings(uris, spec.job.project, AGENT)
-    return found
+            findings += cuda_findings((*path, "acceleratorConfig", "type"), gpus.type, options.cuda[role])
+    findings += pull_rights_findings(uris, spec.job.project, AGENT)
+    return findings
 
 
 def _names(spec: ImageSpec) -> dict[str, str]:

@@ -58,9 +58,9 @@ def _replica(training: Mapping[str, Any], prefix: str, tables: Machines) -> Iter
 
 
 def _machine(kind: str, path: Path, tables: Machines) -> Iterator[Finding]:
-    known = [*tables.gpus_by_machine, *tables.table["legacy"], tables.table["tpu"]["machine"]]
-    if kind not in known:
-        hint = "it is spelt cloud_tpu here" if kind == "cloud-tpu" else nearest(kind, known)
+    choices = [*tables.gpus_by_machine, *tables.table["legacy"], tables.table["tpu"]["machine"]]
+    if kind not in choices:
+        hint = "it is spelt cloud_tpu here" if kind == "cloud-tpu" else nearest(kind, choices)
         yield Finding(
             path=path,
             message=f"{kind!r} is not a machine type of AI Platform",
@@ -141,10 +141,10 @@ def _tpu(
     elif isinstance(version, str) and not re.fullmatch(r"[0-9]+\.[0-9]+", version):
         yield Finding(path=path, message=f"{version!r}: expected TensorFlow's MAJOR.MINOR, such as 2.11")
     elif isinstance(version, str) and version not in tables.table["tpu"]["runtimes"]:
-        known = ", ".join(tables.table["tpu"]["runtimes"])
+        choices = ", ".join(tables.table["tpu"]["runtimes"])
         yield Finding(
             path=path,
-            message=f"no TPU runtime {version} has been seen; {known} have",
+            message=f"no TPU runtime {version} has been seen; {choices} have",
             severity=Severity.WARNING,
         )
 

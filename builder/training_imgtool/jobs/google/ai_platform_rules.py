@@ -1,4 +1,4 @@
-"""What AI Platform refuses and gcloud does not: the rules of a Job, whoever wrote it.
+"""What AI Platform refuses and gcloud does not: the rules of a Job.
 
 Source: the ml.v1 discovery document (revision 20251213) and the behaviour of gcloud 528.0.0; the tables
 are in `data/machines.yaml`.
@@ -44,16 +44,16 @@ def job_findings(
         foreign: not used: this service's tables change no more.
     """
     del foreign
-    found = list(shape_findings(job, "Job", allow_unknown=allow_unknown))
+    findings = list(shape_findings(job, "Job", allow_unknown=allow_unknown))
     job = well_typed(job, "Job") or {}
-    found += _job_id(job)
-    found += label_findings(job.get("labels"), ("labels",))
+    findings += _job_id(job)
+    findings += label_findings(job.get("labels"), ("labels",))
     training = job.get("trainingInput")
     if isinstance(training, dict):
         tables = machines("ai_platform", allow_unknown=allow_unknown)
         training = {**training, "region": region} if region else training
-        found += _training_input(training, tables, part="jobId" not in job)
-    return list(sourced(found, _API))
+        findings += _training_input(training, tables, part="jobId" not in job)
+    return list(sourced(findings, _API))
 
 
 def _job_id(job: Mapping[str, Any]) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def _missing(key: str, message: str, flag: str, *, part: bool) -> Finding:
 
 def _layout(training: Mapping[str, Any], *, part: bool) -> Iterator[Finding]:
     if training.get("scaleTier", "BASIC") not in _TIERS:
-        return  # its shape has said so
+        return  # its shape has a finding
     sized = [k for p in PREFIXES for k in (f"{p}Type", f"{p}Count") if k in training]
     if part and "scaleTier" not in training and sized:
         yield Finding(path=(*_INPUT, "scaleTier"), message="--scale-tier custom gives it", severity=Severity.HINT)

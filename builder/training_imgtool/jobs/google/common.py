@@ -67,12 +67,12 @@ def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[
     """The full name of a Cloud KMS key, in the job's region where that is known."""
     if not isinstance(value, str):
         return
-    found = _KMS.match(value)
-    if found is None:
+    match = _KMS.match(value)
+    if match is None:
         form = "projects/P/locations/R/keyRings/K/cryptoKeys/C"
         yield Finding(path=path, message=f"{value!r} is not a Cloud KMS key: expected {form}")
-    elif region is not None and found["location"] != region:
-        message = f"the key lies in {found['location']}, the job runs in {region}: Vertex AI takes keys of its region"
+    elif region is not None and match["location"] != region:
+        message = f"the key lies in {match['location']}, the job runs in {region}: Vertex AI takes keys of its region"
         yield Finding(path=path, message=message)
 
 
@@ -80,11 +80,11 @@ def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
     """A path in Cloud Storage. A bucket that cannot exist is a warning: a job for it is made, and fails."""
     if not isinstance(value, str):
         return
-    found = _STORAGE.match(value)
-    if found is None:
+    match = _STORAGE.match(value)
+    if match is None:
         yield Finding(path=path, message=f"{value!r} is not a path in Cloud Storage: expected gs://BUCKET/PATH")
         return
-    bucket = found["bucket"]
+    bucket = match["bucket"]
     if not _BUCKET.match(bucket) or not 3 <= len(bucket) <= 222:
         message = (
             f"{bucket!r} cannot be a bucket's name: expected 3 to 63 of a-z 0-9 . _ -, a letter or digit at each end"
@@ -124,8 +124,8 @@ def image_findings(value: Any, path: Path, region: str | None, agent: str) -> It
 
 
 def _registry_findings(registry: str, path: Path, region: str | None, agent: str) -> Iterator[Finding]:
-    found = _AR_HOST.match(registry)
-    location = found["location"] if found else _GCR_LOCATIONS.get(registry)
+    match = _AR_HOST.match(registry)
+    location = match["location"] if match else _GCR_LOCATIONS.get(registry)
     if location is None:
         if registry != "docker.io":
             away = f"is no Artifact Registry host: {agent} can pull only what is public there"

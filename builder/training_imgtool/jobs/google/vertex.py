@@ -209,33 +209,33 @@ def _minor(version: str) -> tuple[int, ...]:
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
     region, tuned = spec.job.region, spec.job.hyperparameters
     tables = machines("vertex", allow_unknown=options.allow_unknown)
-    found = list(region_findings(tables, ("region",), str(region)))
-    found += project_findings(spec.job.project, ("project",))
+    findings = list(region_findings(tables, ("region",), str(region)))
+    findings += project_findings(spec.job.project, ("project",))
     if tuned:
         body = tuning_job(tuning(tuned), _job_spec(spec, images, gap={}))
         judged = tuning_job_findings(body, region=region, allow_unknown=options.allow_unknown)
-        found += [replace(item, path=_in_spec(item.path)) for item in judged]
+        findings += [replace(item, path=_in_spec(item.path)) for item in judged]
     else:
         document = _job_spec(spec, images, gap=_gap(spec, images))
-        found += custom_job_spec_findings(document, region=region, allow_unknown=options.allow_unknown)
-    found += label_findings(dict(spec.job.labels), ("labels",))
-    found += kms_findings(spec.job.encryption_key, ("kmsKeyName",), region)
+        findings += custom_job_spec_findings(document, region=region, allow_unknown=options.allow_unknown)
+    findings += label_findings(dict(spec.job.labels), ("labels",))
+    findings += kms_findings(spec.job.encryption_key, ("kmsKeyName",), region)
     name = display_name(spec, images)
     if len(name) > 128:
-        found.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 128 at most"))
+        findings.append(Finding(path=("displayName",), message=f"{len(name)} characters: expected 128 at most"))
     uris: dict[Path, str] = {}
     for role in replicas(spec):
         pool: Path = ("workerPoolSpecs", _POOL[role])
         uris[(*pool, "containerSpec", "imageUri")] = image_of(images, role)
         gpus = spec.roles[role].gpus
         if gpus and role in options.cuda:
-            found += cuda_findings((*pool, "machineSpec", "acceleratorType"), gpus.type, options.cuda[role])
-    found += pull_rights_findings(uris, spec.job.project, AGENT)
+            findings += cuda_findings((*pool, "machineSpec", "acceleratorType"), gpus.type, options.cuda[role])
+    findings += pull_rights_findings(uris, spec.job.project, AGENT)
     if _has_gap(spec) and not tuned:
         message = "a pool between others is empty: the file gives it 0 replicas, as gcloud takes no empty pool"
         hint = "whether the service takes that is not documented; --format gcloud and --format json leave it empty"
-        found.append(Finding(path=("workerPoolSpecs",), message=message, hint=hint, severity=Severity.WARNING))
-    return found
+        findings.append(Finding(path=("workerPoolSpecs",), message=message, hint=hint, severity=Severity.WARNING))
+    return findings
 
 
 def _in_spec(path: Path) -> Path:

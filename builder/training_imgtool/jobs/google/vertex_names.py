@@ -30,11 +30,11 @@ def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -
     """Names that are not of their form, and resources of another region than the job's."""
     for key, (pattern, form) in _FORMS.items():
         text = spec.get(key)
-        found = pattern.fullmatch(text) if isinstance(text, str) else None
-        if isinstance(text, str) and found is None:
+        match = pattern.fullmatch(text) if isinstance(text, str) else None
+        if isinstance(text, str) and match is None:
             yield Finding(path=(*path, key), message=f"{text!r}: expected {form}")
-        elif key == "tensorboard" and found and region and found["location"] != region:
-            message = f"the Tensorboard lies in {found['location']}, the job runs in {region}"
+        elif key == "tensorboard" and match and region and match["location"] != region:
+            message = f"the Tensorboard lies in {match['location']}, the job runs in {region}"
             yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
     if "tensorboard" in spec and "serviceAccount" not in spec:
         message = "uploads need a service account that may write there: expected serviceAccount"

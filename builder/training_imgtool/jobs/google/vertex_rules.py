@@ -1,4 +1,4 @@
-"""What Vertex AI refuses and gcloud does not: the rules of a CustomJobSpec, whoever wrote it.
+"""What Vertex AI refuses and gcloud does not: the rules of a CustomJobSpec and a HyperparameterTuningJob.
 
 Source: the aiplatform.v1 discovery document (revision 20261106), Google's pages on distributed training and
 compute for custom training, and the behaviour of gcloud 528.0.0; the tables are in `data/machines.yaml`.
@@ -41,24 +41,24 @@ def custom_job_findings(
     job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
     """Everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
-    found = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
+    findings = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
     job = well_typed(job, "CustomJob") or {}
-    found += _envelope(job, region)
+    findings += _envelope(job, region)
     tables = _tables(allow_unknown=allow_unknown or foreign)
-    found += _rules(job.get("jobSpec"), ("jobSpec",), region, tables, empty_pools=True)
-    return list(sourced(found, _API))
+    findings += _rules(job.get("jobSpec"), ("jobSpec",), region, tables, empty_pools=True)
+    return list(sourced(findings, _API))
 
 
 def tuning_job_findings(
     job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
     """Everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
-    found = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
+    findings = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
     job = well_typed(job, "HyperparameterTuningJob") or {}
-    found += [*_envelope(job, region), *study_findings(job)]
+    findings += [*_envelope(job, region), *study_findings(job)]
     tables = _tables(allow_unknown=allow_unknown or foreign)
-    found += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, tables, empty_pools=True)
-    return list(sourced(found, _API))
+    findings += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, tables, empty_pools=True)
+    return list(sourced(findings, _API))
 
 
 def custom_job_spec_findings(
@@ -77,11 +77,11 @@ def custom_job_spec_findings(
     alone = isinstance(spec.get("workerPoolSpecs"), dict)
     if alone:
         spec = {**spec, "workerPoolSpecs": [spec["workerPoolSpecs"]]}
-    found = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
+    findings = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
     tables = _tables(allow_unknown=allow_unknown or foreign)
-    found += _rules(well_typed(spec, "CustomJobSpec"), (), region, tables, empty_pools=False)
-    found = list(sourced(found, _API))
-    return [replace(item, path=_without_index(item.path)) for item in found] if alone else found
+    findings += _rules(well_typed(spec, "CustomJobSpec"), (), region, tables, empty_pools=False)
+    findings = list(sourced(findings, _API))
+    return [replace(item, path=_without_index(item.path)) for item in findings] if alone else findings
 
 
 def _tables(*, allow_unknown: bool) -> Machines:
@@ -245,8 +245,8 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
             hint="for example n1-standard-8",
         )
         return
-    known = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["topologies"]]
-    hint = "it is spelt cloud-tpu here" if kind == "cloud_tpu" else nearest(kind, known)
+    choices = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["topologies"]]
+    hint = "it is spelt cloud-tpu here" if kind == "cloud_tpu" else nearest(kind, choices)
     yield Finding(
         path=(*path, "machineType"),
         message=f"{kind!r} is not a machine type of Vertex AI",
@@ -259,9 +259,9 @@ def _disk(disk: Any, path: Path, tables: Machines) -> Iterator[Finding]:
     if not isinstance(disk, dict):
         return
     kind, size = disk.get("bootDiskType"), disk.get("bootDiskSizeGb")
-    known = tables.table["disks"]
-    if isinstance(kind, str) and kind not in known:
-        message = f"{kind!r}: expected {', '.join(known)}"
+    choices = tables.table["disks"]
+    if isinstance(kind, str) and kind not in choices:
+        message = f"{kind!r}: expected {', '.join(choices)}"
         yield Finding(path=(*path, "bootDiskType"), message=message, severity=tables.unknown)
     if isinstance(size, int) and not 100 <= size <= 64000:
         yield Finding(path=(*path, "bootDiskSizeGb"), message=f"{size}: expected 100 to 64000")

@@ -32,16 +32,16 @@ def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machine
 
 def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) -> Iterator[Finding]:
     """Whether a TPU machine type has a topology that it can be part of."""
-    known = tables.table["tpu"]["topologies"][kind]
+    topologies = tables.table["tpu"]["topologies"][kind]
     if topology is None:
-        example = known[0] if known else "2x2x1"
+        example = topologies[0] if topologies else "2x2x1"
         yield Finding(path=path, message=f"is missing: {kind} needs one, such as {example}")
     elif isinstance(topology, str) and not re.fullmatch(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}", topology):
         yield Finding(path=path, message=f"{topology!r} is not a topology: expected chips by dimension, such as 2x2")
-    elif isinstance(topology, str) and known and topology not in known:
-        message = f"{topology} does not fit {kind}: expected {', '.join(known)}"
+    elif isinstance(topology, str) and topologies and topology not in topologies:
+        message = f"{topology} does not fit {kind}: expected {', '.join(topologies)}"
         yield Finding(path=path, message=message, severity=tables.unknown)
-    elif isinstance(topology, str) and not known and (topology.count("x") != 2 or prod(_sides(topology)) % 4):
+    elif isinstance(topology, str) and not topologies and (topology.count("x") != 2 or prod(_sides(topology)) % 4):
         message = f"{topology} does not fit {kind}: expected three dimensions and a multiple of 4 chips, such as 2x2x1"
         yield Finding(path=path, message=message)
 

@@ -39,13 +39,13 @@ def job_name(spec: ImageSpec, images: Images) -> str:
 
 def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str]:
     """The object's labels: the well-known ones, then the spec's."""
-    known = {
+    standard = {
         "app.kubernetes.io/name": spec.name[: names.LABEL_LENGTH].rstrip("._-"),
         "app.kubernetes.io/instance": job,
         "app.kubernetes.io/managed-by": "imgtool",
     }
     of_role = {"app.kubernetes.io/component": role.value} if role else {}
-    return {**known, **of_role, **spec.job.labels}
+    return {**standard, **of_role, **spec.job.labels}
 
 
 def metadata(

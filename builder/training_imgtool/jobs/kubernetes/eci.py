@@ -138,10 +138,10 @@ def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> It
 
 
 def _cache_errors(eci: Eci) -> Iterator[FieldError]:
-    known = ("create", "auto", "none")
-    if eci.image_cache not in known and not eci.image_cache.startswith("imc-"):
+    choices = ("create", "auto", "none")
+    if eci.image_cache not in choices and not eci.image_cache.startswith("imc-"):
         yield FieldError(
-            f"{eci.image_cache!r}: expected {', '.join(known)} or a cache's ID, imc-…", field="job.eci.image_cache"
+            f"{eci.image_cache!r}: expected {', '.join(choices)} or a cache's ID, imc-…", field="job.eci.image_cache"
         )
     if eci.cache_size_gb is not None and not 20 <= eci.cache_size_gb <= 32768:
         yield FieldError(f"{eci.cache_size_gb}: expected 20 to 32768", field="job.eci.cache_size_gb")

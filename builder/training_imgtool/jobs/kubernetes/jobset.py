@@ -47,11 +47,11 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     """Everything that keeps this spec from being a JobSet."""
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in replicas(spec).items())
-    found = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
+    problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
     if _INDEX_VARIABLE in spec.job.env:
         message = "imgtool sets this variable: TF_CONFIG takes the Pod's index from it"
-        found.append(FieldError(message, field=f"job.env.{_INDEX_VARIABLE}"))
-    return found
+        problems.append(FieldError(message, field=f"job.env.{_INDEX_VARIABLE}"))
+    return problems
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:

@@ -60,13 +60,13 @@ def pod_findings(
     if not containers:
         yield Finding(path=(*path, "containers"), message="is empty: expected a container")
     yield from _pod_names(pod, path)
-    known = volumes | {get(item, "name") for item in pod.get("volumes") or [] if isinstance(item, dict)}
+    volume_names = volumes | {get(item, "name") for item in pod.get("volumes") or [] if isinstance(item, dict)}
     seen: set[str] = set()
     for key in ("initContainers", "containers"):
         for index, running in enumerate(pod.get(key) or []):
             if isinstance(running, dict):
                 here: Path = (*path, key, index)
-                yield from _container(running, here, known, lone=lone)
+                yield from _container(running, here, volume_names, lone=lone)
                 name = running.get("name")
                 if isinstance(name, str) and name in seen:
                     yield Finding(path=(*here, "name"), message=f"{name!r} is there twice")
@@ -129,7 +129,7 @@ def _resources(resources: Any, path: Path) -> Iterator[Finding]:
     request = requests.get("nvidia.com/gpu") if isinstance(requests, dict) else None
     if request is not None and str(request) != str(limit):
         where = (*path, "requests", "nvidia.com/gpu")
-        yield Finding(path=where, message=f"{request}: a GPU is asked for as a limit; a request must equal it")
+        yield Finding(path=where, message=f"{request}: a GPU is a limit; a request must equal it")
     if limit is not None and not re.fullmatch(r"[0-9]+(?:\.0+)?k?", str(limit)):
         message = f"{limit}: GPUs are whole: expected a number such as 1"
         yield Finding(path=(*path, "limits", "nvidia.com/gpu"), message=message)

@@ -51,18 +51,18 @@ def object_findings(document: Any, *, allow_unknown: bool = False) -> list[Findi
     if not isinstance(kind, str) or kind not in API_VERSIONS:
         return [_other_kind(kind, version)]
     document, renamed = _spelt(document) if kind == "TFJob" else (document, {})
-    found = list(shape_findings(document, kind, allow_unknown=allow_unknown))
+    findings = list(shape_findings(document, kind, allow_unknown=allow_unknown))
     if version != API_VERSIONS[kind]:
-        found.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {API_VERSIONS[kind]} for {kind}"))
+        findings.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {API_VERSIONS[kind]} for {kind}"))
     document = well_typed(document, kind) or {}
-    found += _metadata(kind, document.get("metadata"))
-    found += _OF_KIND[kind](document)
-    found = [_as_written(item, renamed) for item in found]
+    findings += _metadata(kind, document.get("metadata"))
+    findings += _OF_KIND[kind](document)
+    findings = [_as_written(item, renamed) for item in findings]
     for new, old in renamed.items():
         message = f"the operator reads it as {new}"
         path = ("spec", "tfReplicaSpecs", old)
-        found.append(Finding(path=path, message=message, severity=Severity.WARNING))
-    return list(sourced(found, _SOURCES[kind]))
+        findings.append(Finding(path=path, message=message, severity=Severity.WARNING))
+    return list(sourced(findings, _SOURCES[kind]))
 
 
 def _other_kind(kind: Any, version: Any) -> Finding:
@@ -78,8 +78,8 @@ def _spelt(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     specs = get(document, "spec", "tfReplicaSpecs")
     if not isinstance(specs, dict):
         return document, {}
-    known = {name.lower(): name for name in shape_keys("TFReplicaSpecs")}
-    names_of: dict[str, str] = {str(old): known.get(str(old).lower(), str(old)) for old in specs}
+    spellings = {name.lower(): name for name in shape_keys("TFReplicaSpecs")}
+    names_of: dict[str, str] = {str(old): spellings.get(str(old).lower(), str(old)) for old in specs}
     renamed = {new: old for old, new in names_of.items() if new not in specs}
     new_specs = {new if new in renamed else old: specs[old] for old, new in names_of.items()}
     return {**document, "spec": {**document["spec"], "tfReplicaSpecs": new_specs}}, renamed
