@@ -196,7 +196,7 @@ def scan(
         memo: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
             tree is not read again.
         leave_out: paths to leave out, as if `.dockerignore` listed them.
-        strict: raise for a path of `only` that is not there; otherwise whoever copies it finds out.
+        strict: raise for a missing path of `only`; otherwise the COPY of it raises.
 
     Raises:
         InputError: something missing, unreadable, changing, outside, too much, or secret; it names the path.

@@ -82,7 +82,7 @@ def libraries(minor: Minor) -> tuple[str, ...]:
 
 
 def xla_note(request: Request, accelerator: Accelerator, python: str) -> list[Finding]:
-    """2.11 to 2.13 need to be told where libdevice is."""
+    """Warns that TensorFlow 2.11 to 2.13 need `XLA_FLAGS` to find libdevice."""
     minor = version_key(request.minor.name)
     if accelerator is not Accelerator.GPU or request.wheels or not _XLA_OPTIMIZERS <= minor < _XLA_FINDS_WHEEL:
         return []

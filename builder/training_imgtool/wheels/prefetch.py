@@ -1,4 +1,4 @@
-"""Wheels on their way: downloads that begin before anyone waits for them."""
+"""Downloads wheels in the background, before a layer needs them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class WheelPrefetcher:
-    """Where wheels are. Those that are expected are fetched in the background: the first, then the largest.
+    """Fetches expected wheels in the background: the first, then the largest.
 
-    One that is larger than all the others together, as TensorFlow's is, has the line to itself: making its layers takes
-    longest, and the others arrive meanwhile. Side by side it would be the last to arrive.
+    A wheel that is larger than all others together, such as TensorFlow's, has the line to itself: its layers take
+    longest, and the others arrive meanwhile. Side by side it would arrive last.
     """
 
     def __init__(self, open_store: Callable[[], WheelStore], progress: Progress) -> None:

@@ -23,6 +23,10 @@ from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputEr
 from training_imgtool.wheels.tags import best_wheel, uv_platform
 
 _SECONDS = 600
+_OWN_WHEEL = (
+    "take a version that has one; or build the wheel beside the spec (pip wheel --no-deps -w wheels NAME) and require "
+    "./wheels/FILE.whl, or put its folder into UV_FIND_LINKS"
+)
 _TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
 _SYSCONFIG = threading.Lock()
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
@@ -184,7 +188,7 @@ def _choose(
         why = " with one of the hashes in the requirements" if wanted else ""
         raise InputError(
             f"{name} {version} has no wheel{why} for Python {target.python}, {target.platform}, glibc {target.glibc}",
-            hint="another version of it; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
+            hint=_OWN_WHEEL,
         )
     sha256, size, url = candidates[file]
     return ResolvedWheel(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
@@ -252,7 +256,7 @@ def _failure(stderr: str, temporary: str) -> ImgtoolError:
         names = ", ".join(no_wheel)
         return InputError(
             f"no wheel of {names} fits",
-            hint="a version that has one; or a wheel of your own, its folder in UV_FIND_LINKS or PIP_FIND_LINKS",
+            hint=_OWN_WHEEL,
             details=lines,
         )
     if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and "No solution" not in text):
