@@ -89,6 +89,11 @@ class BaseReader:
                 present = layer_tree(decompress(read(layer), layer.media_type))
             except UsageError as error:  # zstd without its library
                 raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
+            except VerificationError as error:
+                raise VerificationError(
+                    f"layer {layer.short} of the base: {error.message}",
+                    hint=error.hint or "no engine unpacks such a layer: name another base, or push this one again",
+                ) from error
             _keep(self.own, key, present)
         return present
 

@@ -23,7 +23,7 @@ _WITHOUT_DATA = frozenset("123456")  # the types whose size counts nothing that 
 
 
 def layer_tree(blocks: Iterable[bytes]) -> Node:
-    """The tree of one layer, its largest folders closed.
+    """The tree of one layer, its largest folders closed. Messages call the layer "it": the caller names it.
 
     Args:
         blocks: the archive, uncompressed.
@@ -35,7 +35,7 @@ def layer_tree(blocks: Iterable[bytes]) -> Node:
     maker = TreeMaker()
     for number, header in enumerate(_headers(_Reader(blocks))):
         if number >= _MOST_ENTRIES:
-            raise NeedsEngineError(f"a layer of the base has more than {_MOST_ENTRIES} entries")
+            raise NeedsEngineError(f"it has more than {_MOST_ENTRIES} entries")
         _add(maker, header)
     return prune(maker.root)
 
@@ -64,10 +64,10 @@ def _add(maker: TreeMaker, header: _Header) -> None:
 
 def _clean(path: str) -> str:
     if len(path) > _LONGEST_PATH or "\0" in path:
-        raise VerificationError(f"a layer of the base has a path that no system takes: {path[:80]!r}…")
+        raise VerificationError(f"it has a path that no system takes: {path[:80]!r}…")
     cleaned = posixpath.normpath(path.lstrip("/") or ".")
     if cleaned == ".." or cleaned.startswith("../"):
-        raise VerificationError(f"a layer of the base has the path {path!r}, which leads out of the root")
+        raise VerificationError(f"it has the path {path!r}, which leads out of the root")
     return "" if cleaned == "." else cleaned
 
 
@@ -92,7 +92,7 @@ class _Reader:
             size -= len(self._rest)
             self._rest = self._next()
             if not self._rest:
-                raise VerificationError("a layer of the base ends in the middle of a file")
+                raise VerificationError("it ends in the middle of a file")
         self._rest = self._rest[size:]
 
     def drain(self) -> None:
@@ -104,7 +104,7 @@ class _Reader:
         block = next(self._blocks, b"")
         self._total += len(block)
         if self._total > _MOST_BYTES:
-            raise VerificationError(f"a layer of the base has more than {_MOST_BYTES >> 30} GiB")
+            raise VerificationError(f"it has more than {_MOST_BYTES >> 30} GiB")
         return block
 
 
@@ -114,14 +114,14 @@ def _headers(reader: _Reader) -> Iterator[_Header]:
         block = reader.read(BLOCK)
         if len(block) < BLOCK or block == bytes(BLOCK):  # archives may lack their end
             if block.strip(b"\0"):
-                raise VerificationError("a layer of the base ends in the middle of a header")
+                raise VerificationError("it ends in the middle of a header")
             reader.drain()
             return
         _check(block)
         kind = chr(block[156])
         size = int(extended.get("size") or _number(block[124:136]))
         if size < 0 or size > _MOST_BYTES:
-            raise VerificationError(f"a layer of the base has an entry of {size} bytes")
+            raise VerificationError(f"it has an entry of {size} bytes")
         if kind in "xgLK":
             data = _extension(reader, size)
             extended |= _pax(data) if kind == "x" else _gnu(kind, data)
@@ -134,11 +134,11 @@ def _headers(reader: _Reader) -> Iterator[_Header]:
 
 def _extension(reader: _Reader, size: int) -> bytes:
     if size > _LONGEST_EXTENSION:
-        raise VerificationError(f"a layer of the base has a header of {size} bytes")
+        raise VerificationError(f"it has a header of {size} bytes")
     data = reader.read(size)
     reader.skip(padding(size))
     if len(data) != size:
-        raise VerificationError("a layer of the base ends in the middle of a header")
+        raise VerificationError("it ends in the middle of a header")
     return data
 
 
@@ -150,7 +150,7 @@ def _header(block: bytes, kind: str, extended: dict[str, str]) -> _Header:
     try:
         uid, gid = (int(extended[key]) if key in extended else None for key in ("uid", "gid"))
     except ValueError as error:
-        raise VerificationError(f"a layer of the base: {path[:80]!r} has an owner that is no number") from error
+        raise VerificationError(f"{path[:80]!r} has an owner that is no number") from error
     attributes = Attributes(
         _number(block[100:108]) & 0o7777,
         _number(block[108:116]) if uid is None else uid,
@@ -163,7 +163,7 @@ def _check(block: bytes) -> None:
     total = sum(block[:148]) + 8 * 32 + sum(block[156:])
     signed = total - 256 * sum(byte > 127 for byte in block[:148] + block[156:])  # what some old tars wrote
     if _number(block[148:156]) not in {total, signed}:
-        raise VerificationError("a layer of the base is no tar archive, or damaged")
+        raise VerificationError("it is no tar archive, or damaged")
 
 
 def _number(data: bytes) -> int:
@@ -173,7 +173,7 @@ def _number(data: bytes) -> int:
     try:
         return int(text or b"0", 8)
     except ValueError as error:
-        raise VerificationError(f"a layer of the base has {text!r} where a number belongs") from error
+        raise VerificationError(f"it has {text!r} where a number belongs") from error
 
 
 def _text(data: bytes) -> str:
@@ -191,10 +191,10 @@ def _pax(data: bytes) -> dict[str, str]:
     while at < len(data):
         length, blank, _ = data[at : at + 20].partition(b" ")
         if not blank or not length.isdigit() or int(length) <= len(length) + 1 or at + int(length) > len(data):
-            raise VerificationError("a layer of the base has a damaged pax header")
+            raise VerificationError("it has a damaged pax header")
         key, _, value = data[at + len(length) + 1 : at + int(length) - 1].partition(b"=")
         records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         at += int(length)
     if not records.get("size", "0").isdigit():
-        raise VerificationError("a layer of the base has a pax header whose size is no number")
+        raise VerificationError("it has a pax header whose size is no number")
     return {key: records[key] for key in ("path", "linkpath", "uid", "gid", "size") if key in records}
