@@ -8,7 +8,7 @@ import pytest
 
 from tests.lock.test_update import Events, Place, add, place
 from tests.servers.simple_index import tiny_wheel
-from tests.wheels.archives import source_archive
+from tests.wheels.archives import NEEDS_LANDLOCK, source_archive
 from training_imgtool.core.errors import FieldError, InputError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.progress import Note
@@ -19,6 +19,7 @@ from training_imgtool.spec.requirements import local_folders
 from training_imgtool.wheels.store import WheelStore
 
 __all__ = ["place"]
+pytestmark = NEEDS_LANDLOCK
 SPEC = 'name: mnist\ntensorflow: "2.15.1"\npython: "3.11"\nroles: {master: {}}\n'
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import tarfile
+
+import pytest
+
+NEEDS_LANDLOCK = pytest.mark.skipif(
+    ctypes.CDLL(None).syscall(444, None, ctypes.c_ulong(0), ctypes.c_ulong(1)) < 1, reason="this kernel has no Landlock"
+)
 
 BACKEND = """
 import os, zipfile

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.wheels.archives import source_archive
+from tests.wheels.archives import NEEDS_LANDLOCK, source_archive
 from training_imgtool.wheels.source_build import SourceBuildError, build_wheel, read_build_system
 
 PYTHON = Path(sys.executable)
+pytestmark = NEEDS_LANDLOCK
 
 
 def build(folder: Path, data: bytes, name: str = "pure-1.0.tar.gz") -> Path:
