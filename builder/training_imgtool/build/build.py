@@ -68,7 +68,7 @@ def foresee(run: BuildRun) -> dict[Role, str]:
 
 
 def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, stages: EngineStages) -> None:
-    label, reason = image.dockerfile.stages[-1].label, "--engine docker"
+    label, reason = image.label, "--engine docker"
     if not run.options.only_engine:
         try:
             chain = plan_role(run.inputs, image).chain

@@ -7,6 +7,7 @@ engine runs that stage and the rest stays direct. `EngineBuilder` has an engine 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,40 +87,50 @@ class StartImage:
 class StartImages(Protocol):
     """Finds the image that a role is appended to. Thread-safe."""
 
+    @abstractmethod
     def start(self, role: RoleBuild, lost: StartImage | None = None) -> StartImage:
         """Returns the image; with `lost`, an earlier answer that the registry no longer has, makes it again."""
 
     def close(self, *, failed: bool) -> None:
         """Ends the work in the background: waits for it, or gives it up when the run failed."""
+        del failed
 
 
 class Sink(Protocol):
     """Receives the images of one run. Thread-safe."""
 
     starts: StartImages  # what direct images are appended to
-    compression: Compression | None  # of their layers, instead of the spec's
-    at_once: int  # how many images the sink receives side by side
+    compression: Compression | None = None  # of their layers, instead of the spec's
+    at_once: int = 8  # how many images the sink receives side by side
 
+    @abstractmethod
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         """Returns the images that the sink has already."""
 
     def answer(self, image: RoleImage) -> BuildResult | None:
         """Waits for the answer to a request that `find` left under way; None when the sink lacks the image."""
+        del image
+        return None
 
     def send(self, layer: LayerSource, subject: str) -> None:
         """Takes a layer as soon as it is made."""
+        del layer, subject
 
+    @abstractmethod
     def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
         """Takes a direct image, which was appended to `start`."""
 
+    @abstractmethod
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has an engine build an image and takes it."""
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Gives the images their further names, once all have arrived."""
+        del results
 
     def close(self, *, failed: bool) -> None:
         """Ends the work in the background."""
+        del failed
 
 
 class Builder(Protocol):
@@ -185,7 +196,7 @@ class DirectBuilder:
 def plan_role(inputs: Inputs, image: RoleImage) -> RoleBuild:
     """Plans the image's stages; raises NeedsEngineError with the reason when only an engine can make it."""
     material = Material(context=inputs.context, locked=image.plan.locked, exclude=image.plan.exclude)
-    stages = chain(image.dockerfile, image.dockerfile.stages[-1].label, material)
+    stages = chain(image.dockerfile, image.label, material)
     return RoleBuild(image=image, material=material, chain=stages)
 
 

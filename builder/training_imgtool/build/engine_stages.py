@@ -71,11 +71,7 @@ class EngineStages:
 
     def build_all(self, images: tuple[RoleImage, ...]) -> None:
         """Builds whole images side by side in the engine's own store; raises the gravest failure."""
-        self._runner.run(tuple(_recipe(image, image.dockerfile.stages[-1].label) for image in images))
-
-    @property
-    def _runner(self) -> StageRunner:
-        return self._runners.do("engine", self._open)[1]
+        self._runner.run(tuple(_recipe(image, image.label) for image in images))
 
     def push(self, image: RoleImage, label: str, tag: Tag) -> Digest:
         """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
@@ -88,6 +84,10 @@ class EngineStages:
         pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
+
+    @property
+    def _runner(self) -> StageRunner:
+        return self._runners.do("engine", self._open)[1]
 
     def _open(self) -> tuple[Engine, StageRunner]:
         run = self._run
@@ -132,7 +132,7 @@ def pull_parents(
 
 def _recipe(image: RoleImage, label: str) -> Recipe:
     """What an engine needs to make a stage; progress names the stages below the role's own by variant."""
-    target = image.dockerfile.stages[-1].label
+    target = image.label
     variant = image.plan.locked.variant.name
     shared = {name: f"{name} {variant}" for name in image.keys if name != target}
     recipe = Recipe(subject=image.role, dockerfile=image.dockerfile, target=target, keys=image.keys, shared=shared)

@@ -63,9 +63,14 @@ class RoleImage:
         return self.tag
 
     @property
+    def label(self) -> str:
+        """The label of the role's own stage."""
+        return self.dockerfile.stages[-1].label
+
+    @property
     def key(self) -> str:
         """The content key of the whole image, 64 hexadecimal digits."""
-        return self.keys[self.dockerfile.stages[-1].label]
+        return self.keys[self.label]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

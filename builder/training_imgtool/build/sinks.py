@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from training_imgtool.build.builders import Sink, StartImage, StartImages
+from training_imgtool.build.builders import Sink, StartImage
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import find_images, presume_missing
 from training_imgtool.build.inputs import RoleImage
@@ -49,11 +49,8 @@ def open_sink(run: BuildRun, registries: Registries, engine: EngineStages) -> It
     sink.close(failed=False)
 
 
-class RegistrySink:
+class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
-
-    compression: Compression | None = None
-    at_once = 8
 
     def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages) -> None:
         self._run = run
@@ -63,7 +60,7 @@ class RegistrySink:
         believe = not run.options.no_cache
         self._evidence = Evidence(registries, self._repository, run.settings.cache, believe=believe)
         self._publisher = Publisher(registries, self._evidence, run.progress)
-        self.starts: StartImages = RegistryImages(run, registries, self._publisher, engine)
+        self.starts = RegistryImages(run, registries, self._publisher, engine)
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         """Asks for each image by its key; presumes images missing where that saves a round trip."""
@@ -95,7 +92,7 @@ class RegistrySink:
 
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has the engine push the image."""
-        digest = stages.push(image, image.dockerfile.stages[-1].label, image.registry_tag)
+        digest = stages.push(image, image.label, image.registry_tag)
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
@@ -135,30 +132,13 @@ class RegistrySink:
         self._run.progress(Note(f"{result.role}: tagged {tag}"))
 
 
-class _LocalSink:
-    """What the sinks on this machine share: they start at the base, and need no layer before the image is whole."""
-
-    compression: Compression | None = None
-    at_once = 4
+class _LocalSink(Sink):
+    """What the sinks on this machine share: they start at the base and need no layer before the image is whole."""
 
     def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
         self._registries = registries
-        self.starts: StartImages = BaseImages(run, registries)
-
-    def answer(self, image: RoleImage) -> BuildResult | None:
-        """Has nothing under way."""
-        del image
-        return None
-
-    def send(self, layer: LayerSource, subject: str) -> None:
-        """Waits for the whole image."""
-
-    def finish(self, results: Sequence[BuildResult]) -> None:
-        """Needs no further names."""
-
-    def close(self, *, failed: bool) -> None:
-        """Has no work in the background."""
+        self.starts = BaseImages(run, registries)
 
     def _reader(self, start: StartImage) -> Callable[[Descriptor], Iterator[bytes]]:
         """Reads a layer of the image that a role was appended to, verified."""
@@ -200,9 +180,8 @@ class LayoutSink(_LocalSink):
 class EngineSink(_LocalSink):
     """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
 
-    compression: Compression | None = (
-        Compression.SPLICE
-    )  # Docker Engine reads zstd since 23.0; the image ID does not depend on it
+    compression = Compression.SPLICE  # Docker Engine reads zstd since 23.0
+    at_once = 4
 
     def __init__(self, run: BuildRun, registries: Registries, stages: EngineStages) -> None:
         super().__init__(run, registries)
@@ -226,7 +205,7 @@ class EngineSink(_LocalSink):
 
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has the engine build the image under its key."""
-        image_id = stages.build(image, image.dockerfile.stages[-1].label)
+        image_id = stages.build(image, image.label)
         return BuildResult.of(image, Outcome.BUILT, image_id=image_id)
 
     def finish(self, results: Sequence[BuildResult]) -> None:

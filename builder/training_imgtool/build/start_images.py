@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from training_imgtool.build.builders import RoleBuild, StartImage, append_stages
+from training_imgtool.build.builders import RoleBuild, StartImage, StartImages, append_stages
 from training_imgtool.build.engine_stages import EngineStages, missing_push
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.start_files import StartFiles
@@ -35,7 +35,7 @@ from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError
 
 
-class BaseImages:
+class BaseImages(StartImages):
     """Starts every role at its base."""
 
     def __init__(self, run: BuildRun, registries: Registries) -> None:
@@ -57,9 +57,6 @@ class BaseImages:
         stages = tuple(stage for stage in role.chain.stages if stage.instructions)
         return StartImage(start, base.repository, stages)
 
-    def close(self, *, failed: bool) -> None:
-        """Does nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -73,7 +70,7 @@ def _is_same(place: _Place, lost: StartImage) -> bool:
     return place.stored.manifest is lost.image.manifest
 
 
-class RegistryImages:
+class RegistryImages(StartImages):
     """Starts every role at its `packages` stage in the repository, made once per run when it is missing."""
 
     def __init__(self, run: BuildRun, registries: Registries, publisher: Publisher, engine: EngineStages) -> None:
