@@ -11,6 +11,7 @@ from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.sinks import EngineSink, open_sink
 from training_imgtool.build.source_wheels import keep_built_wheels
+from training_imgtool.build.trainer_check import check_trainer
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note, Outcome
 from training_imgtool.core.threads import run_all
@@ -31,6 +32,8 @@ def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildRes
     if registries is None:
         with connect(run.settings, run.progress) as own:
             return build(run, own)
+    if run.options.check:
+        check_trainer(run.inputs, run.settings, run.progress)
     with EngineStages(run, registries) as stages:
         try:
             with open_sink(run, registries, stages) as sink:
@@ -53,8 +56,10 @@ def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
 def foresee(run: BuildRun) -> dict[Role, str]:
     """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`.
 
-    Raises EngineUnavailableError when an image needs an engine and none answers.
+    Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
     """
+    if run.options.check:
+        check_trainer(run.inputs, run.settings, run.progress)
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
         if run.options.push:
             digests = find_images(run.inputs, run.wanted, registries, run.progress)

@@ -27,6 +27,7 @@ class BuildOptions:
     tags: tuple[str, ...] = ()
     no_cache: bool = False
     create_repository: bool = False
+    check: bool = True  # that the trainer can start
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:

@@ -41,6 +41,7 @@ def build(
     engine: opt.EngineName = "auto",
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again; use no stored result.")] = False,
     locked: opt.Locked = False,
+    no_check: opt.NoCheck = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the build would do; change nothing.")] = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
@@ -56,6 +57,7 @@ def build(
         engine=engine,
         tags=tuple(tag or ()),
         no_cache=no_cache,
+        check=not no_check,
     )
     choices = expand_choices(specs or (), values or ())
     if layout is not None and len(choices) > 1:

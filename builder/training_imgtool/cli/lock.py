@@ -28,12 +28,14 @@ def lock(
         typer.Option("--upgrade-package", "-P", metavar="NAME", help="Upgrade only this package; repeatable."),
     ] = None,
     locked: opt.Locked = False,
+    no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
     from training_imgtool.build.current_lock import ensure_lock
-    from training_imgtool.build.inputs import open_spec
+    from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.build.trainer_check import check_trainer
     from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import lock_path
@@ -47,6 +49,8 @@ def lock(
         spec_file = open_spec(spec)
         made = ensure_lock(spec_file, settings, view, locked=locked, renewal=None if locked else renewal)
         drifts = () if locked else lock_drifts(made, settings)
+        if not no_check:
+            check_trainer(prepare(spec_file, settings, view), settings, view)
     rows = [
         {
             "variant": locked_variant.variant.name,

@@ -26,6 +26,9 @@ ProgressMode = Annotated[
     str, typer.Option("--progress", metavar="MODE", help="auto, tty, plain, json or quiet; on stderr.")
 ]
 EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="auto, docker or direct.")]
+NoCheck = Annotated[
+    bool, typer.Option("--no-check", help="Do not check that the trainer's modules, syntax and imports fit the image.")
+]
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", "-t", help="Add this tag; with several roles, ROLE-TAG. Repeatable.")
 ]

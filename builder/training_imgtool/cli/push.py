@@ -28,12 +28,18 @@ def push(
         bool, typer.Option("--create-repository", help="Create a missing Artifact Registry repository first.")
     ] = False,
     locked: opt.Locked = False,
+    no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
     options = BuildOptions(
-        roles=tuple(roles or ()), push=True, engine=engine, tags=tuple(tag or ()), create_repository=create_repository
+        roles=tuple(roles or ()),
+        push=True,
+        engine=engine,
+        tags=tuple(tag or ()),
+        create_repository=create_repository,
+        check=not no_check,
     )
     build_and_print(
         expand_choices(specs or (), values or ()),

@@ -18,11 +18,13 @@ def show(
     spec: opt.Spec = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
+    no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Print what each image consists of, and its tag."""
     from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.build.trainer_check import check_trainer
     from training_imgtool.commands import show
     from training_imgtool.commands.config import job_notes
 
@@ -30,6 +32,8 @@ def show(
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
         inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, write=False)
+        if not no_check:
+            check_trainer(inputs, settings, view)
     for note in job_notes(spec_file.spec):
         emit_note(note)
     data = show.as_data(inputs)

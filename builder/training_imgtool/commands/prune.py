@@ -18,7 +18,7 @@ from pathlib import Path
 from training_imgtool.core.errors import LocalFileError
 
 _HEX = r"[0-9a-f]"
-_NOTES = ("bases", "hashes", "locks", "registries", "rendered", "specs", "stages", "tokens")
+_NOTES = ("bases", "checked", "hashes", "locks", "registries", "rendered", "specs", "stages", "tokens")
 _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`core.atomic_files.temporary_file`)
 
 

@@ -1,0 +1,134 @@
+"""Code that cannot start is refused before anything is built, with file and line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.project import SPEC, Project
+from training_imgtool.build.inputs import Inputs, prepare
+from training_imgtool.build.trainer_check import check_trainer
+from training_imgtool.core.errors import FieldListError
+from training_imgtool.core.progress import Event, Note, silent
+from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.spec.load import load
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def _settings(project: Project) -> Settings:
+    return from_environment(project.env)
+
+
+def _inputs(project: Project) -> Inputs:
+    return prepare(load(project.folder / "image.yaml"), _settings(project), silent, locked=True)
+
+
+def _notes(project: Project, inputs: Inputs | None = None) -> list[str]:
+    texts: list[str] = []
+
+    def progress(event: Event) -> None:
+        texts.extend([event.text] if isinstance(event, Note) else [])
+
+    check_trainer(inputs or _inputs(project), _settings(project), progress)
+    return texts
+
+
+def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
+    with pytest.raises(FieldListError) as caught:
+        _notes(project, inputs)
+    return [str(error) for error in caught.value.errors]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os, json.decoder\nimport numpy as np\nfrom tensorflow.keras import layers\n",
+        "from . import util\nfrom .util import x\nfrom trainer.util import x\nimport trainer.util\n",
+        "try:\n    import horovod\nexcept ImportError:\n    horovod = None\n",
+        "def late():\n    import horovod\n",
+        "from __future__ import annotations\nimport sys\nif sys.platform == 'win32':\n    import winthing\n",
+        "from google.protobuf import message\n",
+    ],
+)
+def test_what_can_start_passes(project: Project, code: str) -> None:
+    project.write("trainer/util.py", "x = 1\n")
+    project.write("trainer/task.py", code)
+    inputs = _inputs(project)
+    before = inputs.plan.roles[0].locked
+    protobuf = replace(before.wheels[0], name="protobuf", file="protobuf-1.0-py3-none-any.whl", sha256="0" * 64)
+    locked = replace(before, wheels=(*before.wheels, protobuf))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+    assert _notes(project, replace(inputs, plan=plan)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def broken(:\n", "trainer/task.py:1:12: Python 3.11 cannot parse it: invalid syntax"),
+        ("x = 1\nimport pandas\n", "trainer/task.py:2:1: no locked wheel provides pandas"),
+        ("import trainer.utils\n", "trainer/task.py:1:1: the trainer has no module trainer.utils"),
+        ("from . import a\nfrom .missing import x\n", "trainer/task.py:2:1: the trainer has no module trainer.missing"),
+        ("from ...far import x\n", "trainer/task.py:1:1: a relative import outside a package"),
+        ("if __name__ == '__main__':\n    import pandas\n", "trainer/task.py:2:1: no locked wheel provides pandas"),
+        ("x = '\0'\n", "trainer/task.py:1:1: Python 3.11 cannot parse it"),
+    ],
+)
+def test_what_cannot_start_is_refused_with_its_place(project: Project, code: str, says: str) -> None:
+    project.write("trainer/a.py", "")
+    project.write("trainer/task.py", code)
+    assert [says in error for error in _errors(project)] == [True]
+
+
+def test_newer_syntax_than_the_images_python(project: Project) -> None:
+    project.write("trainer/task.py", "match x:\n    case 1: pass\n")
+    inputs = _inputs(project)
+    locked = inputs.plan.roles[0].locked
+    older = replace(locked, variant=replace(locked.variant, python="3.9"))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=older) for role in inputs.plan.roles))
+    assert "Python 3.9 cannot parse it" in _errors(project, replace(inputs, plan=plan))[0]
+
+
+def test_a_module_that_exists_nowhere(project: Project) -> None:
+    project.spec(SPEC.replace("trainer.task", "dist_mnist"))
+    errors = _errors(project)
+    assert "image.yaml:4:36: trainer.module: no module dist_mnist in trainer/" in errors[0]
+
+
+def test_a_folder_on_pythonpath_is_looked_into(project: Project) -> None:
+    project.write("trainer/dist_mnist.py", "import helper\n")
+    project.write("trainer/helper.py", "")
+    project.spec(SPEC.replace("trainer.task", "dist_mnist") + "env: {PYTHONPATH: /app/trainer}\n")
+    assert _notes(project) == []
+
+
+def test_a_module_of_a_locked_wheel(project: Project) -> None:
+    project.spec(SPEC.replace("trainer.task", "numpy.training"))
+    assert _notes(project) == []
+
+
+def test_other_files_and_own_templates_give_notes(project: Project) -> None:
+    project.write("trainer/plots.py", "import matplotlib\n")
+    assert _notes(project) == ["trainer/plots.py:1:1: no locked wheel provides matplotlib"]
+    assert _notes(project) == ["trainer/plots.py:1:1: no locked wheel provides matplotlib"], "also from the cache"
+
+
+def test_a_template_may_install_more(project: Project) -> None:
+    project.write("trainer/task.py", "import matplotlib\n")
+    project.write("own.j2", '{% extends "base.Dockerfile.j2" %}\n')
+    project.spec(SPEC + "template: own.j2\n")
+    assert _notes(project) == ["trainer/task.py:1:1: no locked wheel provides matplotlib"]
+
+
+@pytest.mark.parametrize("verb", [("show",), ("lock", "--locked"), ("build", "--push", "--dry-run")])
+def test_each_verb_refuses_and_no_check_does_not(project: Project, verb: tuple[str, ...]) -> None:
+    project.write("trainer/task.py", "import pandas\n")
+    project.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/x"
+    project.refused(*verb, code=3, says=["trainer/task.py:1:1: no locked wheel provides pandas", "--no-check"])
+    ended = project.run(*verb, "--no-check")
+    assert "pandas" not in ended.err
