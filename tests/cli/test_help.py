@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from tests.faults.project import IMGTOOL
 from training_imgtool.cli import app
+from training_imgtool.spec.model import Role, Target
 
 RUN = CliRunner()
 
@@ -32,3 +36,18 @@ def test_every_option_has_a_text(verb: str) -> None:
     assert not bare
     assert command.help
     assert command.help.split()[0] in shown(verb, "--help")
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("imgtool build --engine ", {"auto", "docker", "direct"}),
+        ("imgtool push --progress ", {"auto", "tty", "plain", "json", "quiet"}),
+        ("imgtool config --target ", {str(target) for target in Target}),
+        ("imgtool build --role ", {str(role) for role in Role}),
+    ],
+)
+def test_values_complete(words: str, values: set[str]) -> None:
+    env = {"_IMGTOOL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
+    ended = subprocess.run([IMGTOOL], env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert set(ended.stdout.split()) == values, ended.stderr

@@ -168,7 +168,7 @@ def test_trainer(project: Project, old: str, new: str, says: str, hint: str | No
 def test_data_beside_the_code_is_pointed_out(pushing: Project) -> None:
     """Once there is something to make; and the bytes that go up are shown as the role's, not the packages'."""
     (pushing.folder / "trainer/weights.bin").write_bytes(bytes(101_000_000))
-    note = "101 MB of files go into the images with the code, 101 MB of it trainer/weights.bin; what is data belongs in"
+    note = "101 MB of files go into the images with the code, 101 MB of it trainer/weights.bin; data belongs in"
     dry = pushing.run("push", "--dry-run")
     assert "weights.bin" not in dry.err
     ended = pushing.run("push", "--progress", "json")

@@ -13,7 +13,13 @@ import pytest
 from training_imgtool.commands.compat import as_data, as_text
 from training_imgtool.core.errors import FieldError, UsageError
 from training_imgtool.jobs.yamlio import read_table
-from training_imgtool.versions.matrix import Matrix, load_matrix, matrix_version, python_minors, version_key
+from training_imgtool.versions.matrix import (
+    Matrix,
+    load_matrix,
+    matrix_version,
+    python_minors,
+    version_key,
+)
 
 FACTS = Path(__file__).resolve().parents[3] / "shared/facts/compat.yaml"
 

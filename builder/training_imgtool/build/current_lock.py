@@ -14,6 +14,7 @@ from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock
 from training_imgtool.registry.manifests import require_platform
 from training_imgtool.spec.load import SpecFile
+from training_imgtool.versions.matrix import Matrix, load_matrix, version_key
 
 if TYPE_CHECKING:
     from training_imgtool.lock.carry_over import Renewal
@@ -63,7 +64,25 @@ def ensure_lock(
     progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
     for change in differences(present, lock) if present is not None else ():
         progress(Note(f"  {change}"))
+    for note in _upgrade_notes(present, lock) if present is not None else ():
+        progress(Note(note))
     return lock
+
+
+def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
+    """Returns the notes of every minor above that of the release `before`, up to that of `after`."""
+    low, high = version_key(before)[:2], version_key(after)[:2]
+    minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
+    return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
+
+
+def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
+    """Returns what the version matrix says about the minors that the lock passed, such as Keras 3 in 2.16."""
+    releases = {locked.variant.name: locked.variant.tensorflow for locked in before.variants}
+    pairs = {(releases.get(locked.variant.name), locked.variant.tensorflow) for locked in after.variants}
+    matrix = load_matrix()
+    notes = (note for old, new in sorted(filter(all, pairs)) for note in notes_between(matrix, str(old), new))
+    return tuple(dict.fromkeys(notes))
 
 
 def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | None:
@@ -91,7 +110,6 @@ def _make_lock(
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.registry.connect import connect
-    from training_imgtool.versions.matrix import load_matrix
 
     platform = spec_file.spec.platform
     carried_over = (renewal or Renewal()).carry_over(present, platform) if present else NOTHING_CARRIED_OVER

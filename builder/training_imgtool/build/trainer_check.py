@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import posixpath
 import sys
 import warnings
 import zipfile
@@ -90,9 +91,10 @@ class _Check:
             of_role.template is None and inputs.spec_file.spec.template is None
         )  # else RUN may install more
         self._files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
+        first = posixpath.dirname(plan.entry.script) if plan.entry.script else ""  # as `python FILE` and `-m` have it
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [folder.strip("/").partition("/")[2] for folder in python_path if folder.startswith("/app/")]
-        self._roots = tuple(dict.fromkeys(("", *folders)))
+        self._roots = tuple(dict.fromkeys((first, *folders)))
         self._wheels = _Wheels(plan.locked.wheels, settings)
 
     @cached_property
@@ -101,7 +103,16 @@ class _Check:
         files = sorted((path, entry.sha256) for path, entry in self._files.items())
         wheels = [wheel.sha256 for wheel in self._plan.locked.wheels]
         python = self._plan.locked.variant.python
-        values = [__version__, self._plan.module, python, self._is_entry, self._is_proof, self._roots, files, wheels]
+        values = [
+            __version__,
+            self._plan.entry.arguments,
+            python,
+            self._is_entry,
+            self._is_proof,
+            self._roots,
+            files,
+            wheels,
+        ]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     @cached_property
@@ -135,21 +146,26 @@ class _Check:
         return errors, notes
 
     def _entry_file(self) -> str | None:
-        module = self._plan.module
-        path = self._modules.get(module)
+        entry = self._plan.entry
+        if entry.file is not None or entry.module is None:
+            return entry.file if entry.file in self._files else None
+        path = self._modules.get(entry.module)
         if path is not None and (not path or path.endswith("/__init__.py")):
-            path = self._modules.get(f"{module}.__main__")
+            path = self._modules.get(f"{entry.module}.__main__")
         return path
 
     def _missing_entry(self) -> FieldError | None:
-        module = self._plan.module
-        top = module.partition(".")[0]
-        if top not in self._modules and self._wheels.provides(top):
+        entry = self._plan.entry
+        top = entry.name.partition(".")[0]
+        if entry.file is not None:
+            message, hint = f"{entry.file} is not in the build context", "remove it from .dockerignore"
+        elif top not in self._modules and self._wheels.provides(top):
             return None
-        hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
-        location = self._spec_file.locate("trainer.module")
-        message = f"no module {module} in {self._plan.source}/ and no locked wheel with {top}"
-        return FieldError(message, field="trainer.module", location=location, hint=hint)
+        else:
+            message = f"no module {entry.name} in {entry.folder}/ and no locked wheel with {top}"
+            hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
+        field = "trainer.module" if entry.module else "trainer.script"
+        return FieldError(message, field=field, location=self._spec_file.locate(field), hint=hint)
 
     def _parse(self, path: str, file: Entry, errors: list[FieldError], notes: list[str]) -> ast.Module | None:
         major, minor = (int(part) for part in self._plan.locked.variant.python.split("."))

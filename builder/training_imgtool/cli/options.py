@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from training_imgtool.build.request import ENGINES
+from training_imgtool.cli.progress import Mode
 from training_imgtool.spec.model import Role
 
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
@@ -23,9 +25,18 @@ Registry = Annotated[
 Locked = Annotated[bool, typer.Option("--locked", help="Require a lock that exists and is current; never write it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 ProgressMode = Annotated[
-    str, typer.Option("--progress", metavar="MODE", help="auto, tty, plain, json or quiet; on stderr.")
+    str,
+    typer.Option(
+        "--progress",
+        metavar="MODE",
+        help="auto, tty, plain, json or quiet; on stderr.",
+        autocompletion=lambda: [str(mode) for mode in Mode],
+    ),
 ]
-EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="auto, docker or direct.")]
+EngineName = Annotated[
+    str,
+    typer.Option("--engine", metavar="NAME", help="auto, docker or direct.", autocompletion=lambda: list(ENGINES)),
+]
 NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Do not check that the trainer's modules, syntax and imports fit the image.")
 ]
