@@ -68,7 +68,7 @@ def test_an_image_that_the_engine_builds_and_pushes(world: Private) -> None:
 def test_a_step_that_fails(world: Private) -> None:
     write_step(world, "before_code", "echo oh no; exit 7")
     error = run(world, "build", "--role", "worker", code=4).document["error"]
-    assert error["message"].startswith("worker: RUN echo oh no; exit 7 (line 24 ")
+    assert error["message"].startswith("worker: RUN echo oh no; exit 7 (line ")
     assert error["message"].endswith("exit code 7")
     assert error["details"] == ["oh no"]
 
