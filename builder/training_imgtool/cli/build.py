@@ -14,8 +14,9 @@ from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
+from training_imgtool.commands.config import job_notes
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.progress import Planned, Progress
+from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Role
 
@@ -138,6 +139,8 @@ def _prepare(
 ) -> Inputs:
     """Reads a spec and prepares its build; a live view shows the roles from then on."""
     spec_file = open_spec(choice.path, choice.values)
+    for text in job_notes(spec_file.spec):  # before anything is pushed
+        view(Note(text))
     for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
         view(Planned(role))
     return prepare(spec_file, settings, view, registry=registry, locked=locked, write=write)
