@@ -10,6 +10,7 @@ from tests.jobs.pages import FOLDER, PAGES, current
 
 WANTED = {
     "ai-platform-flags", "ai-platform-config", "three-images", "own-machines", "alibaba-eci", "vertex", "tpu-worker",
+    "from-tfjob", "skypilot", "slurm",
 }  # fmt: skip
 
 
