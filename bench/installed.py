@@ -33,7 +33,7 @@ def install(folder: Path) -> Installed:
     environ = {**os.environ, "VIRTUAL_ENV": str(folder)}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     run([uv, "venv", "--quiet", "--no-project", "--python", python, str(folder)], environ=environ, folder=CHECKOUT)
-    wanted = f"training-imgtool[fast] @ {CHECKOUT.as_uri()}"
+    wanted = f"training-imgtool @ {CHECKOUT.as_uri()}"
     run([uv, "pip", "install", "--quiet", "--compile-bytecode", wanted], environ=environ, folder=CHECKOUT)
     return Installed(command=folder / "bin" / "imgtool", python=words)
 
