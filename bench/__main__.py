@@ -34,7 +34,7 @@ from bench.pipcache import PipCache
 from bench.processes import FailedError
 from bench.project import BASE, Projects
 from bench.scenarios import SCENARIOS, START, Sample, Scenario, leave_out, measure
-from bench.start import starts
+from bench.start import helps, starts
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
@@ -137,6 +137,9 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
     warm: set[str] = set()
     for scenario in scenarios:
         if track.counted and not scenario.counted:
+            continue
+        if scenario.name == "help":
+            yield from helps(track.projects.imgtool, options.rounds or scenario.rounds)
             continue
         racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
         if scenario.name == "index":

@@ -114,6 +114,7 @@ def _index(contender: Contender, _: int) -> None:
 
 
 SCENARIOS = (
+    Scenario(name="help", title="`imgtool --help`", prepare=_nothing, rounds=20, counted=False),
     Scenario(name="nothing", title="nothing changed", prepare=_nothing, rounds=9),
     Scenario(name="line", title="one line of code changed", prepare=_line, rounds=9),
     Scenario(name="nothing-elsewhere", title="nothing changed, on a machine without state", prepare=_elsewhere,

@@ -1,16 +1,41 @@
-"""How long `import tensorflow` takes in a container: of the image that imgtool made, and of Docker's own."""
+"""How long the command takes to start, and `import tensorflow` in a container of imgtool's image and of Docker's own."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.bake import Bake
-from bench.contenders import Contender, Imgtool
+from bench.contenders import OURS, Contender, Imgtool
 from bench.scenarios import START, Sample
 
 _PROGRAM = "import time; t = time.perf_counter(); import tensorflow; print(time.perf_counter() - t)"
 _ROLE = "worker"
+
+
+def helps(command: Path, rounds: int) -> Iterator[Sample]:
+    """Times `imgtool --help`; the first run, which reads the files from the disk, does not count."""
+    for number in range(-1, rounds):
+        load = float(Path("/proc/loadavg").read_text().split()[0])
+        before, cpu = time.perf_counter(), os.times()
+        subprocess.run([command, "--help"], stdout=subprocess.DEVNULL, check=True)
+        wall, after = time.perf_counter() - before, os.times()
+        used = after.children_user + after.children_system - cpu.children_user - cpu.children_system
+        if number >= 0:
+            yield Sample(
+                scenario="help",
+                track="direct-3",
+                contender=OURS,
+                number=number,
+                wall=wall,
+                cpu=used,
+                service_cpu=0.0,
+                registry_cpu=0.0,
+                load=load,
+            )
 
 
 def starts(contenders: dict[str, Contender], rounds: int) -> Iterator[Sample]:
