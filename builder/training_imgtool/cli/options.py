@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.build.request import ENGINES
 from training_imgtool.cli.progress import Mode
 from training_imgtool.spec.model import Role
+
+
+def _list_engines() -> list[str]:
+    from training_imgtool.build.request import ENGINES
+
+    return list(ENGINES)
+
 
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
 Specs = Annotated[list[Path] | None, typer.Argument(metavar="[SPEC]...", help="Specs such as image.yaml, or folders.")]
@@ -35,7 +41,7 @@ ProgressMode = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option("--engine", metavar="NAME", help="auto, docker or direct.", autocompletion=lambda: list(ENGINES)),
+    typer.Option("--engine", metavar="NAME", help="auto, docker or direct.", autocompletion=_list_engines),
 ]
 NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Do not check that the trainer's modules, syntax and imports fit the image.")

@@ -6,10 +6,7 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.build.many import expand_choices
-from training_imgtool.build.request import BuildOptions
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.build import build_and_print
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +30,10 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
+    from training_imgtool.build.many import expand_choices
+    from training_imgtool.build.request import BuildOptions
+    from training_imgtool.cli.build_images import build_and_print
+
     options = BuildOptions(
         roles=tuple(roles or ()),
         push=True,

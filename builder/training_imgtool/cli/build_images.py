@@ -1,0 +1,131 @@
+"""Builds images for `imgtool build` and `push`, and prints the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from training_imgtool.build import build as building
+from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.many import SpecChoice, SpecResult, build_many
+from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
+from training_imgtool.cli import machine
+from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
+from training_imgtool.commands.config import job_notes
+from training_imgtool.core.progress import Note, Planned, Progress
+from training_imgtool.core.settings import Settings
+from training_imgtool.spec.model import Role
+
+
+def build_and_print(
+    choices: tuple[SpecChoice, ...],
+    options: BuildOptions,
+    *,
+    registry: str | None,
+    locked: bool,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`.
+
+    With several specs a line begins with the spec's name, and the exit code is that of the gravest failure.
+    """
+    settings = machine.settings()
+    if len(choices) > 1:
+        with machine.progress(progress) as view:
+            results = build_many(choices, options, settings, view, registry=registry, locked=locked)
+        _print_many(results, as_json=as_json)
+        return
+    with machine.progress(progress) as view:
+        inputs = _prepare(choices[0], settings, view, registry=registry, locked=locked, roles=options.roles)
+        images = building.build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
+    if as_json:
+        emit_json({"ok": True, "images": [_as_data(image) for image in images]})
+    else:
+        emit("".join(f"{image.role} {image.reference}\n" for image in images))
+
+
+def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
+    """Prints every image and every failure, and raises the gravest."""
+    failures = {result.choice.name: result.error for result in results if result.error is not None}
+    if not as_json:
+        emit("".join(f"{row.choice.name} {image.role} {image.reference}\n" for row in results for image in row.images))
+    else:
+        specs = [
+            {
+                "spec": str(row.choice.path or "."),
+                "set": dict(row.choice.values),
+                "images": [_as_data(image) for image in row.images],
+                "error": error_data(row.error) if row.error else None,
+            }
+            for row in results
+        ]
+        emit_json({"ok": not failures, "specs": specs})
+    for name, error in failures.items():
+        emit_failure(error, name)
+    emit_note(f"{len(results) - len(failures)} of {len(results)} specs are done")
+    if failures:
+        raise typer.Exit(exit_code(failures.values()))
+
+
+def _prepare(
+    choice: SpecChoice,
+    settings: Settings,
+    view: Progress,
+    *,
+    registry: str | None,
+    locked: bool,
+    write: bool = True,
+    roles: tuple[Role, ...] = (),
+) -> Inputs:
+    """Reads a spec and prepares its build; a live view shows the roles from then on."""
+    spec_file = open_spec(choice.path, choice.values)
+    for text in job_notes(spec_file.spec):  # before anything is pushed
+        view(Note(text))
+    for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
+        view(Planned(role))
+    return prepare(spec_file, settings, view, registry=registry, locked=locked, write=write)
+
+
+def _as_data(result: BuildResult) -> dict[str, Any]:
+    """A result as plain data."""
+    return {
+        "role": str(result.role),
+        "outcome": str(result.outcome),
+        "reference": result.reference,
+        "digest": result.digest.digest if result.digest else None,
+        "tag": str(result.tag) if result.tag else None,
+        "key": result.key,
+        "image_id": result.image_id,
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def foresee_and_print(
+    choices: tuple[SpecChoice, ...],
+    options: BuildOptions,
+    *,
+    registry: str | None,
+    locked: bool,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Prints what a build would find and make; asks the registry, changes nothing."""
+    settings = machine.settings()
+    rows = []
+    for choice in choices:
+        with machine.progress(progress) as view:
+            inputs = _prepare(choice, settings, view, registry=registry, locked=locked, write=False)
+            foreseen = building.foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
+        tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
+        rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
+    many = len(choices) > 1
+    if as_json:
+        images = [
+            {**({"spec": choice.name} if many else {}), "role": role, "would": what, "tag": tag}
+            for choice, role, what, tag in rows
+        ]
+        emit_json({"ok": True, "images": images})
+    else:
+        emit("".join(f"{f'{choice.name} ' if many else ''}{role} {what} {tag}\n" for choice, role, what, tag in rows))
