@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything that a build needs on this machine, and says what to do about what is missing."""
+"""`doctor`: checks everything that a build needs on this machine, and names the cure for what is missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""`prune`: frees what nobody used for a while, in the machine's cache and in the engine.
+"""`prune`: deletes what no run used for a while, from the machine's cache and the engine.
 
-Only what has the names that imgtool gives is looked at, so a cache that shares its folder with other things loses none
-of them. The last use of a file is the later of its two times: who takes something from the cache sets the first
-(`core.atomic_files.used`), since many systems do not.
+It touches only files with names that imgtool gives, so other files in the same folder are safe. The last use of a file
+is the later of its two times: `core.atomic_files.mark_used` sets the access time, since many systems do not.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """What was found of one kind, and how much of it went, or would; sizes in bytes."""
+    """The files of one kind, and how many of them `prune` deleted or would delete; sizes in bytes."""
 
     kind: str
     count: int
@@ -86,14 +85,14 @@ class _Held:
 
 
 def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[Freed, ...]:
-    """Removes what was last used before a time.
+    """Removes what no run used since a time.
 
     Args:
         cache: the machine's cache.
         before: seconds since 1970.
         dry_run: only look.
 
-    Raises LocalFileError for what may not be removed, when all the rest is gone.
+    Raises LocalFileError for files that it cannot remove, after it removed all others.
     """
     failed: list[OSError] = []
     kinds = (("wheels", _wheels(cache / "wheels")), ("layers", _layers(cache / "layers")), ("notes", _notes(cache)))

@@ -1,4 +1,4 @@
-"""The plan as plain data and as text, for `imgtool show`."""
+"""The plan of a build as plain data and as text, for `imgtool show`."""
 
 from __future__ import annotations
 

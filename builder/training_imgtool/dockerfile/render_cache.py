@@ -1,10 +1,7 @@
-"""Keeps the texts that the built-in templates gave between runs.
+"""Texts of imgtool's own templates from earlier runs, so that a run with nothing to do need not load Jinja.
 
-Loading Jinja and compiling takes 20 of the 155 ms of a run with nothing to do. Every check of the text is made all
-the same.
-
-The source's revision changes with every line of code and is only ever copied into a label, so texts are kept with a
-mark in its place.
+Every check of the text runs all the same. The source's revision changes with every line of code and templates only copy
+it into a label, so the cache stores texts with a mark in its place.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Matrix:
 
 
 def load_matrix(text: bytes | None = None) -> Matrix:
-    """Reads the matrix (`text` instead of the file that comes with imgtool); takes about 20 ms."""
+    """Reads the matrix (`text` instead of the file that comes with imgtool)."""
     from training_imgtool.yamlfile.reader import parse
 
     raw: dict[str, Any] = _plain(parse(matrix_bytes() if text is None else text, "compat.yaml"))
