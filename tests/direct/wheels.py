@@ -40,12 +40,14 @@ def make_wheel(
     stored: Iterable[str] = (),
     zip64: bool = False,
     requires_python: str = "",
+    requires: Iterable[str] = (),
 ) -> Path:
     """A wheel with a right RECORD; `executable` and `stored` name members."""
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     if requires_python:
         metadata += f"Requires-Python: {requires_python}\n"
+    metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     members = {
         **files,
         f"{info}/METADATA": metadata.encode(),

@@ -57,6 +57,9 @@ _TEMPORARY = re.compile(
 _PIP_SCRIPT = "script_template = '''import sys\nfrom %(module)s import %(import_name)s\nsys.exit(%(func)s())\n'''\n"
 
 
+_TENSORFLOW = {"tensorflow/__init__.py": b"__version__ = '2.15.1'\n"}
+
+
 @dataclass(frozen=True)
 class Ended:
     """What came of one `imgtool`."""
@@ -295,5 +298,5 @@ def small_wheels() -> tuple[Path, ...]:
     return (
         make_wheel(folder, "pip", pip, version="24.3.1"),
         make_wheel(folder, "numpy", {"numpy/__init__.py": b"# numbers\n"}, version="1.26.4"),
-        make_wheel(folder, "tensorflow_cpu", {"tensorflow/__init__.py": b"__version__ = '2.15.1'\n"}, version="2.15.1"),
+        make_wheel(folder, "tensorflow_cpu", _TENSORFLOW, version="2.15.1", requires=("numpy",)),
     )
