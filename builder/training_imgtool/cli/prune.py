@@ -37,20 +37,26 @@ def prune(
         raise UsageError(f"--unused-for {unused_for}: expected a number of days")
     settings = machine.settings()
     before = float("inf") if everything else time.time() - unused_for * _DAY
-    found = prune_cache(settings.cache, before, dry_run=dry_run)
+    parts = prune_cache(settings.cache, before, dry_run=dry_run)
     engine = _prune_engine(settings, before, dry_run=dry_run)
-    freed, size = sum(one.freed_size for one in found), sum(one.size for one in found)
+    freed, size = sum(part.freed_size for part in parts), sum(part.size for part in parts)
     if as_json:
         rows = [
-            {"kind": one.kind, "count": one.count, "bytes": one.size, "freed": one.freed, "freedBytes": one.freed_size}
-            for one in found
+            {
+                "kind": part.kind,
+                "count": part.count,
+                "bytes": part.size,
+                "freed": part.freed,
+                "freedBytes": part.freed_size,
+            }
+            for part in parts
         ]
         document = {"ok": True, "cache": str(settings.cache), "dryRun": dry_run, "kinds": rows, "engine": engine}
         emit_json({**document, "freedBytes": freed})
         return
     lines = [
-        f"{one.kind:7} {one.freed} of {one.count}, {format_size(one.freed_size)} of {format_size(one.size)}"
-        for one in found
+        f"{part.kind:7} {part.freed} of {part.count}, {format_size(part.freed_size)} of {format_size(part.size)}"
+        for part in parts
     ]
     if engine:
         lines.append(f"stages  {engine['freed']} of {engine['count']} in the engine")
@@ -70,9 +76,9 @@ def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[s
     except EngineUnavailableError:
         return None
     try:
-        found = stages(engine.api)
-        old = [name for name, built in found.items() if built < before]
+        built_at = stages(engine.api)
+        old = [name for name, built in built_at.items() if built < before]
         gone = [name for name in old if dry_run or remove_stage(engine.api, name)]
     finally:
         engine.close()
-    return {"count": len(found), "freed": len(gone), "names": gone}
+    return {"count": len(built_at), "freed": len(gone), "names": gone}

@@ -68,7 +68,7 @@ def _cache(settings: Settings) -> str:
 
     there = next(folder for folder in (settings.cache, *settings.cache.absolute().parents) if folder.exists())
     check_writable(there / "probe")
-    size = sum(one.size for one in prune_cache(settings.cache, 0, dry_run=True))
+    size = sum(part.size for part in prune_cache(settings.cache, 0, dry_run=True))
     return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB (imgtool prune)"
 
 

@@ -82,11 +82,11 @@ def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
     if split.engine_stage is None:
         return {}
     below: Stage | None = split.engine_stage
-    found = {}
+    reasons = {}
     while below:
-        found[below.label] = split.reasons.get(below.label, f"{split.engine_stage.label} starts from it")
+        reasons[below.label] = split.reasons.get(below.label, f"{split.engine_stage.label} starts from it")
         below = image.dockerfile.earlier(below.base, below)
-    return found
+    return reasons
 
 
 def as_text(data: dict[str, Any]) -> str:

@@ -48,17 +48,17 @@ def find_interpreter(python: str, environ: Mapping[str, str], release: str | Non
             have it make the same bytes, and the same as an engine.
     """
     first = None
-    asked: set[str] = set()
+    tried: set[str] = set()
     for path in _candidates(python, environ, release):  # one after the other: to ask uv takes 0.1 s
-        if path in asked:
+        if path in tried:
             continue
-        asked.add(path)
-        found = _ask(path, environ)
-        if found is None or found.python != python:
+        tried.add(path)
+        interpreter = _ask(path, environ)
+        if interpreter is None or interpreter.python != python:
             continue
-        if release in {None, found.version}:
-            return found
-        first = first or found
+        if release in {None, interpreter.version}:
+            return interpreter
+        first = first or interpreter
     return first
 
 
@@ -66,27 +66,27 @@ def _candidates(python: str, environ: Mapping[str, str], release: str | None) ->
     if sys.version_info[:2] == tuple(int(part) for part in python.split(".")[:2]):
         yield sys.executable
     for folder in environ.get("PATH", "").split(":"):
-        if folder and (found := shutil.which(f"python{python}", path=folder)):
-            yield found
+        if folder and (program := shutil.which(f"python{python}", path=folder)):
+            yield program
     uv = shutil.which("uv", path=environ.get("PATH", ""))
     for version in filter(None, (release, python)) if uv else ():
         command = [str(uv), "python", "find", "--offline", "--no-python-downloads", "--no-project", "--system", version]
         try:
-            asked = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return
-        if asked.returncode == 0 and asked.stdout.strip():
-            yield asked.stdout.strip()
+        if done.returncode == 0 and done.stdout.strip():
+            yield done.stdout.strip()
 
 
 def _ask(path: str, environ: Mapping[str, str]) -> Interpreter | None:
     try:
-        asked = subprocess.run(
+        done = subprocess.run(
             [path, "-I", "-S", "-c", _ASK], env=dict(environ), capture_output=True, text=True, timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    answer = asked.stdout.split()
-    if asked.returncode != 0 or len(answer) != 5 or answer[0] != "cpython":
+    answer = done.stdout.split()
+    if done.returncode != 0 or len(answer) != 5 or answer[0] != "cpython":
         return None
     return Interpreter(path=path, python=answer[1], magic=answer[2], tag=answer[3], version=answer[4])

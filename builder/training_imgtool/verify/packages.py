@@ -68,12 +68,12 @@ def differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[
     return tuple(lines)
 
 
-def same_version(one: str, other: str) -> bool:
+def same_version(version: str, other: str) -> bool:
     """Whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
     try:
-        return Version(one) == Version(other)
+        return Version(version) == Version(other)
     except InvalidVersion:
-        return one == other
+        return version == other
 
 
 def broken(

@@ -47,7 +47,9 @@ def compare_records(files: dict[str, Any], records: dict[str, str], exclude: lis
         if path in files:
             if not path.endswith(".pyc") and not any(_matches(files[path], digest, size) for digest, size in entries):
                 changed.append(path)
-        elif not path.endswith(".pyc") and not any(path == one or path.startswith(one + "/") for one in left_out):
+        elif not path.endswith(".pyc") and not any(
+            path == folder or path.startswith(folder + "/") for folder in left_out
+        ):
             missing.append(path)
     unowned = [path for path in files if path not in rows and not _belongs(path, files)]
     return {"missing": sorted(missing), "changed": sorted(changed), "unowned": sorted(unowned)}

@@ -43,7 +43,7 @@ class BaseImage:
     python: str | None = None
 
     @property
-    def known(self) -> bool:
+    def has_python(self) -> bool:
         """Whether enough is known to check Python against it."""
         return self.python is not None
 

@@ -217,13 +217,13 @@ def load_matrix(text: bytes | None = None) -> Matrix:
 
 def python_minors(text: str) -> tuple[str, ...]:
     """`3.7-3.9 3.11` as ("3.7", "3.8", "3.9", "3.11")."""
-    found: list[str] = []
+    minors: list[str] = []
     for part in text.split():
         first, _, last = part.partition("-")
         major, start = first.split(".")
         end = (last or first).split(".")[1]
-        found += [f"{major}.{minor}" for minor in range(int(start), int(end) + 1)]
-    return tuple(found)
+        minors += [f"{major}.{minor}" for minor in range(int(start), int(end) + 1)]
+    return tuple(minors)
 
 
 def version_key(version: str) -> tuple[int, ...]:

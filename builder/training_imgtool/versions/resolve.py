@@ -122,7 +122,7 @@ def _check_base(request: Request, group: _Group) -> list[Finding]:
         findings.append(Finding(group.field, message, "leave base out, or cuda_from: base", warning=True))
     elif group.accelerator is Accelerator.GPU and image.is_cuda:
         findings += rules_cuda.check_cuda_base(image, minor, group.field, request.matrix)
-    elif group.accelerator is Accelerator.GPU and image.known and not request.wheels:
+    elif group.accelerator is Accelerator.GPU and image.has_python and not request.wheels:
         hint = "leave base out, or cuda_from: wheels" if minor.and_cuda else "leave base out"
         findings.append(Finding(group.field, f"{image.name} has no CUDA, and {', '.join(group.roles)} needs it", hint))
     return findings
@@ -172,7 +172,7 @@ def _variant(request: Request, group: _Group, python: str) -> tuple[Variant, lis
     if group.image is not None:
         image = group.image
         apt = next((base.apt for base in request.minor.bases if image.is_cuda and base.tag == image.tag), ())
-        if not image.known:
+        if not image.has_python:
             message = f"{image.name}: what is in it is not known; Python {python} is taken for given"
             findings.append(Finding(group.field, message, f"it must have {_executable(image, python)}", warning=True))
     elif group.accelerator is Accelerator.GPU and not request.wheels:
@@ -272,5 +272,5 @@ def _check_gpus(request: Request, group: _Group, cuda: str | None, python: str) 
 def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
     """The GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
     words = f"_{service_name.upper().replace('-', '_')}_"
-    found = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
-    return max(found, key=lambda gpu: len(gpu.name)) if found else None
+    named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
+    return max(named, key=lambda gpu: len(gpu.name)) if named else None

@@ -34,13 +34,13 @@ class Finding:
 
 def raise_errors(findings: Iterable[Finding]) -> tuple[str, ...]:
     """Raises the errors among `findings` (FieldError for one, FieldListError for more); returns the warnings."""
-    found = tuple(dict.fromkeys(findings))
-    errors = tuple(FieldError(f.message, field=f.field, hint=f.hint) for f in found if not f.warning)
+    distinct = tuple(dict.fromkeys(findings))
+    errors = tuple(FieldError(f.message, field=f.field, hint=f.hint) for f in distinct if not f.warning)
     if len(errors) == 1:
         raise errors[0]
     if errors:
         raise FieldListError(errors)
-    return tuple(str(finding) for finding in found)
+    return tuple(str(finding) for finding in distinct)
 
 
 def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
@@ -115,8 +115,8 @@ def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list
         )
     if spec.job.target == "ai-platform" and minor.name not in matrix.ai_platform_tpu:
         message = f"whether AI Platform takes tpuTfVersion {minor.name} is not known"
-        known = ", ".join(matrix.ai_platform_tpu)
-        findings.append(Finding("tensorflow", message, f"seen to be accepted: {known}", warning=True))
+        accepted = ", ".join(matrix.ai_platform_tpu)
+        findings.append(Finding("tensorflow", message, f"seen to be accepted: {accepted}", warning=True))
     if spec.job.target == "vertex" and version_key(minor.name) < _FIRST_TPU_PACKAGE:
         message = f"a TPU VM needs a build of TensorFlow {minor.name} that no package index has"
         hint = "TensorFlow 2.19.1 or 2.20.0, or a `base` that brings it"

@@ -101,7 +101,7 @@ def _only_after(specifier: SpecifierSet, last: Version) -> bool:
 
 
 def _merged(requirements: tuple[str, ...], environment: Mapping[str, str] | None = None) -> dict[str, SpecifierSet]:
-    found: dict[str, SpecifierSet] = {}
+    specifiers: dict[str, SpecifierSet] = {}
     for text in requirements:
         for alternative in text.split(" || "):
             name = re.split(r"[^\w.-]", text, maxsplit=1)[0]
@@ -111,8 +111,8 @@ def _merged(requirements: tuple[str, ...], environment: Mapping[str, str] | None
             if marker is not None and environment is not None and not marker.evaluate(dict(environment)):
                 continue
             key = canonicalize_name(requirement.name)
-            found[key] = found.get(key, SpecifierSet()) & requirement.specifier
-    return found
+            specifiers[key] = specifiers.get(key, SpecifierSet()) & requirement.specifier
+    return specifiers
 
 
 def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:

@@ -71,9 +71,9 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
     if root is None or (isinstance(root, Scalar) and root.null):
         raise InputError(f"{name}: the {what} is empty")
     if not isinstance(root, Table):
-        found = "a list" if isinstance(root, Items) else "text"
+        kind = "a list" if isinstance(root, Items) else "text"
         raise InputError(
-            f"{name}:{root.at.line}:{root.at.column}: expected a mapping (`key: value` lines) at the top, found {found}"
+            f"{name}:{root.at.line}:{root.at.column}: expected a mapping (`key: value` lines) at the top, found {kind}"
         )
     return root
 

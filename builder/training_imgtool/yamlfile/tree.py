@@ -158,8 +158,8 @@ class TreeBuilder:
 
     def _check_key(self, node: Node, keys: dict[str, Scalar], at: Position) -> None:
         if not isinstance(node, Scalar):
-            found = "a list" if isinstance(node, Items) else "a mapping"
-            raise self._refused(at, f"a key must be text, found {found}", "quote a value that begins with '{' or '['")
+            kind = "a list" if isinstance(node, Items) else "a mapping"
+            raise self._refused(at, f"a key must be text, found {kind}", "quote a value that begins with '{' or '['")
         if node.null:
             raise self._refused(at, "a key is missing before ':'", None)
         if node.text == "<<" and not node.quoted:

@@ -95,11 +95,11 @@ def _nothing_answers(origin: Origin, error: BaseException, *, answered: bool) ->
 
 
 def _not_http(origin: Origin) -> PassingError:
-    found = "answered something that is not HTTP/1"
+    problem = "answered something that is not HTTP/1"
     final = RegistryRefusedError(
-        f"{redact(origin.url)} is no registry: it {found}", hint="check the registry's name and port"
+        f"{redact(origin.url)} is no registry: it {problem}", hint="check the registry's name and port"
     )
-    return PassingError(found, final=final, tries=2)
+    return PassingError(problem, final=final, tries=2)
 
 
 def _is_not_http(error: object) -> bool:
