@@ -332,12 +332,12 @@ def test_the_digest_sees_every_byte_mode_and_name(folder: Path) -> None:
 
 
 def test_the_memo_saves_reading_and_is_not_fooled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memo: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for path in folder.rglob("*"):
         os.utime(path, (1, 1), follow_symlinks=False)
     monkeypatch.setattr(scanning, "_RACY_NS", -1)
-    first = scan(folder, memo=memo)
-    assert len(memo) == 5
+    first = scan(folder, hashes=hashes)
+    assert len(hashes) == 5
     calls: list[str] = []
     real = scanning.Walk._hashed
 
@@ -346,17 +346,17 @@ def test_the_memo_saves_reading_and_is_not_fooled(folder: Path, monkeypatch: pyt
         return real(self, opened, path, before)
 
     monkeypatch.setattr(scanning.Walk, "_hashed", counted)
-    assert scan(folder, memo=memo) == first
+    assert scan(folder, hashes=hashes) == first
     assert calls == []
     (folder / "trainer/task.py").write_bytes(b"print(3)\n")
-    assert scan(folder, memo=memo) != first
+    assert scan(folder, hashes=hashes) != first
     assert calls == ["trainer/task.py"]
 
 
 def test_young_files_are_not_remembered(folder: Path) -> None:
-    memo: dict[str, str] = {}
-    scan(folder, memo=memo)
-    assert memo == {}
+    hashes: dict[str, str] = {}
+    scan(folder, hashes=hashes)
+    assert hashes == {}
 
 
 def test_dockerignore_of_the_folder(folder: Path) -> None:
@@ -397,10 +397,10 @@ def test_secrets_are_refused_all_at_once(folder: Path) -> None:
 def test_a_memo_does_not_hide_a_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "_RACY_NS", -1)
     (folder / "sa.json").write_text('{"type": "service_account"}')
-    memo: dict[str, str] = {}
-    scan(folder, allow_secrets=("sa.json",), memo=memo)
+    hashes: dict[str, str] = {}
+    scan(folder, allow_secrets=("sa.json",), hashes=hashes)
     with pytest.raises(InputError, match="1 file looks like a secret"):
-        scan(folder, memo=memo)
+        scan(folder, hashes=hashes)
 
 
 def test_tree_id_is_gits(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The memo of a context's hashes: what is worth keeping, and for whom."""
+"""The hashes of a context's hashes: what is worth keeping, and for whom."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _scan(cache: Path, folder: Path) -> Context:
-    with remembered_hashes(cache, folder) as memo:
-        return scan(folder, memo=memo)
+    with remembered_hashes(cache, folder) as hashes:
+        return scan(folder, hashes=hashes)
 
 
 def _forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> str:
-        raise AssertionError("a file was read that is in the memo")
+        raise AssertionError("a file was read that is in the hashes")
 
     monkeypatch.setattr(scanning.Walk, "_hashed", read)
 
@@ -60,8 +60,8 @@ def test_a_small_tree_does_not_pay_for_a_large_one(tree: Path, tmp_path: Path) -
     (tree / "model.bin").write_bytes(b"x" * (20 << 20))
     _scan(tmp_path / "cache", tree)
     (tmp_path / "other").mkdir()
-    with remembered_hashes(tmp_path / "cache", tmp_path / "other") as memo:
-        assert not memo
+    with remembered_hashes(tmp_path / "cache", tmp_path / "other") as hashes:
+        assert not hashes
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff"])

@@ -12,7 +12,7 @@ from tests.plans import role_plan
 from training_imgtool.dockerfile import jinja
 from training_imgtool.dockerfile import render as rendering
 from training_imgtool.dockerfile.render import TemplateRoots, render
-from training_imgtool.dockerfile.render_cache import RenderMemo
+from training_imgtool.dockerfile.render_cache import RenderCache
 from training_imgtool.plan import REVISION, RolePlan
 
 OLD, NEW = "1" * 40, "2" * 40
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def text(plan: RolePlan, cache: Path, roots: TemplateRoots | None = None) -> str:
-    found = render(plan, roots=roots or TemplateRoots(), key=None, memo=RenderMemo(cache))
+    found = render(plan, roots=roots or TemplateRoots(), key=None, cache=RenderCache(cache))
     assert found == render(plan, roots=roots or TemplateRoots(), key=None)
     return found
 
@@ -46,7 +46,7 @@ def test_a_second_run_and_another_revision_need_no_jinja(tmp_path: Path, asked: 
     first = text(with_revision(OLD), tmp_path)
     again = text(with_revision(NEW), tmp_path)
     assert first.replace(OLD, NEW) == again
-    assert len(asked) == 3  # once for the memo; twice by the comparison in `text`
+    assert len(asked) == 3  # once for the cache; twice by the comparison in `text`
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
-from training_imgtool.dockerfile.render_cache import RenderMemo
+from training_imgtool.dockerfile.render_cache import RenderCache
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
 from training_imgtool.spec.entry_point import find_entry_point
 from training_imgtool.spec.load import SpecFile, find, load
@@ -130,10 +130,10 @@ def prepare(
     """
     lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
     spec = spec_file.spec
-    with remembered_hashes(settings.cache, spec_file.folder) as memo:
+    with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         code = find_entry_point(spec.trainer, spec_file.folder).folder
         leave_out = list_own_files(spec_file.path) if code == "." else frozenset()
-        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, memo=memo, leave_out=leave_out)
+        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, hashes=hashes, leave_out=leave_out)
         context = read(only=(code,))
         plan = make_plan(
             spec,
@@ -144,8 +144,8 @@ def prepare(
             revision=context.tree_id(code),
         )
         try:
-            roots, texts_before = TemplateRoots(plan.folder), RenderMemo(settings.cache)
-            texts = {role.role: render(role, roots=roots, key=None, memo=texts_before) for role in plan.roles}
+            roots, render_cache = TemplateRoots(plan.folder), RenderCache(settings.cache)
+            texts = {role.role: render(role, roots=roots, key=None, cache=render_cache) for role in plan.roles}
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
             if copied != {code}:

@@ -182,7 +182,7 @@ def scan(
     only: Iterable[str] = (),
     ignore: DockerIgnore | None = None,
     allow_secrets: Iterable[str] = (),
-    memo: MutableMapping[str, str] | None = None,
+    hashes: MutableMapping[str, str] | None = None,
     strict: bool = True,
     leave_out: frozenset[str] = frozenset(),
 ) -> Context:
@@ -193,7 +193,7 @@ def scan(
         only: the paths wanted, with all below them; by default everything.
         ignore: instead of the folder's own `.dockerignore`.
         allow_secrets: paths or patterns of files that look like secrets and are wanted.
-        memo: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
+        hashes: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
             tree is not read again.
         leave_out: paths to leave out, as if `.dockerignore` listed them.
         strict: raise for a missing path of `only`; otherwise the COPY of it raises.
@@ -209,7 +209,7 @@ def scan(
         ignore=_ignore_file(folder) if ignore is None else ignore,
         allow_secrets=tuple(allow_secrets),
         leave_out=leave_out,
-        memo={} if memo is None else memo,
+        hashes={} if hashes is None else hashes,
     )
     context = Context(_sorted(walk.run()))
     for path in only if strict else ():

@@ -18,7 +18,7 @@ _MAX_BYTES = 256 << 20
 
 @contextmanager
 def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
-    """The memo for `context.scan` of a folder: by path, size, times and inode. Losing it costs time, nothing else.
+    """The hashes for `context.scan` of a folder: by path, size, times and inode. Losing it costs time, nothing else.
 
     Each folder has a file of its own, so that a small one does not pay for a large one. What a file looks like depends
     on the patterns for secrets, so with other patterns the file is another one.
@@ -27,12 +27,12 @@ def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, s
     path = cache / "hashes" / f"{name.hexdigest()}.json"
     cached = read_cached(path, _MAX_BYTES)
     before: dict[str, str] = cached if isinstance(cached, dict) else {}
-    memo = dict(before)
-    yield memo
-    new = memo.keys() - before.keys()
+    hashes = dict(before)
+    yield hashes
+    new = hashes.keys() - before.keys()
     if len(new) < _FEWEST and sum(map(_size, new)) < _LEAST:
         return
-    entries = memo if len(memo) <= _MOST else {key: memo[key] for key in new}
+    entries = hashes if len(hashes) <= _MOST else {key: hashes[key] for key in new}
     write_cached(path, entries, _MAX_BYTES)
 
 

@@ -34,7 +34,7 @@ class Walk:
         only: the paths that are wanted with what lies below them; empty for all.
         ignore: the patterns of `.dockerignore`.
         allow_secrets: paths or patterns that may look like secrets.
-        memo: hashes by path, size, times and inode; read and added to.
+        hashes: hashes by path, size, times and inode; read and added to.
         leave_out: paths to leave out besides.
     """
 
@@ -45,7 +45,7 @@ class Walk:
         only: tuple[str, ...],
         ignore: DockerIgnore,
         allow_secrets: tuple[str, ...],
-        memo: MutableMapping[str, str],
+        hashes: MutableMapping[str, str],
         leave_out: frozenset[str] = frozenset(),
     ) -> None:
         self.entries: list[Entry] = []
@@ -53,7 +53,7 @@ class Walk:
         self._only = only
         self._ignore = ignore
         self._allow_secrets = allow_secrets
-        self._memo = memo
+        self._hashes = hashes
         self._leave_out = leave_out
         self._suspects: list[str] = []
         self._bytes = 0
@@ -143,18 +143,18 @@ class Walk:
         self.entries.append(self._file(descriptor, name, path))
 
     def _file(self, descriptor: int, name: str, path: str) -> Entry:
-        """Opens, looks again, and hashes unless the memo knows the file."""
+        """Opens, looks again, and hashes unless the hashes knows the file."""
         opened = os.open(name, _OPEN, dir_fd=descriptor)
         with os.fdopen(opened, "rb", buffering=0):
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode):
                 raise changed(path)
             key = f"{self._root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-            hashes = str(self._memo.get(key))
+            hashes = str(self._hashes.get(key))
             if not _HASHES.fullmatch(hashes):
                 hashes = self._hashed(opened, path, status)
             if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
-                self._memo[key] = hashes
+                self._hashes[key] = hashes
         sha256, blob, suspect = hashes.split(" ")
         if suspect == "secret" and not secret_files.allowed(path, self._allow_secrets):
             self._suspects.append(path)

@@ -19,7 +19,7 @@ from typing import Any
 from training_imgtool.core import resources
 from training_imgtool.core.errors import ImgtoolError, InputError
 from training_imgtool.dockerfile.parse import Dockerfile, parse
-from training_imgtool.dockerfile.render_cache import RenderMemo
+from training_imgtool.dockerfile.render_cache import RenderCache
 from training_imgtool.dockerfile.rules import check_directives, check_rules
 from training_imgtool.dockerfile.template_values import check_values, template_values
 from training_imgtool.plan import KEY_LABEL, REVISION, RolePlan
@@ -42,14 +42,14 @@ class TemplateRoots:
     builtin: Path = field(default_factory=lambda: resources.directory("templates"))
 
 
-def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, memo: RenderMemo | None = None) -> str:
+def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, cache: RenderCache | None = None) -> str:
     """The Dockerfile of one role; ends in one newline.
 
     Args:
         plan: every choice made.
         roots: where templates are looked for.
         key: the content key for the last label; None leaves the label out, which changes no key.
-        memo: remembers what our own templates gave; None asks them each time.
+        cache: remembers what our own templates gave; None asks them each time.
 
     Raises:
         FieldError: a value that has no place in a Dockerfile, by its field.
@@ -58,7 +58,7 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, memo: Rende
     """
     values = template_values(plan)
     check_values(plan)
-    text, harmless = _render_texts(plan.template, [values, _harmless_values(values)], roots, memo)
+    text, harmless = _render_texts(plan.template, [values, _harmless_values(values)], roots, cache)
     file = f"{plan.role}.Dockerfile"
     check_directives(text, file)
     dockerfile = parse(text, file=file)
@@ -87,7 +87,7 @@ def _harmless_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _render_texts(
-    template: str, values: list[dict[str, Any]], roots: TemplateRoots, memo: RenderMemo | None
+    template: str, values: list[dict[str, Any]], roots: TemplateRoots, cache: RenderCache | None
 ) -> tuple[str, ...]:
     request = {
         "builtin": str(roots.builtin),
@@ -100,7 +100,7 @@ def _render_texts(
     if template in BUILTIN:
         revision = values[0]["labels"].get(REVISION, "")
         make = partial(_with_normal_texts, _render_here, request)
-        answer = memo.answer(request, revision, _sources(roots), make) if memo else make()
+        answer = cache.answer(request, revision, _sources(roots), make) if cache else make()
     else:
         answer = _with_normal_texts(_render_in_child, request)
     if "error" in answer:

@@ -20,7 +20,7 @@ _MARK = "imgtool-revision-goes-here"
 Answer = dict[str, Any]
 
 
-class RenderMemo:
+class RenderCache:
     """Texts of templates as `dockerfile.render` wants them, in the cache. Losing them costs time, nothing else."""
 
     def __init__(self, cache: Path) -> None:
