@@ -34,7 +34,7 @@ class Walk:
         only: the paths that are wanted with what lies below them; empty for all.
         ignore: the patterns of `.dockerignore`.
         allow_secrets: paths or patterns that may look like secrets.
-        hashes: hashes by path, size, times and inode; read and added to.
+        hashes: of earlier runs, by path, size, times and inode; read and added to.
         leave_out: paths to leave out besides.
     """
 
@@ -143,7 +143,7 @@ class Walk:
         self.entries.append(self._file(descriptor, name, path))
 
     def _file(self, descriptor: int, name: str, path: str) -> Entry:
-        """Opens, looks again, and hashes unless the hashes knows the file."""
+        """Opens, looks again, and hashes unless an earlier run has hashed the file."""
         opened = os.open(name, _OPEN, dir_fd=descriptor)
         with os.fdopen(opened, "rb", buffering=0):
             status = os.fstat(opened)
