@@ -155,7 +155,7 @@ def test_c12_no_requirements(project: Project) -> None:
         ("source: trainer", "source: trianer", "trainer.source: there is no 'trianer'", "did you mean trainer?"),
         ("source: trainer", "source: ../home", "expected a path inside the spec's folder", "copy the file there"),
         ("source: trainer", "source: /etc", "expected a path inside the spec's folder", None),
-        ("source: trainer", "source: .", "expected a folder below the spec's", None),
+        ("source: trainer", "source: image.yaml", "expected a folder or a Python file, found a file", None),
         ("trainer.task", "trainer.tsk", "trainer.module: there is no trainer/tsk.py", "did you mean trainer.task?"),
     ],
 )

@@ -110,8 +110,8 @@ def test_t09_line_ends(project: Project) -> None:
         ("# syntax=evil/frontend\n" + inside(""), "syntax=evil/frontend: a frontend is a program that runs the build"),
         (inside("ADD http://example.com/x /x"), "ADD http://example.com/x: what lies behind an address can change"),
         (inside("FROM evil AS x"), "evil is neither a stage above nor an image by digest"),
-        (inside("COPY nothere/ /x/"), "worker.Dockerfile:23: COPY: "),
-        (inside("COPY ../home/.docker/config.json /x"), "worker.Dockerfile:23: COPY: "),
+        (inside("COPY nothere/ /x/"), "worker.Dockerfile:24: COPY: "),
+        (inside("COPY ../home/.docker/config.json /x"), "worker.Dockerfile:24: COPY: "),
     ],
 )
 def test_t10_instructions(project: Project, template: str, says: str) -> None:

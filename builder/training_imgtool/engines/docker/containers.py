@@ -119,14 +119,17 @@ class Containers:
             return output
 
     def wait(self, container_id: str, name: str) -> Ended:
-        """Returns when the container has ended."""
+        """Returns when the container has ended; raises RefusedError when somebody removes it."""
 
         def send(client: Any) -> list[Event]:
             return [client.wait(container_id)]
 
         with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_refused(name)) as events:
             codes = [int(event["StatusCode"]) for event in events]
-        return _ended(self._state(container_id, name), codes[0] if codes else -1)
+        state = self._state(container_id, name)
+        if state.get("Dead") or state.get("Status") == "removing":  # the engine still describes it for a moment
+            raise RefusedError(f"{name}: somebody is removing its container", status=GONE)
+        return _ended(state, codes[0] if codes else -1)
 
     def ended(self, container_id: str, name: str) -> Ended | None:
         """How a container ended, or None while it runs."""
