@@ -32,7 +32,7 @@ class RenderCache:
         """The answer to `request`: kept, else made and, when it holds texts, kept.
 
         Args:
-            request: what is asked, plain values.
+            request: the request, in plain values.
             revision: a text in the values that templates copy and never look at; may be empty.
             sources: the files that the answer depends on.
             make: asks.

@@ -76,7 +76,7 @@ def zlib_codec(level: int = 6) -> Codec:
 def codec(compression: Compression) -> Codec:
     """The codec for whole layers; splicing has none, what it must compress goes through zlib.
 
-    Raises UsageError when zstd is asked for and the library is not installed.
+    Raises UsageError when the compression is zstd and the library is not installed.
     """
     if compression is Compression.ZSTD:
         return _zstd_codec()

@@ -1,1 +1,1 @@
-"""Who may: credentials, their helpers, challenges and tokens."""
+"""Logins: credentials, their helpers, challenges and tokens."""
