@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them. Everything is kept in .venv and .services.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv services demo test bench lint clean
+.PHONY: help venv services demo test long bench lint clean
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -22,6 +22,9 @@ demo: $(READY)  ## Build the images of images/mnist, push them to a local regist
 
 test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about ten minutes)
 	@$(PYTHON) scripts/check
+
+long: $(READY)  ## The tests that take minutes each, of which `make test` runs a sample
+	@$(PYTHON) scripts/check long
 
 lint: $(READY)  ## ruff and mypy alone
 	@$(PYTHON) scripts/check lint
