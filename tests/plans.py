@@ -77,7 +77,7 @@ def locked(name: str = "cpu", *, wheels: tuple[Wheel, ...] | None = None, **chan
 
 def entry_point(folder: str = "trainer", module: str = "trainer.task") -> EntryPoint:
     """A module in a folder."""
-    return EntryPoint(folder=folder, module=module, script=None, root=".", file=f"{module.replace('.', '/')}.py")
+    return EntryPoint(folder=folder, module=module, script=None, file=f"{module.replace('.', '/')}.py")
 
 
 def role_plan(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
-from training_imgtool.spec.entry_point import EntryPoint, find_entry_point
+from training_imgtool.spec.entry_point import EntryPoint
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 
 
@@ -143,6 +143,7 @@ def make_plan(
     folder: Path,
     lock: Lock,
     *,
+    entry: EntryPoint,
     registry: str | None = None,
     mirrors: Mapping[str, str] | None = None,
     revision: str | None = None,
@@ -153,13 +154,11 @@ def make_plan(
         spec: what was asked.
         folder: the spec's folder.
         lock: what it resolved to.
+        entry: the program that the images start.
         registry: where images go, instead of the spec's own `registry`.
         mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
         revision: what identifies the source, for the label.
-
-    Raises FieldError when the trainer's folder has no program to start.
     """
-    entry = find_entry_point(spec.trainer, folder)
     where = registry or spec.registry
     repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
     warnings = tuple(dict.fromkeys(note for locked in lock.variants for note in locked.variant.notes))

@@ -65,7 +65,7 @@ def test_a_changed_template_is_rendered(tmp_path: Path) -> None:
     roots = TemplateRoots(builtin=folder)
     before = text(with_revision(OLD), tmp_path, roots)
     base = folder / "base.Dockerfile.j2"
-    base.write_text(base.read_text().replace("WORKDIR /app", "WORKDIR /srv"))
+    base.write_text(base.read_text().replace("WORKDIR {{ working_folder }}", "WORKDIR /srv"))
     jinja._environment.cache_clear()  # within one process our templates are taken to stay
     after = text(with_revision(OLD), tmp_path, roots)
     assert after == before.replace("WORKDIR /app", "WORKDIR /srv") != before

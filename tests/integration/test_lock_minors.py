@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.plans import entry_point
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.lock.lockfile import dump_lock
@@ -31,7 +32,9 @@ SECONDS = 90
 
 def lock(matrix: Matrix, folder: Path, release: str, accelerator: Accelerator, **more: Any) -> LockedVariant:
     spec = ImageSpec(name="mnist", tensorflow=release, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}, **more)
-    spec_file = SpecFile(path=folder / "image.yaml", folder=folder, spec=spec, text_sha256="0" * 64, positions={})
+    spec_file = SpecFile(
+        path=folder / "image.yaml", folder=folder, spec=spec, entry=entry_point(), text_sha256="0" * 64, positions={}
+    )
     settings = from_environment({**os.environ, "IMGTOOL_CACHE": str(folder / "cache")})
     made = make_lock(spec_file, matrix, lambda _: "sha256:" + "a" * 64, settings, silent)
     assert parse_lock(dump_lock(made).encode(), "image.lock") == made

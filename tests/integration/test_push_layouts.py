@@ -78,3 +78,57 @@ def test_a_script_with_a_dash_and_its_neighbour(host: str, tmp_path: Path) -> No
     config, names = _push(host, tmp_path, "trainer: dist-mnist/dist-mnist.py", files)
     assert config["Entrypoint"] == ["/opt/venv/bin/python", "/app/dist-mnist/dist-mnist.py"]
     assert names == {"app/dist-mnist", *(f"app/{path}" for path in files)}
+
+
+SHARED = {
+    "train.py": "import common.io\n",
+    "team.txt": "",
+    "../common/__init__.py": "",
+    "../common/io.py": "",
+    "../common/data/large.bin": "",
+    "../common/.dockerignore": "data\n",
+    "../other/x.py": "",
+}
+
+
+def test_shared_code_above_the_spec(host: str, tmp_path: Path) -> None:
+    """The folders keep their places below the lowest one that has them all; each obeys its own .dockerignore."""
+    config, names = _push(host, tmp_path, "trainer: {source: train.py, include: [../common]}", SHARED)
+    assert config["Entrypoint"] == ["/opt/venv/bin/python", "/app/project/train.py"]
+    assert config["WorkingDir"] == "/app/project"
+    assert "PYTHONPATH=/app:/app/project" in config["Env"]
+    folders = {"app/common", "app/project"}
+    files = {"app/common/__init__.py", "app/common/io.py", "app/project/train.py", "app/project/team.txt"}
+    assert names == files | folders
+
+
+def test_two_specs_share_the_layer_of_their_common_code(host: str, tmp_path: Path) -> None:
+    layers = []
+    for team in ("a", "b"):
+        project = Project(tmp_path / team, Wheels(tmp_path / "wheels"), make_base())
+        project.write("../common/io.py", "")
+        project.write("trainer/task.py", f"import common.io\nprint({team!r})\n")
+        project.write("image.yaml", SPEC.format(name=team, more="").replace("module:", "include: [../common], module:"))
+        machine = Machine(tmp_path / f"machine-{team}", f"{host}/teams", host)
+        machine.give(project.wheels)
+        project.lock()
+        images = machine.push(project, "--role", "worker")
+        layers.append({layer["digest"] for layer in document(host, images["worker"])["layers"]})
+    base, packages, common, code, workdir = 1, 1, 1, 1, 0
+    assert len(layers[0]) >= base + packages + common + code + workdir
+    assert len(layers[0] - layers[1]) == 1  # the team's own code
+
+
+@pytest.mark.parametrize(
+    ("allow", "code"), [("", 3), ("../common/id_rsa", 0), ("../common", 0), ("common/id_rsa", 3), ("../common/*", 0)]
+)
+def test_secrets_of_shared_code(allow: str, code: int, host: str, tmp_path: Path) -> None:
+    more = f"allow_secrets: [{allow}]\n" if allow else ""
+    project = Project(tmp_path / "team", Wheels(tmp_path / "wheels"), make_base())
+    project.write("../common/id_rsa", "")
+    project.write("image.yaml", SPEC.format(name="x", more=more).replace("module:", "include: [../common], module:"))
+    project.lock()
+    machine = Machine(tmp_path / "machine", f"{host}/secrets", host)
+    machine.give(project.wheels)
+    _, error = machine.run("show", "--locked", cwd=project.folder, code=code)
+    assert ("../common: 1 file looks like a secret in the build context: id_rsa" in error) is bool(code)

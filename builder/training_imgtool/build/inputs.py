@@ -8,16 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from training_imgtool.build.content_key import context_sources, stage_keys
 from training_imgtool.build.current_lock import ensure_lock
-from training_imgtool.context.context import Context, leads_through_link, scan
-from training_imgtool.context.gomatch import has_wildcards
+from training_imgtool.context.code_folders import CodeFolders
+from training_imgtool.context.context import Context
 from training_imgtool.context.hash_cache import remembered_hashes
-from training_imgtool.context.own_files import list_own_files
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
@@ -27,7 +25,6 @@ from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.dockerfile.render_cache import RenderCache
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
-from training_imgtool.spec.entry_point import find_entry_point
 from training_imgtool.spec.load import SpecFile, find, load
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import check_registry
@@ -131,26 +128,27 @@ def prepare(
     lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
     spec = spec_file.spec
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
-        code = find_entry_point(spec.trainer, spec_file.folder).folder
-        leave_out = list_own_files(spec_file.path) if code == "." else frozenset()
-        read = partial(scan, spec_file.folder, allow_secrets=spec.allow_secrets, hashes=hashes, leave_out=leave_out)
-        context = read(only=(code,))
+        entry = spec_file.entry
+        folders = CodeFolders(
+            spec=spec_file.path, top=entry.top, paths=entry.paths, allow_secrets=spec.allow_secrets, hashes=hashes
+        )
+        context = folders.read()
         plan = make_plan(
             spec,
             spec_file.folder,
             lock,
+            entry=entry,
             registry=_registry(registry, settings),
             mirrors=settings.mirrors,
-            revision=context.tree_id(code),
+            revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
         )
         try:
             roots, render_cache = TemplateRoots(plan.folder), RenderCache(settings.cache)
             texts = {role.role: render(role, roots=roots, key=None, cache=render_cache) for role in plan.roles}
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
             copied = _copied(parsed.values())
-            if copied != {code}:
-                anywhere = any(has_wildcards(path) or leads_through_link(spec_file.folder, path) for path in copied)
-                context = read(only=() if anywhere else copied, strict=False)
+            if copied != set(entry.paths):
+                context = folders.read_for(copied)
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
             keys = {role: stage_keys(file, context, plan.platform, spec.compression) for role, file in parsed.items()}

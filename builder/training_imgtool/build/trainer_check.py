@@ -91,10 +91,11 @@ class _Check:
             of_role.template is None and inputs.spec_file.spec.template is None
         )  # else RUN may install more
         self._files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
-        first = posixpath.dirname(plan.entry.script) if plan.entry.script else ""  # as `python FILE` and `-m` have it
+        entry = plan.entry  # `python FILE` searches the file's folder first, `-m` the folder that it starts in
+        first = posixpath.dirname(entry.script) if entry.script else entry.home
         python_path = plan.env.get("PYTHONPATH", "").split(":")
-        folders = [folder.strip("/").partition("/")[2] for folder in python_path if folder.startswith("/app/")]
-        self._roots = tuple(dict.fromkeys((first, *folders)))
+        folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
+        self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
         self._wheels = _Wheels(plan.locked.wheels, settings)
 
     @cached_property
@@ -256,6 +257,10 @@ def _imports(body: list[ast.stmt]) -> Iterator[_Import]:
             yield _Import(node.lineno, node.module or "", node.level, tuple(alias.name for alias in node.names))
         elif _runs(node):
             yield from _imports(node.body)
+
+
+def _is_below_app(folder: str) -> bool:
+    return f"{folder}/".startswith("/app/")
 
 
 def _runs(node: ast.stmt) -> TypeGuard[ast.With | ast.ClassDef | ast.If | ast.Try]:

@@ -94,6 +94,19 @@ class Context:
                 )
         return Context(tuple(entries))
 
+    def below(self, folder: str) -> Context:
+        """The same entries below `folder` of another context."""
+        if folder == ".":
+            return self
+        above = (_folder(path) for path in (*_parents(folder), folder))
+        moved = (replace(entry, path=f"{folder}/{entry.path}") for entry in self.entries)
+        return Context(_sorted((*above, *moved)))
+
+    def joined(self, other: Context) -> Context:
+        """The entries of both contexts, which have only folders in common."""
+        by_path = {entry.path: entry for entry in (*other.entries, *self.entries)}
+        return Context(_sorted(by_path.values()))
+
     def select(self, sources: Iterable[str]) -> Context:
         """What COPY takes for `sources`, with the folders on the way to it.
 
@@ -185,6 +198,7 @@ def scan(
     hashes: MutableMapping[str, str] | None = None,
     strict: bool = True,
     leave_out: frozenset[str] = frozenset(),
+    at: str = ".",
 ) -> Context:
     """Reads a folder as Docker would send it, `__pycache__`, `*.pyc` and `.git` left out.
 
@@ -196,6 +210,7 @@ def scan(
         hashes: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
             tree is not read again.
         leave_out: paths to leave out, as if `.dockerignore` listed them.
+        at: where the folder lies in a larger context, in which symbolic links may lead.
         strict: raise for a missing path of `only`; otherwise the COPY of it raises.
 
     Raises:
@@ -210,6 +225,7 @@ def scan(
         allow_secrets=tuple(allow_secrets),
         leave_out=leave_out,
         hashes={} if hashes is None else hashes,
+        at=at,
     )
     context = Context(_sorted(walk.run()))
     for path in only if strict else ():
@@ -247,6 +263,10 @@ def _parents(path: str) -> list[str]:
 
 def _path(entry: Entry) -> str:
     return entry.path
+
+
+def _folder(path: str) -> Entry:
+    return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755)
 
 
 def _injected_folder(path: str) -> Entry:

@@ -9,14 +9,14 @@ _JOB = b"# Written by imgtool "
 _SPECS = (".yaml", ".yml")
 
 
-def list_own_files(spec: Path) -> frozenset[str]:
-    """The names in the folder of `spec` that an image of the whole folder leaves out.
+def list_own_files(folder: Path) -> frozenset[str]:
+    """The names in `folder` that an image of the whole folder leaves out.
 
-    These are the spec, every lock with its spec, every job file that imgtool wrote, `.dockerignore`, and virtual
-    environments (folders with a `pyvenv.cfg`). What cannot be read is not left out: reading it fails later, by name.
+    These are every lock with its spec, every job file that imgtool wrote, `.dockerignore`, and virtual environments
+    (folders with a `pyvenv.cfg`). What cannot be read is not left out: reading it fails later, by name.
     """
-    names = {spec.name, ".dockerignore"}
-    for path in spec.parent.iterdir():
+    names = {".dockerignore"}
+    for path in folder.iterdir():
         try:
             if path.is_dir():
                 names |= {path.name} if (path / "pyvenv.cfg").is_file() else set()

@@ -36,6 +36,7 @@ class Walk:
         allow_secrets: paths or patterns that may look like secrets.
         hashes: of earlier runs, by path, size, times and inode; read and added to.
         leave_out: paths to leave out besides.
+        at: where the folder lies in a larger context, in which symbolic links may lead.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Walk:
         allow_secrets: tuple[str, ...],
         hashes: MutableMapping[str, str],
         leave_out: frozenset[str] = frozenset(),
+        at: str = ".",
     ) -> None:
         self.entries: list[Entry] = []
         self._root = root
@@ -55,6 +57,7 @@ class Walk:
         self._allow_secrets = allow_secrets
         self._hashes = hashes
         self._leave_out = leave_out
+        self._at = at
         self._suspects: list[str] = []
         self._bytes = 0
         self._now = time.time_ns()
@@ -127,7 +130,7 @@ class Walk:
             self._suspects.append(path)
             return
         if stat.S_ISLNK(status.st_mode):
-            self.entries.append(_link(path, os.readlink(name, dir_fd=descriptor)))
+            self.entries.append(_link(path, os.readlink(name, dir_fd=descriptor), self._at))
             self._count(path, 0)
             return
         if not stat.S_ISREG(status.st_mode):
@@ -195,8 +198,8 @@ class Walk:
             )
 
 
-def _link(path: str, target: str) -> Entry:
-    inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+def _link(path: str, target: str, at: str) -> Entry:
+    inside = posixpath.normpath(posixpath.join(at, posixpath.dirname(path), target))
     if target.startswith("/") or inside == ".." or inside.startswith("../"):
         raise InputError(
             f"{path}: a symbolic link to {target!r}, which lies outside the build context",

@@ -81,6 +81,7 @@ def _harmless_values(values: Mapping[str, Any]) -> dict[str, Any]:
         **{name: {key: "x" if value else "" for key, value in pairs.items()} for name, pairs in free.items()},
         "user": "x" if values["user"] else "",
         "source": "x",
+        "code": [{"source": "x", "target": "/x"} for _ in values["code"]],
         "module": "x",
         "entrypoint": ["x"] * len(values["entrypoint"]),
     }

@@ -10,6 +10,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import RolePlan
+from training_imgtool.spec.entry_point import EntryPoint
 from training_imgtool.spec.model import APP
 
 BASE_NAME = "org.opencontainers.image.base.name"
@@ -54,13 +55,25 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
             "install_script": install_step.install_script(plan.locked, plan.exclude),
         },
         "source": plan.entry.folder,
-        "code_folder": posixpath.normpath(posixpath.join(APP, plan.entry.folder)),
+        "code_folder": _in_image(plan.entry.folder),
+        "code": [{"source": path, "target": _in_image(path)} for path in _copied(plan.entry)],
+        "working_folder": plan.entry.working_folder,
         "module": plan.entry.module or "",
         "entrypoint": list(plan.entrypoint),
         "env": dict(sorted(plan.env.items())),
         "labels": dict(sorted(labels.items())),
         "user": plan.user or "",
     }
+
+
+def _in_image(path: str) -> str:
+    """Where COPY puts a path of the context; with a `/` at the end if it has one."""
+    return posixpath.normpath(posixpath.join(APP, path)) + ("/" if path.endswith("/") else "")
+
+
+def _copied(entry: EntryPoint) -> list[str]:
+    """What the code's COPY instructions name: folders end with `/`."""
+    return [path if path in entry.files else f"{path}/" for path in entry.paths]
 
 
 def apt_packages(plan: RolePlan) -> tuple[str, ...]:
@@ -96,6 +109,7 @@ def check_values(plan: RolePlan) -> None:
         "trainer.source": plan.entry.folder,
         "trainer.module": plan.entry.module or "",
         "trainer.script": plan.entry.script or "",
+        **{f"trainer.include[{number}]": text for number, text in enumerate(plan.entry.include)},
         "user": plan.user or "",
         "base": plan.base_name,
         **{f"system_packages[{number}]": text for number, text in enumerate(plan.system_packages)},
@@ -110,7 +124,11 @@ def check_values(plan: RolePlan) -> None:
             "trainer.source",
             plan.entry.folder,
             _SOURCE,
-            "a folder below the spec's: letters, digits and ._@+- between slashes",
+            "a folder of letters, digits and ._@+- between slashes",
+        ),
+        *(
+            ("trainer.include", path, _SOURCE, "a path of letters, digits and ._@+- between slashes")
+            for path in plan.entry.include
         ),
         *(("system_packages", name, _PACKAGE, "a Debian package, such as libgomp1") for name in plan.system_packages),
         *(("env", name, _ENV_NAME, "a variable's name: letters, digits, '_', '.', '-'") for name in plan.env),

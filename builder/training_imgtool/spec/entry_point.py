@@ -1,16 +1,18 @@
 """Which program a spec starts, from which files: the layouts of `trainer:`.
 
-The image has the code below /app, under the path that it has in the spec's folder. Python starts there: `python -m
-MODULE` finds modules below /app, `python FILE` those beside the file. Where a module lies deeper (`src/`), PYTHONPATH
-names the folder that its name starts from.
+The image has the code below /app, under the path that it has below the top folder. That is the spec's folder, unless
+`trainer` names something above it: then it is the lowest folder that contains everything named. The program starts in
+the spec's folder, so `python -m MODULE` finds modules there, and `python FILE` those beside the file. PYTHONPATH names
+the other folders where names start, such as `src`.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
@@ -19,31 +21,46 @@ from training_imgtool.spec.value_rules import find_nearest, quote
 
 _LARGEST_FILE = 1 << 20  # bytes of a file that may be the program
 _MOST_SHOWN = 5
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPoint:
-    """The program of an image.
+    """The program of an image. All paths but `top` are relative to `top`; `.` is `top` itself.
 
     Attributes:
-        folder: the folder with the code, relative to the spec's; `.` for the spec's own.
+        folder: the folder with the code.
         module: what `python -m` runs, or None.
-        script: the file that `python` runs, relative to the spec's folder, or None.
-        root: the folder that the module's name starts from, relative to the spec's; `.` for the spec's own.
-        file: the file with the program, relative to the spec's folder; None when it comes from a wheel.
+        script: the file that `python` runs, or None.
+        file: the file with the program; None when it comes from a wheel.
+        search_path: the folders of PYTHONPATH.
+        top: the folder that is /app in the image.
+        home: the folder that the program starts in.
+        include: the further folders and files that the image gets, none of them inside `folder` or another one.
+        files: those of `include` that are files.
     """
 
     folder: str
     module: str | None
     script: str | None
-    root: str
     file: str | None
+    search_path: tuple[str, ...] = ()
+    top: Path = Path()
+    home: str = "."
+    include: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
 
     @property
     def trainer(self) -> Trainer:
-        """The program as a spec names it in full."""
+        """The program as a spec in `top` names it in full."""
         script = posixpath.relpath(self.script, self.folder) if self.script else None
-        return Trainer(source=self.folder, module=self.module, script=script)
+        return Trainer(source=self.folder, include=self.include, module=self.module, script=script)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Everything that the image gets: folders and files, none inside another."""
+        is_included = any(_inside(self.folder, path) for path in self.include)
+        return self.include if is_included else (self.folder, *self.include)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -51,9 +68,15 @@ class EntryPoint:
         return self.trainer.arguments
 
     @property
+    def working_folder(self) -> str:
+        """The folder in the image that the program starts in."""
+        return posixpath.normpath(posixpath.join(APP, self.home))
+
+    @property
     def python_path(self) -> str | None:
         """The value of PYTHONPATH that the program needs, or None."""
-        return None if self.root == "." else posixpath.join(APP, self.root)
+        folders = (posixpath.normpath(posixpath.join(APP, folder)) for folder in self.search_path)
+        return ":".join(folders) or None
 
     @property
     def name(self) -> str:
@@ -61,21 +84,93 @@ class EntryPoint:
         return self.module or self.script or ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the code lies: `EntryPoint`'s `top` and `home`, and the spec, source and includes relative to `top`."""
+
+    top: Path
+    home: str
+    spec: str
+    source: str
+    include: tuple[str, ...]
+
+    def holds(self, file: str) -> bool:
+        """Whether the image gets `file`."""
+        return any(_inside(file, path) for path in (self.source, *self.include)) and (self.top / file).is_file()
+
+    def shown(self, path: str) -> str:
+        """A path as the spec names it."""
+        return posixpath.relpath(path, self.spec)
+
+
 def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
     """Finds the program that `trainer` names, or the only one in its folder; runs and imports nothing.
 
+    Args:
+        trainer: what the spec says.
+        folder: the spec's folder.
+
     Raises FieldError: there is no such module or script, or several programs and no name.
     """
-    source = trainer.source.strip("/") or "."
     if trainer.module and trainer.script:
         raise FieldError("a module and a script: one program starts", field="trainer.script", hint="remove one of them")
-    if (folder / source).is_file():
-        return _of_file(trainer, source)
-    if trainer.script:
-        return _script(source, _existing(trainer.script, source, folder))
-    if trainer.module:
-        return _module(trainer.module, source, folder)
-    return _only_program(source, folder)
+    place = _locate(trainer, folder)
+    if (place.top / place.source).is_file():
+        entry = _of_file(trainer, place.source)
+    elif trainer.script:
+        entry = _script(place.source, _existing(trainer.script, place.source, place.top))
+    elif trainer.module:
+        entry = _module(trainer.module, place)
+    else:
+        entry = _only_program(place)
+    include = _outermost(place.include, entry.folder)
+    search_path = dict.fromkeys((*entry.search_path, *_search_path(place)))
+    if entry.module:  # Python searches the folder that it starts in
+        search_path.pop(place.home, None)
+    files = frozenset(path for path in include if (place.top / path).is_file())
+    return replace(entry, top=place.top, home=place.home, include=include, files=files, search_path=tuple(search_path))
+
+
+def _locate(trainer: Trainer, folder: Path) -> _Place:
+    source, *include = (posixpath.normpath(path.rstrip("/") or ".") for path in (trainer.source, *trainer.include))
+    if not any(path.split("/")[0] == ".." for path in (source, *include)):
+        return _Place(folder, ".", ".", source, tuple(include))
+    own = os.path.realpath(folder)
+    code, *others = (posixpath.normpath(posixpath.join(own, path)) for path in (source, *include))
+    top = posixpath.commonpath([own, code, *others])
+    home = posixpath.relpath(posixpath.commonpath([own, code]), top)
+    own, code, *others = (posixpath.relpath(path, top) for path in (own, code, *others))
+    return _Place(Path(top), home, own, code, tuple(others))
+
+
+def _outermost(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    """The paths that lie neither in `folder` nor in another one of them."""
+    others = sorted({path for path in paths if not _inside(path, folder)})
+    return tuple(path for path in others if not any(path != other and _inside(path, other) for other in others))
+
+
+def _inside(path: str, folder: str) -> bool:
+    return folder in {".", path} or path.startswith(f"{folder}/")
+
+
+def _search_path(place: _Place) -> Iterator[str]:
+    """The folders where the names of what the spec includes start, nearest first; `top` last."""
+    for path in place.include:
+        above = posixpath.dirname(path) or "."
+        folder = place.top / path
+        if folder.is_file() and not _inside(path, place.source):
+            yield above
+        elif (folder / "src").is_dir():
+            yield posixpath.join(path, "src")
+        elif any((folder / name).is_file() for name in _PROJECT_FILES):
+            yield path
+        elif not _inside(path, place.source):
+            yield above
+            if not (folder / "__init__.py").is_file():
+                yield path
+    if place.home != ".":
+        yield place.home
+        yield "."
 
 
 def _of_file(trainer: Trainer, file: str) -> EntryPoint:
@@ -88,12 +183,12 @@ def _of_file(trainer: Trainer, file: str) -> EntryPoint:
 
 
 def _script(source: str, file: str) -> EntryPoint:
-    return EntryPoint(folder=source, module=None, script=file, root=".", file=file)
+    return EntryPoint(folder=source, module=None, script=file, file=file)
 
 
 def _existing(script: str, source: str, folder: Path) -> str:
     file = posixpath.normpath(posixpath.join(source, script))
-    if posixpath.isabs(script) or (source != "." and not file.startswith(f"{source}/")) or file.startswith("../"):
+    if posixpath.isabs(script) or not _inside(file, source) or file.startswith("../"):
         raise FieldError(f"expected a file below {quote(source)}, found {quote(script)}", field="trainer.script")
     if not (folder / file).is_file():
         names = [path.name for path in (folder / file).parent.glob("*.py")]
@@ -104,45 +199,50 @@ def _existing(script: str, source: str, folder: Path) -> str:
     return file
 
 
-def _module(module: str, source: str, folder: Path) -> EntryPoint:
-    place = posixpath.join(*module.split("."))
-    for root in dict.fromkeys((".", source, posixpath.join(source, "src"), posixpath.dirname(source) or ".")):
-        for name in (f"{place}.py", f"{place}/__main__.py"):
+def _module(module: str, place: _Place) -> EntryPoint:
+    source, top = place.source, place.top
+    path = posixpath.join(*module.split("."))
+    above = posixpath.dirname(source) or "."
+    for root in map(posixpath.normpath, (place.home, source, posixpath.join(source, "src"), above, ".")):
+        for name in (f"{path}.py", f"{path}/__main__.py"):
             file = posixpath.normpath(posixpath.join(root, name))
-            if (source == "." or file.startswith(f"{source}/")) and (folder / file).is_file():
-                return EntryPoint(folder=source, module=module, script=None, root=posixpath.normpath(root), file=file)
+            if place.holds(file):
+                return EntryPoint(folder=source, module=module, script=None, search_path=(root,), file=file)
     first = module.partition(".")[0]
-    roots = (Path(), Path(source), Path(source, "src"))
-    if first == source.partition("/")[0] or any((folder / root / first).is_dir() for root in roots):
-        raise _missing_module(module, place, source, folder)
-    return EntryPoint(folder=source, module=module, script=None, root=".", file=None)  # from a wheel
+    roots = [top / root for root in (place.home, source, posixpath.join(source, "src"), ".")]
+    own = posixpath.relpath(source, place.home).partition("/")[0]
+    if first == own or any((root / first).is_dir() for root in roots):
+        raise _missing_module(module, path, roots)
+    return EntryPoint(folder=source, module=module, script=None, file=None)  # from a wheel
 
 
-def _missing_module(module: str, place: str, source: str, folder: Path) -> FieldError:
-    parents = (folder / root / posixpath.dirname(place) for root in (".", source, posixpath.join(source, "src")))
+def _missing_module(module: str, path: str, roots: list[Path]) -> FieldError:
+    parents = (root / posixpath.dirname(path) for root in roots)
     stems = sorted({path.stem for parent in parents for path in parent.glob("*.py") if path.stem != "__init__"})
     close = find_nearest(module.rpartition(".")[2], stems)
     hint = f"did you mean {'.'.join(filter(None, (module.rpartition('.')[0], close)))}?" if close else None
-    return FieldError(f"there is no {place}.py", field="trainer.module", hint=hint)
+    return FieldError(f"there is no {path}.py", field="trainer.module", hint=hint)
 
 
-def _only_program(source: str, folder: Path) -> EntryPoint:
+def _only_program(place: _Place) -> EntryPoint:
     """`task.py` or `__main__.py` where the folder has one, else its only file with `if __name__ == "__main__"`."""
-    package = source.replace("/", ".")
-    is_package = source != "." and all(part.isidentifier() for part in package.split("."))
+    source, folder = place.source, place.top
+    package = posixpath.relpath(source, place.home).replace("/", ".")
+    is_package = source != place.home and all(part.isidentifier() for part in package.split("."))
     for name, module in (("task.py", f"{package}.task"), ("__main__.py", package)):
         file = posixpath.normpath(posixpath.join(source, name))
         if (folder / file).is_file():
-            return _module(module, source, folder) if is_package else _script(source, file)
+            return _module(module, place) if is_package else _script(source, file)
     programs = [posixpath.normpath(posixpath.join(source, name)) for name in _programs(folder / source)]
     if len(programs) == 1:
         return _script(source, programs[0])
     if not programs:
-        message = f'{quote(source)} has no task.py, no __main__.py and no file with `if __name__ == "__main__"`'
+        missing = 'no task.py, no __main__.py and no file with `if __name__ == "__main__"`'
+        message = f"{quote(place.shown(source))} has {missing}"
         raise FieldError(message, field="trainer", hint="name the program: trainer: {source: FOLDER, script: FILE}")
-    shown = ", ".join(programs[:_MOST_SHOWN])
-    hint = f"trainer: {programs[0]}"
-    raise FieldError(f"{quote(source)} has {len(programs)} programs: {shown}", field="trainer", hint=hint)
+    shown = ", ".join(map(place.shown, programs[:_MOST_SHOWN]))
+    hint = f"trainer: {place.shown(programs[0])}"
+    raise FieldError(f"{quote(place.shown(source))} has {len(programs)} programs: {shown}", field="trainer", hint=hint)
 
 
 def _programs(folder: Path) -> Iterator[str]:

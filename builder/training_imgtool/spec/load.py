@@ -11,7 +11,7 @@ from types import MappingProxyType
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.spec.decode import Reader, find_position
-from training_imgtool.spec.entry_point import find_entry_point
+from training_imgtool.spec.entry_point import EntryPoint, find_entry_point
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.value_rules import find_nearest
 from training_imgtool.yamlfile.reader import parse, read_bytes
@@ -28,6 +28,7 @@ class SpecFile:
         path: the file.
         folder: the folder that its relative paths start from.
         spec: its content.
+        entry: the program that its `trainer` starts.
         text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
         positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
         values: text that the command line gave to keys, instead of what the file has there.
@@ -36,6 +37,7 @@ class SpecFile:
     path: Path
     folder: Path
     spec: ImageSpec
+    entry: EntryPoint
     text_sha256: str
     positions: Mapping[str, Position]
     values: Mapping[str, str] = field(default_factory=dict)
@@ -76,10 +78,12 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
         _check_together(spec, path.parent, reader)
     if reader.errors:
         raise FieldListError(reader.errors)
+    entry = find_entry_point(spec.trainer, path.parent)
     return SpecFile(
         path=path,
         folder=path.parent,
-        spec=replace(spec, trainer=find_entry_point(spec.trainer, path.parent).trainer),
+        spec=replace(spec, trainer=entry.trainer),
+        entry=entry,
         text_sha256=hashlib.sha256(data).hexdigest(),
         positions=MappingProxyType(reader.positions),
         values=MappingProxyType(dict(values or {})),

@@ -117,6 +117,9 @@ class Trainer:
         expected="a module's dotted name, such as trainer.task",
     )
     script: str | None = key("The Python file that is run, relative to SOURCE, such as train.py.", default=None)
+    include: tuple[str, ...] = key(
+        "Further folders and files of the image, such as ../common.", default=(), rule="shared"
+    )
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ and place to the message.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import posixpath
 import re
@@ -112,10 +113,18 @@ def _file(text: str, folder: Path) -> str:
 
 
 def _code(text: str, folder: Path) -> str:
-    path = _inside(text, folder)
+    path = _in_repository(text, folder)
     mode = (folder / path).lstat().st_mode
     if not stat.S_ISDIR(mode) and not (stat.S_ISREG(mode) and path.endswith(".py")):
         raise InputError(f"expected a folder or a Python file, found {_kind(mode)}: {quote(path)}")
+    return path
+
+
+def _shared_code(text: str, folder: Path) -> str:
+    path = _in_repository(text, folder)
+    mode = (folder / path).lstat().st_mode
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise InputError(f"expected a folder or a file, found {_kind(mode)}: {quote(path)}")
     return path
 
 
@@ -146,14 +155,35 @@ def _inside(text: str, folder: Path) -> str:
     return path
 
 
-def _expect_names(path: str, folder: Path) -> None:
-    """Raises InputError for the first part of `path` that does not exist, with the closest name as a hint."""
+def _in_repository(text: str, folder: Path) -> str:
+    """As `_inside`, and with `..` up to the root of the repository; raises InputError."""
+    path = posixpath.normpath(text) if text else ""
+    if text.startswith("/") or path.split("/")[0] != "..":
+        return _inside(path, folder)
+    own = os.path.realpath(folder)
+    target = posixpath.normpath(posixpath.join(own, path))
+    roots = [parent for parent in (Path(own), *Path(own).parents) if (parent / ".git").exists()]
+    if target == "/" or (roots and not Path(target).is_relative_to(roots[-1])):
+        raise InputError(f"{quote(path)} lies outside the repository", hint="copy it into the repository")
+    start = "/".join(itertools.takewhile(lambda part: part == "..", path.split("/")))
+    _expect_names(posixpath.relpath(path, start), Path(own, start).resolve(), start=start)
+    if os.path.realpath(target) != target:
+        raise InputError(f"{quote(path)} leads through a symbolic link", hint="name the folder that the link leads to")
+    return path
+
+
+def _expect_names(path: str, folder: Path, *, start: str = "") -> None:
+    """Raises InputError for the first part of `path` that does not exist, with the closest name as a hint.
+
+    `start` is the name of `folder` relative to the spec's.
+    """
     parent = folder
     for part in path.split("/"):
         if not os.path.lexists(parent / part):
             names = sorted(os.listdir(parent)) if parent.is_dir() else []  # noqa: PTH208 - names only
             close = find_nearest(part, names)
-            where = "next to the spec" if parent == folder else f"in {parent.relative_to(folder)}/"
+            inside = posixpath.normpath(posixpath.join(start, parent.relative_to(folder)))
+            where = "next to the spec" if inside == "." else f"in {inside}/"
             raise InputError(f"there is no {quote(part)} {where}", hint=f"did you mean {close}?" if close else None)
         parent /= part
 
@@ -163,4 +193,5 @@ RULES: dict[str, Callable[[str, Path], str]] = {
     "reference": _reference,
     "file": _file,
     "code": _code,
+    "shared": _shared_code,
 }

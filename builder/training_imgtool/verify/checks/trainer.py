@@ -102,8 +102,9 @@ def _code(case: Case) -> tuple[_Code, bool]:
     files = {item["path"].removeprefix("app/"): str(item["text"]) for item in case.facts.tree.of("source")}
     folders = [posixpath.normpath(folder) for folder in case.facts.env.get("PYTHONPATH", "").split(":") if folder]
     inside = [folder for folder in folders if f"{folder}/".startswith("/app/")]
-    script = case.image.plan.entry.script or ""
-    roots = ["", *(f"{folder[5:]}/" if folder != "/app" else "" for folder in inside), script[: script.rfind("/") + 1]]
+    entry = case.image.plan.entry
+    first = posixpath.dirname(entry.script) if entry.script else entry.home
+    roots = [f"{folder}/".lstrip("/") for folder in ("" if first == "." else first, *(folder[5:] for folder in inside))]
     return _Code(files, tuple(dict.fromkeys(roots))), len(inside) < len(folders)
 
 

@@ -1,0 +1,110 @@
+"""The context of a spec whose code lies in several folders, each with its own `.dockerignore`.
+
+The spec's folder is scanned for what the image takes from it. Every other folder that `trainer` names is scanned by
+itself, and lies in the context under its path below the top folder.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.context.context import Context, leads_through_link, scan
+from training_imgtool.context.gomatch import has_wildcards
+from training_imgtool.context.own_files import list_own_files
+from training_imgtool.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFolders:
+    """The folders that a context is read from.
+
+    Attributes:
+        spec: the spec's file.
+        top: the context's root.
+        paths: the folders and files with the code, relative to `top`, none inside another.
+        allow_secrets: paths or patterns of files that look like secrets and are wanted, relative to the spec's folder.
+        hashes: as for `scan`.
+    """
+
+    spec: Path
+    top: Path
+    paths: tuple[str, ...]
+    allow_secrets: tuple[str, ...]
+    hashes: MutableMapping[str, str]
+
+    @property
+    def _home(self) -> str:
+        """The spec's folder, relative to `top`."""
+        return "." if self.top == self.spec.parent else os.path.relpath(self.spec.parent.resolve(), self.top)
+
+    def read(self) -> Context:
+        """The code; raises what `scan` raises."""
+        return self._read([path for path in self.paths if _lies_in(path, self._home)], strict=True)
+
+    def read_for(self, copied: Iterable[str]) -> Context:
+        """The code of other folders, and what COPY takes from the spec's: paths and patterns relative to `top`."""
+        home = self._home
+        paths = [path for path in copied if not any(_lies_in(path, other) for other in self._others())]
+        if any(has_wildcards(path) or leads_through_link(self.top, path) or _lies_in(home, path) for path in paths):
+            return self._read([home], strict=False)
+        return self._read([path for path in paths if _lies_in(path, home)], strict=False)
+
+    def _others(self) -> list[str]:
+        return [path for path in self.paths if not _lies_in(path, self._home)]
+
+    def _read(self, own: list[str], *, strict: bool) -> Context:
+        """The paths of `own`, which lie in the spec's folder, and every other folder of the code."""
+        context, home = Context(), self._home
+        if own and not any(_lies_in(home, path) for path in self._others()):
+            only = tuple(posixpath.relpath(path, home) for path in own)
+            leave_out = frozenset({self.spec.name, *list_own_files(self.spec.parent)}) if home in self.paths else None
+            context = scan(
+                self.spec.parent,
+                only=only,
+                allow_secrets=self.allow_secrets,
+                hashes=self.hashes,
+                leave_out=leave_out or frozenset(),
+                strict=strict,
+                at=home,
+            ).below(home)
+        for path in self._others():
+            context = context.joined(self._read_other(path))
+        return context
+
+    def _read_other(self, path: str) -> Context:
+        """A folder or a file that does not lie in the spec's folder."""
+        is_file = (self.top / path).is_file()
+        at = (posixpath.dirname(path) or ".") if is_file else path
+        named = posixpath.relpath(path, self._home)
+        leave_out = list_own_files(self.top / at)
+        if _lies_in(self._home, path):
+            own = {self.spec.name, *list_own_files(self.spec.parent)}
+            leave_out |= {posixpath.normpath(posixpath.join(posixpath.relpath(self._home, at), name)) for name in own}
+        try:
+            return scan(
+                self.top / at,
+                only=(posixpath.basename(path),) if is_file else (),
+                allow_secrets=tuple(_allowed_below(self.allow_secrets, posixpath.relpath(at, self._home))),
+                hashes=self.hashes,
+                leave_out=leave_out,
+                at=at,
+            ).below(at)
+        except InputError as error:
+            raise InputError(f"{named}: {error.message}", hint=error.hint) from error
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return folder in {".", path} or path.startswith(f"{folder}/")
+
+
+def _allowed_below(patterns: tuple[str, ...], folder: str) -> Iterable[str]:
+    """The patterns that concern `folder`, relative to it."""
+    for pattern in map(posixpath.normpath, patterns):
+        if folder == "." or _lies_in(folder, pattern):
+            yield pattern if folder == "." else "*"
+        elif pattern.startswith(f"{folder}/"):
+            yield pattern.removeprefix(f"{folder}/")
