@@ -42,6 +42,17 @@ _TEXTS = {
     "M3 everything": "COPY . /all\n",
     "M3 a pattern": "COPY * /all/\n",
     "m7 a link": "COPY link-file /x/\nCOPY link-file /y\nCOPY link-dir /z\n",
+    "a link to nothing": "COPY w/* /x/\n",
+    "a link to the context": "COPY w/up/a.txt /x/\n",
+    "a flag in capitals": "COPY --CHOWN=7 a.txt /x\n",
+    "a flag without its value": "COPY --chown a.txt /x\n",
+    "a flag where none belongs": "CMD --verbose x\n",
+    "out of the root": "COPY a.txt /..\n",
+    "no volume": "VOLUME []\n",
+    "a pattern with a slash": "COPY d/*/ /x/\n",
+    "a pattern with dots": "COPY w/../*.txt /x/\n",
+    "an owner above 32 bits": "COPY --chown=4294967296 a.txt /x\n",
+    "m7 a variable": "ENV X=d Y=a.txt\nCOPY $X /x\nCOPY ${Y} b.txt /x/\nCOPY w/q\\$A.txt /x/\n",
     "m7 through a link": "COPY link-dir/x.txt /x/\nCOPY link-dir/inner /x/\n",
 }
 _BASES = {
@@ -50,6 +61,8 @@ _BASES = {
     "B1 /app is a file": (_on("app"), "COPY d /app/d\nWORKDIR /app\n"),
     "B1 /srv has an owner": (_on("srv/ 777 7 7"), "COPY d /srv/q\n"),
     "B1 a volume": (_on(Volumes={"/app": {}}), "COPY d /app/d\n"),
+    "a WORKDIR that is not absolute": (_on("app/", WorkingDir="app"), "COPY a.txt /x\n"),
+    "a variable of the base": (_on(Env=["A=base"]), "ENV B=${A:?unset}\nCOPY a.txt /x\n"),
     "M4 a HEALTHCHECK of the base": (
         _on(Healthcheck={"Test": ["CMD", "x"], "Interval": 9_000_000_000}),
         "HEALTHCHECK CMD b\n",

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import posixpath
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -43,6 +44,9 @@ COMPARED = (
     "Cmd", "Entrypoint", "Env", "ExposedPorts", "Healthcheck", "Labels", "OnBuild", "Shell", "StopSignal", "User",
     "Volumes", "WorkingDir",
 )  # fmt: skip
+_TOO_NEW = re.compile(
+    r"requires BuildKit|Unknown flag: link|unknown flag: link|missing ':' in substitution"
+)  # 20.10 lacks what newer ones have
 _LOCKED = plans.locked()
 _WHEELS_STAGE = (
     f"FROM base AS wheels\nCOPY {install_step.context_folder(_LOCKED)}/ {install_step.WHEELS}/\n"
@@ -61,7 +65,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case: `equal`, `handed over`, `refused`, or `DIFFERENT`; and why."""
+    """What became of a case: `equal`, `handed over`, `refused`, `too new` for this Engine, or `DIFFERENT`; and why."""
 
     case: Case
     outcome: str
@@ -99,6 +103,8 @@ class Direct:
         }
         manifest = parse_manifest(json.dumps(document).encode(), DOCKER_MANIFEST, "base")
         dockerfile = parse(text_of(case, f"example.com/base@{manifest.digest}"))
+        if not any(stage.name == "role" for stage in dockerfile.stages):
+            raise InputError("the text before FROM goes on in its line")
         material = Material(context=self._context, locked=_LOCKED)
         plan = chain(dockerfile, "role", material)
         if plan.engine_stage is not None:
@@ -113,8 +119,10 @@ class Direct:
 
 def text_of(case: Case, base: str) -> str:
     """The whole Dockerfile of a case."""
+    if case.below:
+        return f"{case.before}FROM {base} AS below\n{case.below}FROM below AS role\n{case.text}"
     if not case.packages:
-        return f"FROM {base} AS role\n{case.text}"
+        return f"{case.before}FROM {base} AS role\n{case.text}"
     return f"FROM {base} AS base\n{_WHEELS_STAGE}FROM base AS role\n{_COPY_PACKAGES}{case.text}"
 
 
@@ -238,7 +246,8 @@ def _run(cases: Sequence[Case], direct: Direct, engine: Engine) -> list[Verdict]
         if isinstance(result, Image):
             theirs = images.get(built[case])
             why = "\n".join(differences(result, theirs)) if theirs else f"the Engine refuses: {built[case]}"
-            verdicts.append(Verdict(case, "DIFFERENT" if why else "equal", why))
+            outcome = "too new" if not theirs and _TOO_NEW.search(why) else "DIFFERENT" if why else "equal"
+            verdicts.append(Verdict(case, outcome, why))
         else:
             outcome, _, reason = result.partition(": ")
             verdicts.append(Verdict(case, outcome, reason))

@@ -72,9 +72,13 @@ def _path(archive: tarfile.TarFile, one: tarfile.TarInfo, added: Tree) -> Path:
         return Path("link", 0o777, owner, one.linkname)
     if one.islnk():
         return added[posixpath.normpath(one.linkname.lstrip("/"))]
+    if not one.isreg():
+        return Path("fifo" if one.isfifo() else "device", one.mode & 0o7777, owner)
     file = archive.extractfile(one)
     assert file is not None, one.name
-    return Path("file", one.mode & 0o7777, owner, hashlib.sha256(file.read()).hexdigest())
+    capability = one.pax_headers.get("SCHILY.xattr.security.capability", "")
+    content = hashlib.sha256(file.read() + capability.encode("utf-8", "surrogateescape")).hexdigest()
+    return Path("file", one.mode & 0o7777, owner, content)
 
 
 def _remove(tree: Tree, path: str, *, itself: bool = True) -> None:

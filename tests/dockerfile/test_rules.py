@@ -34,6 +34,7 @@ def test_what_is_pinned_passes(text: str) -> None:
         ("FROM scratch\nRUN --mount=type=bind,From=alpine,target=/a true\n", "Dockerfile:2: alpine is neither"),
         ("FROM scratch\nONBUILD COPY --from=alpine /a /b\n", "Dockerfile:2: alpine is neither"),
         ("FROM scratch\nADD https://x.example/a /a\n", "Dockerfile:2: ADD https://x.example/a"),
+        ("FROM scratch\nENV X=https://x.example/a\nADD $X /a\n", "Dockerfile:3: ADD with a variable may fetch"),
         ("FROM scratch\nADD git@x.example:a/b.git /a\n", "Dockerfile:2: ADD git@x.example:a/b.git"),
         ('FROM scratch\nADD ["http://x.example/a", "/a"]\n', "Dockerfile:2: ADD http://x.example/a"),
         ("FROM scratch\nONBUILD ADD https://x.example/a /a\n", "Dockerfile:2: ADD https://x.example/a"),

@@ -118,8 +118,9 @@ class _Reader:
         source = instruction.flag("from")
         if source is not None:
             return [self.identity(source)]
-        sources = [_path(word, instruction) for word in instruction.sources]
-        return [self.context.digest(sources)] if sources else []
+        if instruction.takes_variable:
+            return [self.context.digest()]  # any file of the context may be what it takes
+        return [self.context.digest(instruction.sources)] if instruction.sources else []
 
     def _mounted(self, mount: str) -> str:
         fields = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in mount.split(","))}
@@ -128,17 +129,6 @@ class _Reader:
         if "from" in fields:
             return self.identity(fields["from"])
         return self.context.digest([fields.get("source", fields.get("src", "."))])
-
-
-def _path(word: str, instruction: Instruction) -> str:
-    """A source; raises InputError for one that is known only while building."""
-    if "$" in word:
-        raise InputError(f"{word!r}: a source with a variable", hint="let the template put the path in")
-    if instruction.name == "ADD" and ("://" in word or word.startswith("git@")):
-        raise InputError(
-            f"{word!r}: what lies behind an address has no content key", hint="put the file in the context"
-        )
-    return word
 
 
 def _args(dockerfile: Dockerfile, stage: Stage) -> list[object]:

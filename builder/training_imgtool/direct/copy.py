@@ -32,6 +32,7 @@ _FLAGS = frozenset({"chown", "chmod", "link"})
 _OWNER = re.compile(r"(?P<user>\d+|root)(?::(?P<group>\d+|root))?\Z")
 _ARCHIVES = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _USTAR_AT = 257
+_LARGEST_ID = 2**31 - 1  # engines read larger ones in different ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
         raise NeedsEngineError(f"{where}: several sources need a destination that ends with /")
     if given.mode is not None and any(source.entry.kind is SourceKind.DIRECTORY for source in sources):
         raise NeedsEngineError(f"{where}: --chmod of folders is for an engine")
+    if word.startswith("/") and posixpath.normpath(f".{word}").startswith(".."):
+        raise NeedsEngineError(f"{where}: engines differ in what {word} means, which leads out of the root")
     layer = _Layer(where, files, given)
     for source in sources:
         if step.name == "ADD" and _is_archive(source.entry):
@@ -113,6 +116,8 @@ def _given(step: Expanded, where: str, files: Files) -> _Given:
         raise NeedsEngineError(f"{where} --chown={chown}: only an engine knows the base's users")
     user = owner["user"] if owner else "0"
     group = (owner["group"] if owner else None) or user
+    if any(name != "root" and int(name) > _LARGEST_ID for name in (user, group)):
+        raise NeedsEngineError(f"{where} --chown={chown}: an ID above {_LARGEST_ID}")
     for name, file in ((user, "/etc/passwd"), (group, "/etc/group")):
         if name == "root" and (files.node(file) is None or files.resolve(file) != file):
             raise DependsOnBaseError(f"{where} --chown={chown}: the base has no {file}")
@@ -128,13 +133,22 @@ def _sources(context: Context, word: str) -> list[_Source]:
     if path == ".":
         return [_Source("", Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE), chosen)]
     pattern = gomatch.compiled(path) if gomatch.has_wildcards(path) else None
+    if pattern and path != word.removeprefix("./").lstrip("/"):
+        raise NeedsEngineError(f"{word}: engines differ in how they clean a pattern")
     named = [entry.path for entry in context.entries if pattern.match(entry.path)] if pattern else [path]
     present = set(chosen.paths())
-    return [
-        _Source(posixpath.basename(name), chosen.entry(context.resolve(name)), chosen)
-        for name in named
-        if name in present or not pattern
-    ]
+    return [_source(name, context, chosen) for name in named if name in present or not pattern]
+
+
+def _source(name: str, context: Context, chosen: Context) -> _Source:
+    real = context.resolve(name)
+    for above in (*parents(f"/{name}"), f"/{name}"):
+        if name and not context.resolve(above[1:]):
+            raise NeedsEngineError(f"{above[1:]}: engines differ in whether they follow a link to the context's root")
+    try:
+        return _Source(posixpath.basename(name), chosen.entry(real), chosen)
+    except KeyError:
+        raise NeedsEngineError(f"{name}: a link to {real}, which is not in the build context") from None
 
 
 def _is_archive(entry: Source) -> bool:

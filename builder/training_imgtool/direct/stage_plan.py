@@ -20,7 +20,7 @@ from training_imgtool.direct.image import image_config
 from training_imgtool.direct.tree import PLAIN, Kind, folder
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.evaluate import Expanded, evaluate
-from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage, parse
+from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, parse
 from training_imgtool.plan import LockedVariant
 
 ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
@@ -101,6 +101,10 @@ def chain(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
         except NeedsEngineError as error:
             reasons[stage.label] = error.message
             state, first = nothing, number + 1
+        except DockerfileError:
+            if not state.assumed:
+                raise
+            state = nothing  # a variable that is not set may be one of the base: `build_image` knows
     if first == len(line):
         raise NeedsEngineError(f"stage {line[-1].label}: {reasons[line[-1].label]}")
     return Chain(
@@ -142,6 +146,9 @@ def _check_container(state: State) -> None:
     """Raises DependsOnBaseError where some engines fail or make a folder as soon as a container has these settings."""
     if state.assumed:
         return
+    working = state.settings.get("WorkingDir") or "/"
+    if not working.startswith("/"):
+        raise DependsOnBaseError(f"{working}, the base's WORKDIR, is not an absolute path")
     path = image_config.working_folder(state.settings, "")
     if path != "/" and not state.files.is_folder(path):
         raise DependsOnBaseError(f"the base has no folder {path}, which is its WORKDIR")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _HEALTH_TIMES = frozenset({"interval", "timeout", "start-period", "start-interval"})
 _REPEATED_FLAGS = frozenset({"exclude", "mount"})
+_FLAGS_WITH_VALUE = frozenset({"chmod", "chown", "exclude", "from", "mount", "platform"})
 
 _SIGNAL = re.compile(
     r"(?:SIG)?(?:ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS"
@@ -34,6 +35,11 @@ def check_values(instruction: Instruction) -> None:
     for flag in names:
         if names.count(flag) > 1:
             raise InputError(f"{instruction.name}: --{flag} is given twice")
+    for flag, value in instruction.flags:
+        if flag != flag.lower():
+            raise InputError(f"{instruction.name}: --{flag}: the names of flags are in lower case")
+        if value is None and flag in _FLAGS_WITH_VALUE:
+            raise InputError(f"{instruction.name}: --{flag} has no value: expected --{flag}=VALUE")
     check = {"HEALTHCHECK": _check_healthcheck, "STOPSIGNAL": _check_stop_signal, "VOLUME": _check_volume}
     if instruction.name in check:
         check[instruction.name](instruction)
@@ -65,7 +71,7 @@ def _check_stop_signal(instruction: Instruction) -> None:
 
 
 def _check_volume(instruction: Instruction) -> None:
-    if not all(word.strip() for word in instruction.words):
+    if not instruction.words or not all(word.strip() for word in instruction.words):
         raise InputError("VOLUME: an empty path")
 
 

@@ -134,7 +134,7 @@ def split_flags(rest: str) -> tuple[tuple[tuple[str, str | None], ...], str]:
         if word == "--":
             return tuple(flags), rest[at:].strip()
         name, equals, value = word[2:].partition("=")
-        flags.append((name.lower(), value if equals else None))
+        flags.append((name, value if equals else None))
 
 
 def _flag_word(rest: str, at: int) -> tuple[str, int]:

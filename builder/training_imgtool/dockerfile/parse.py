@@ -22,7 +22,7 @@ from training_imgtool.dockerfile.lines import (
     physical_lines,
     split_flags,
 )
-from training_imgtool.dockerfile.substitution import expand, fields, raw_pairs, split_words
+from training_imgtool.dockerfile.substitution import expand, fields, has_variable, raw_pairs, split_words
 
 NAMES = frozenset(
     """ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL
@@ -74,9 +74,14 @@ class Instruction:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What COPY or ADD takes, heredocs left out; quotes gone, a word with a variable as it stands."""
+        """What COPY or ADD takes, heredocs left out; quotes gone. A word with a variable may be anything: it is `.`."""
         words = (word for word in self.words[:-1] if not HEREDOC.match(word))
-        return tuple(word if "$" in word else expand(word, {}, self.escape) for word in words)
+        return tuple("." if has_variable(word, self.escape) else expand(word, {}, self.escape) for word in words)
+
+    @property
+    def takes_variable(self) -> bool:
+        """Whether a variable decides what COPY or ADD takes."""
+        return any(has_variable(word, self.escape) for word in self.words[:-1] if not HEREDOC.match(word))
 
     @property
     def destination(self) -> str:
@@ -169,9 +174,9 @@ def _instruction(joined: str, heredocs: tuple[Heredoc, ...], line: int, raw: str
             f"unknown instruction {parts[0] if parts else ''!r}", hint="a line lost its `\\` perhaps?"
         )
     rest = parts[1].strip() if len(parts) > 1 else ""
-    flags: tuple[tuple[str, str | None], ...] = ()
-    if name in _WITH_FLAGS:
-        flags, rest = split_flags(rest)
+    flags, rest = split_flags(rest)
+    if flags and name not in _WITH_FLAGS:
+        raise DockerfileError(f"{name}: --{flags[0][0]} is a flag, and {name} takes none")
     if not rest and name not in _MAY_BE_EMPTY:
         raise DockerfileError(f"{name} needs an argument")
     words = json_words(rest) if name in _JSON_FORM else None

@@ -50,6 +50,8 @@ def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> No
         source = instruction.flag("from")
         if source is not None:
             _check_image(source, dockerfile, stage)
+        if instruction.name == "ADD" and instruction.takes_variable:
+            raise InputError("ADD with a variable may fetch from an address", hint="COPY takes variables")
         for word in instruction.sources:
             if "://" in word or word.startswith("git@"):
                 raise InputError(

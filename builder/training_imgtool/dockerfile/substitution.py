@@ -95,6 +95,17 @@ def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:
     return reader.until("")
 
 
+def has_variable(word: str, escape: str = "\\") -> bool:
+    """Whether `expand` looks a variable up; raises SubstitutionError for a word that is wrong before one."""
+    reader = _Reader(word, {}, escape)
+    try:
+        reader.until("")
+    except SubstitutionError:
+        if not reader.has_variable:
+            raise
+    return reader.has_variable
+
+
 class _Reader:
     """One pass over one word."""
 
@@ -103,6 +114,7 @@ class _Reader:
         self._at = 0
         self._variables = variables
         self._escape = escape
+        self.has_variable = False
 
     def _peek(self) -> str:
         return self._word[self._at : self._at + 1]
@@ -156,10 +168,12 @@ class _Reader:
     def _dollar(self) -> str:
         if self._peek() != "{":
             name = self._name()
+            self.has_variable = self.has_variable or bool(name)
             return self._variables.get(name, "") if name else "$"
         self._next()
         if self._peek() in ("", "{", "}", ":"):
             raise SubstitutionError(f"{self._word!r}: '${{' without a name and '}}'")
+        self.has_variable = True
         name = self._name()
         sign = self._next()
         if sign == "}":
