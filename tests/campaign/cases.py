@@ -129,12 +129,22 @@ def write_context(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("" if name.endswith("empty") else f"content of {name}\n")
     (folder / "run.sh").chmod(0o755)
+    (folder / "w/old-tar").write_bytes(_old_archive())
     (folder / "e").mkdir()
     (folder / "h").mkdir()
     (folder / "w/hard").hardlink_to(folder / "a.txt")
     (folder / "w/harder").hardlink_to(folder / "run.sh")
     for link, target in _CONTEXT_LINKS:
         (folder / link).symlink_to(target)
+
+
+def _old_archive() -> bytes:
+    """An archive as tar wrote it before POSIX: without a magic number, so that only the checksum tells."""
+    header = bytearray(archive(("inner/",), salt=0)[:512])
+    header[257:] = bytes(255)
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    return bytes(header) + bytes(1024)
 
 
 def random_cases(seed: int, count: int, *, bases: int = 4) -> list[Case]:

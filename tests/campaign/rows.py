@@ -43,6 +43,7 @@ _TEXTS = {
     "M3 a pattern": "COPY * /all/\n",
     "m7 a link": "COPY link-file /x/\nCOPY link-file /y\nCOPY link-dir /z\n",
     "a link to nothing": "COPY w/* /x/\n",
+    "ADD of an archive without a magic number": "ADD w/old-tar /x/\n",
     "a link to the context": "COPY w/up/a.txt /x/\n",
     "a flag in capitals": "COPY --CHOWN=7 a.txt /x\n",
     "a flag without its value": "COPY --chown a.txt /x\n",

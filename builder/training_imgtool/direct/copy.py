@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from training_imgtool.context import gomatch
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry as Source
 from training_imgtool.context.entries import Kind as SourceKind
 from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.copy_sources import CopySource, copy_sources, is_archive
 from training_imgtool.direct.files import DependsOnBaseError, Files, parents
 from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item, in_order
 from training_imgtool.direct.layers.splice import Item
@@ -30,8 +30,6 @@ from training_imgtool.dockerfile.evaluate import Expanded
 
 _FLAGS = frozenset({"chown", "chmod", "link"})
 _OWNER = re.compile(r"(?P<user>\d+|root)(?::(?P<group>\d+|root))?\Z")
-_ARCHIVES = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
-_USTAR_AT = 257
 _LARGEST_ID = 2**31 - 1  # engines read larger ones in different ways
 
 
@@ -73,7 +71,7 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
     """
     where = f"line {step.instruction.line}: {step.name}"
     given = _given(step, where, files)
-    sources = [source for word in step.words[:-1] for source in _sources(context, word)]
+    sources = [source for word in step.words[:-1] for source in copy_sources(context, word)]
     word = step.words[-1]
     if len(sources) > 1 and not word.endswith("/"):
         raise NeedsEngineError(f"{where}: several sources need a destination that ends with /")
@@ -83,7 +81,7 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
         raise NeedsEngineError(f"{where}: engines differ in what {word} means, which leads out of the root")
     layer = _Layer(where, files, given)
     for source in sources:
-        if step.name == "ADD" and _is_archive(source.entry):
+        if step.name == "ADD" and is_archive(source.entry):
             raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that is for an engine")
         target = posixpath.normpath(posixpath.join("/", working, word))
         if source.entry.kind is SourceKind.DIRECTORY:
@@ -93,15 +91,6 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
     if not layer.placed:
         raise NeedsEngineError(f"{where} takes nothing: there is no empty layer")
     return layer.result()
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What COPY takes: the entry, links followed, the name that it was found by, and what lies below it."""
-
-    name: str
-    entry: Source
-    chosen: Context
 
 
 def _given(step: Expanded, where: str, files: Files) -> _Given:
@@ -124,41 +113,7 @@ def _given(step: Expanded, where: str, files: Files) -> _Given:
     return _Given(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
 
 
-def _sources(context: Context, word: str) -> list[_Source]:
-    """What a source names: itself, or each match of a pattern; the root as a folder."""
-    path = posixpath.normpath(word.lstrip("/") or ".")
-    chosen = context.select((word,))
-    if any(entry.kind is SourceKind.FILE and entry.origin is None for entry in chosen.entries):
-        raise NeedsEngineError(f"{word}: wheels as files, which only an engine's context has")
-    if path == ".":
-        return [_Source("", Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE), chosen)]
-    pattern = gomatch.compiled(path) if gomatch.has_wildcards(path) else None
-    if pattern and path != word.removeprefix("./").lstrip("/"):
-        raise NeedsEngineError(f"{word}: engines differ in how they clean a pattern")
-    named = [entry.path for entry in context.entries if pattern.match(entry.path)] if pattern else [path]
-    present = set(chosen.paths())
-    return [_source(name, context, chosen) for name in named if name in present or not pattern]
-
-
-def _source(name: str, context: Context, chosen: Context) -> _Source:
-    real = context.resolve(name)
-    for above in (*parents(f"/{name}"), f"/{name}"):
-        if name and not context.resolve(above[1:]):
-            raise NeedsEngineError(f"{above[1:]}: engines differ in whether they follow a link to the context's root")
-    try:
-        return _Source(posixpath.basename(name), chosen.entry(real), chosen)
-    except KeyError:
-        raise NeedsEngineError(f"{name}: a link to {real}, which is not in the build context") from None
-
-
-def _is_archive(entry: Source) -> bool:
-    if entry.path.endswith((".tar", ".tgz", ".tbz2", ".txz", ".tzst")):
-        return True
-    head = next(blocks(entry), b"") if entry.kind is SourceKind.FILE and entry.origin is not None else b""
-    return head.startswith(_ARCHIVES) or head[_USTAR_AT : _USTAR_AT + 5] == b"ustar"
-
-
-def _file_target(layer: _Layer, source: _Source, target: str, word: str) -> str:
+def _file_target(layer: _Layer, source: CopySource, target: str, word: str) -> str:
     """Where a file goes: into the destination when it is a folder or is written as one, else it gets that name."""
     real = layer.files.resolve(target)
     node = layer.node(real)
