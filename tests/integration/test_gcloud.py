@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from tests.jobs import schemas
 from tests.jobs.faults import FAULTS, faulty
 from tests.jobs.specs import CASES, Case, cpu, images, spec
-from tests.servers.google_jobs import JobServer, serving
+from tests.servers.google_jobs import JobServer, gcloud_environment, serving
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
 from training_imgtool.jobs.google.gcloud import flag_command
@@ -58,20 +57,7 @@ def server() -> Iterator[JobServer]:
 @pytest.fixture(scope="module")
 def gcloud(server: JobServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which gcloud speaks to the server, without credentials."""
-    if shutil.which("gcloud") is None:
-        pytest.skip("no gcloud program on this machine")
-    settings = {
-        "CONFIG": str(tmp_path_factory.mktemp("gcloud")),
-        "AUTH_DISABLE_CREDENTIALS": "True",
-        "CORE_PROJECT": "my-project",
-        "CORE_DISABLE_PROMPTS": "1",
-        "CORE_DISABLE_USAGE_REPORTING": "1",
-        "COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
-        "CORE_DISABLE_FILE_LOGGING": "1",
-        "API_ENDPOINT_OVERRIDES_ML": server.url,
-        "API_ENDPOINT_OVERRIDES_AIPLATFORM": server.url,
-    }
-    return {**os.environ, **{f"CLOUDSDK_{key}": value for key, value in settings.items()}}
+    return {**os.environ, **gcloud_environment(server, tmp_path_factory.mktemp("gcloud"))}
 
 
 def run(command: tuple[str, ...], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.specs import images
-from training_imgtool.cli.main import _run
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.conversion.job import read_job
@@ -89,16 +88,3 @@ def test_machines_counts_and_tuning_are_carried(tmp_path: Path) -> None:
 def test_what_images_cannot_take_over(text: str, message: str) -> None:
     with pytest.raises(FieldListError, match=message):
         spec_text(read_job(text, "c"), "mnist", RELEASES)
-
-
-def test_one_command_writes_the_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, spec = tmp_path / "config.yaml", tmp_path / "image.yaml"
-    source.write_text(PACKAGED)
-    assert _run(["config", "--from", str(source), "--region", "us-central1"]) == 3
-    assert "--spec image.yaml writes the spec of images with the same TensorFlow" in capsys.readouterr().err
-    arguments = ["config", "--from", str(source), "--region", "us-central1", "--spec", str(spec)]
-    assert _run(arguments) == 0
-    assert 'tensorflow: "2.11.1"' in spec.read_text()
-    assert "next: imgtool push" in capsys.readouterr().err
-    assert _run(arguments) == 9
-    assert "exists already" in capsys.readouterr().err

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.jobs import schemas
 
@@ -83,3 +87,22 @@ def serving() -> Iterator[JobServer]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def gcloud_environment(server: JobServer, config: Path) -> dict[str, str]:
+    """The variables with which gcloud speaks to the server, without credentials; skips where there is no gcloud."""
+    schemas.need()
+    if shutil.which("gcloud") is None:
+        pytest.skip("no gcloud program on this machine")
+    settings = {
+        "CONFIG": str(config),
+        "AUTH_DISABLE_CREDENTIALS": "True",
+        "CORE_PROJECT": "my-project",
+        "CORE_DISABLE_PROMPTS": "1",
+        "CORE_DISABLE_USAGE_REPORTING": "1",
+        "COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+        "CORE_DISABLE_FILE_LOGGING": "1",
+        "API_ENDPOINT_OVERRIDES_ML": server.url,
+        "API_ENDPOINT_OVERRIDES_AIPLATFORM": server.url,
+    }
+    return {f"CLOUDSDK_{key}": value for key, value in settings.items()}

@@ -46,14 +46,17 @@ def config(
         Path | None,
         typer.Option("--spec", metavar="FILE", help="With --from: write the image.yaml of a packaged job to FILE."),
     ] = None,
+    push: Annotated[
+        bool, typer.Option("--push", help="Push the images that the registry lacks, then write the file.")
+    ] = False,
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
     ] = False,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
-    """Write the job file for the current images. You must push them first."""
-    from training_imgtool.commands import config
+    """Write the job file for the current images. Push them first, or with --push."""
+    from training_imgtool.commands import config, convert
 
     request = config.Request(
         target=target,
@@ -61,19 +64,20 @@ def config(
         form=_format(output_format),
         hosts=hosts,
         allow_unknown=allow_unknown,
+        push=push,
         output=output,
     )
     with machine.progress(progress) as view:
         if source is not None:
-            old = config.Conversion(flags=flags, region=region, spec=new_spec)
-            written = config.convert_file(source, old, request, machine.settings(), view)
+            old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)
+            written = convert.convert_file(old, request, machine.settings(), view, registry=registry)
         else:
             written = config.write_job_file(spec, request, machine.settings(), view, registry=registry, locked=locked)
     for line in written.notes:
         emit_note(line)
     if command:
         emit(written.command + "\n")
-    elif output is None and new_spec is None:
+    elif output is None:
         emit(written.text)
 
 

@@ -61,9 +61,7 @@ def read_job(
 
 def _with_flags(job: Document, flags: str) -> Document:
     """The Job with gcloud's flags laid over it."""
-    words = shlex.split(flags)
-    if words[:1] == ["gcloud"]:
-        words = words[words.index("training") + 1 :] if "training" in words else words[1:]
+    words = _words(flags)
     own = words.index("--") if "--" in words else len(words)
     training, made = dict(job["trainingInput"]), dict(job)
     if words[own + 1 :]:
@@ -81,6 +79,17 @@ def _with_flags(job: Document, flags: str) -> Document:
             value, place = words[place], place + 1
         _lay_over(made, training, name, value)
     return {**made, "trainingInput": training}
+
+
+def _words(flags: str) -> list[str]:
+    """The words of the flags, without the `gcloud … training` of a whole command."""
+    try:
+        words = shlex.split(flags.replace("\\\n", " "))
+    except ValueError as error:
+        raise UsageError(f"--flags: not a command line: {error}") from error
+    if words[:1] == ["gcloud"]:
+        return words[words.index("training") + 1 :] if "training" in words else words[1:]
+    return words
 
 
 def _lay_over(job: Document, training: Document, name: str, value: str) -> None:
@@ -123,6 +132,17 @@ def _lay_over_role(training: Document, name: str, value: str) -> bool:
                 continue
         return True
     return False
+
+
+def flag_value(flags: str, name: str) -> str | None:
+    """The value of one flag of the gcloud command, or None; raises UsageError as `read_job`."""
+    words = _words(flags)
+    own = words[: words.index("--")] if "--" in words else words
+    for place, word in enumerate(own):
+        flag, equals, value = word.partition("=")
+        if flag == name:
+            return value if equals else next(iter(own[place + 1 :]), None)
+    return None
 
 
 def image_uris(job: Mapping[str, Any]) -> set[str]:

@@ -27,8 +27,23 @@ _TUNING = {
 }
 
 
+_LOST = {
+    "etag": "it belongs to a patch of an existing job",
+    "trainingInput.pythonVersion": "imgtool chooses the Python that fits TensorFlow",
+    "trainingInput.packageUris": "the images have the code of the trainer's folder instead",
+    "trainingInput.scheduling.maxWaitTime": "on Vertex AI it counts with FLEX_START alone",
+    "trainingInput.scheduling.priority": "Vertex AI has no priorities",
+    "trainingInput.useChiefInTfConfig": "TF_CONFIG always says chief on Vertex AI",
+}
+
+
 def spec_text(
-    job: Mapping[str, Any], name: str, releases: Mapping[str, str], *, requirements: str | None = None
+    job: Mapping[str, Any],
+    name: str,
+    releases: Mapping[str, str],
+    *,
+    source: str | None = None,
+    requirements: str | None = None,
 ) -> tuple[str, tuple[str, ...]]:
     """The text of an image.yaml, and notes.
 
@@ -36,6 +51,7 @@ def spec_text(
         job: the Job, as `read_job` returns it.
         name: the images' name.
         releases: the newest TensorFlow release of each minor that imgtool builds.
+        source: the folder with the code, relative to the image.yaml; by default the module's first name.
         requirements: the requirements file beside the image.yaml, if there is one.
 
     Raises:
@@ -53,7 +69,7 @@ def spec_text(
             "name": name,
             "tensorflow": releases[_minor(version)],
             "requirements": requirements,
-            "trainer": {"source": module.partition(".")[0], "module": module},
+            "trainer": {"source": source or module.partition(".")[0], "module": module},
             "args": [str(arg) for arg in training.get("args", [])],
             "roles": {
                 role.value: _role(expanded, prefix) for role, prefix in _PREFIX.items() if _count(expanded, prefix)
@@ -62,10 +78,7 @@ def spec_text(
         }
     )
     notes.append(f"note: the runtime {version} becomes images with TensorFlow {spec['tensorflow']}")
-    if training.get("pythonVersion"):
-        notes.append(f"note: trainingInput.pythonVersion: imgtool chooses the Python, not {training['pythonVersion']}")
-    if get(training, "scheduling", "maxWaitTime"):
-        notes.append("note: trainingInput.scheduling.maxWaitTime: on Vertex AI it counts with FLEX_START alone")
+    notes += [f"note: {field}: {why}" for field, why in _LOST.items() if get(job, *field.split(".")) not in (None, [])]
     if requirements is None:
         notes.append("note: list what setup.py installs (install_requires) in a requirements file")
     return to_yaml(spec), tuple(notes)
@@ -119,6 +132,7 @@ def _job(job: Mapping[str, Any], training: Mapping[str, Any]) -> Document:
     return without_none(
         {
             "target": "vertex",
+            "id": job.get("jobId"),
             "region": training.get("region"),
             "job_dir": training.get("jobDir"),
             "pass_job_dir": True if training.get("jobDir") else None,

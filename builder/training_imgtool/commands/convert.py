@@ -1,0 +1,156 @@
+"""`config --from`: an AI Platform job as one of Vertex AI, through an image.yaml where the job has no images."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.commands.config import Request, Written, job_options, make_text, write_job_file, write_output
+from training_imgtool.commands.setup_py import read_install_requires
+from training_imgtool.core.atomic_files import check_writable, write_atomic
+from training_imgtool.core.errors import InputError, LocalFileError, UsageError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.settings import Settings
+from training_imgtool.jobs.conversion.job import flag_value, is_packaged, read_job
+from training_imgtool.spec.model import Target
+
+_REQUIREMENTS = "requirements.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldJob:
+    """A job of the closed service.
+
+    Attributes:
+        file: its config.yaml, or the output of `gcloud ai-platform jobs describe`.
+        flags: the flags of the gcloud command that submitted it, or the whole command.
+        region: as `--region` among the flags.
+        spec: where the image.yaml of a packaged job is written; by default beside the package.
+    """
+
+    file: Path
+    flags: str = ""
+    region: str | None = None
+    spec: Path | None = None
+
+
+def convert_file(
+    old: OldJob, request: Request, settings: Settings, progress: Progress, *, registry: str | None = None
+) -> Written:
+    """Converts an AI Platform job: one with images directly, a packaged one through an image.yaml.
+
+    Images that the job names by tag are pinned to what the registry says now. For a packaged job this writes
+    `old.spec`; with `request.push` it pushes the images and writes the Vertex file too.
+
+    Raises:
+        InputError: the file is no such job.
+        FieldListError: what cannot be carried over, every reason with its field.
+        UsageError: options that do not go together.
+        LocalFileError: a file cannot be written, or `old.spec` exists and says something else.
+        ImgtoolError: what the registry and the build raise.
+    """
+    from training_imgtool.yamlfile.reader import read_bytes
+
+    if request.target not in {None, Target.VERTEX}:
+        raise UsageError(f"--from converts to vertex, not to {request.target}")
+    text = read_bytes(old.file).decode("utf-8", errors="replace")
+    job = read_job(text, str(old.file), flags=old.flags, region=old.region, allow_unknown=request.allow_unknown)
+    job |= {"jobId": request.job_id} if request.job_id else {}
+    if is_packaged(job):
+        return _convert_package(job, old, request, settings, progress, registry=registry)
+    if old.spec is not None or request.push:
+        option = "--spec" if old.spec is not None else "--push"
+        hint = f"leave {option} out"
+        raise UsageError(f"{option}: {old.file} runs images of its own, which Vertex AI runs too", hint=hint)
+    return _convert_images(job, request, settings, progress)
+
+
+def _convert_images(job: dict[str, Any], request: Request, settings: Settings, progress: Progress) -> Written:
+    from training_imgtool.jobs.conversion.vertex import convert, tags_in
+    from training_imgtool.registry.connect import connect
+
+    digests = {}
+    if tags := tags_in(job):
+        with connect(settings, progress) as registries:
+            heads = {tag: registries.at(tag.repository).head(tag) for tag in tags}
+        digests = {tag: tag.repository.digest(digest) for tag, digest in heads.items() if digest}
+    options = replace(job_options(request, None), file=str(request.output or "config.yaml"))
+    written = make_text(convert(job, options, digests), request, {})
+    write_output(written, request, progress)
+    return written
+
+
+def _convert_package(
+    job: Mapping[str, Any],
+    old: OldJob,
+    request: Request,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None,
+) -> Written:
+    if old.spec is None and not request.push:
+        raise InputError(
+            "the job runs a package on the service's own runtime, which Vertex AI does not have",
+            hint="--push writes an image.yaml with the same TensorFlow, pushes its images and prints the Vertex file; "
+            "--spec image.yaml only writes the image.yaml",
+        )
+    if request.output is not None and not request.push:
+        raise UsageError("--output: the Vertex file names images by digest", hint="add --push")
+    package = flag_value(old.flags, "--package-path")
+    spec = old.spec or Path(package or ".").parent / "image.yaml"
+    notes = _write_spec(job, spec, package)
+    if not request.push:
+        where = shlex.quote(str(spec))
+        command = f"imgtool config {where} --push -o vertex.yaml"
+        return Written(text="", command=command, notes=(*notes, f"next: {command}"), images={})
+    for note in notes:
+        progress(Note(note.removeprefix("note: ")))
+    return write_job_file(spec, request, settings, progress, registry=registry)
+
+
+def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tuple[str, ...]:
+    """Writes the image.yaml and, where setup.py names what to install, a requirements file; returns notes."""
+    from training_imgtool.jobs.conversion.spec import spec_text
+    from training_imgtool.versions.matrix import load_matrix
+
+    folder = path.resolve().parent
+    module = str(job["trainingInput"].get("pythonModule") or "trainer.task")
+    source = _find_source(folder, package, module)
+    listed = None if (folder / _REQUIREMENTS).exists() else read_install_requires(folder / "setup.py")
+    has_requirements = (folder / _REQUIREMENTS).is_file() or bool(listed)
+    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "trainer"
+    releases = {minor.name: minor.recommended for minor in load_matrix().minors.values()}
+    requirements = _REQUIREMENTS if has_requirements else None
+    text, notes = spec_text(job, name, releases, source=source, requirements=requirements)
+    check_writable(path)
+    if path.exists():
+        if path.read_bytes() != text.encode():
+            raise LocalFileError(
+                f"{path} exists already and says something else",
+                hint=f"remove it, or use it as it is: imgtool config {shlex.quote(str(path))} --target vertex --push",
+            )
+        return notes
+    if listed:
+        write_atomic(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in listed).encode())
+        notes = (*notes, f"note: {_REQUIREMENTS} lists what setup.py installs")
+    write_atomic(path, text.encode())
+    return (*notes, f"note: wrote {path}")
+
+
+def _find_source(folder: Path, package: str | None, module: str) -> str:
+    """The folder with the trainer's code, relative to the spec's; raises InputError where there is none."""
+    source = Path(package).resolve() if package else folder / module.partition(".")[0]
+    if not source.is_dir():
+        raise InputError(
+            f"{source} is not a folder: the job starts the module {module}",
+            hint="--flags '--package-path FOLDER --module-name FOLDER.MODULE' names it",
+        )
+    if not source.is_relative_to(folder):
+        raise InputError(f"the package {source} is not below {folder}, where the image.yaml goes", hint="--spec FILE")
+    return os.path.relpath(source, folder)
