@@ -25,7 +25,7 @@ ROOMS: dict[str, str] = {
     "jobs": "spec yamlfile",
     "versions": "plan spec yamlfile",
     "dockerfile": "plan spec",
-    "wheels": "plan versions",
+    "wheels": "plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",

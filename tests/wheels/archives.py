@@ -47,12 +47,20 @@ def source_archive(
     files: tuple[str, ...] = (),
 ) -> bytes:
     """A .tar.gz whose backend runs `body`, which may set CONTENT (the module's text), and writes a wheel."""
-    text = BACKEND.format(name=name, version=version, requires=requires, tag=tag, body=body.replace("\n", "\n    "))
-    pyproject = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     stream = io.BytesIO()
+    own = source_files(name, version, requires=requires, body=body, tag=tag)
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for path, content in [("backend.py", text), ("pyproject.toml", pyproject), *((file, "") for file in files)]:
+        for path, content in [*own.items(), *((file, "") for file in files)]:
             member = tarfile.TarInfo(f"{name}-{version}/{path}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content.encode()))
     return stream.getvalue()
+
+
+def source_files(
+    name: str, version: str, *, requires: tuple[str, ...] = (), body: str = "pass", tag: str = "py3-none-any"
+) -> dict[str, str]:
+    """The files of a project, by path, whose backend runs `body` and writes a wheel."""
+    text = BACKEND.format(name=name, version=version, requires=requires, tag=tag, body=body.replace("\n", "\n    "))
+    pyproject = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    return {"backend.py": text, "pyproject.toml": pyproject}

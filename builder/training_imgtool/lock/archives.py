@@ -26,6 +26,7 @@ from training_imgtool.plan import Source, Wheel
 from training_imgtool.spec.requirements import normalise_name
 from training_imgtool.wheels.index_page import IndexedFile
 from training_imgtool.wheels.source_build import SourceBuildError, build_wheel
+from training_imgtool.wheels.sources.pack import PackedCode
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ArchiveNeededError, ResolvedWheel, Target, compile_requirements
 
@@ -112,13 +113,38 @@ class ArchiveBuilder:
                 return SourceBuildError("uv does not take the wheel that was built of it")
             return self._results[key]
 
+    def build_code(self, code: PackedCode, python: str) -> Wheel:
+        """Builds the wheel of packed code, once per Python; raises SourceBuildError."""
+        key = (code.origin, code.sha256, python)
+        with self._lock:
+            built = self._results.get(key)
+            if not isinstance(built, Wheel):
+                self._progress(Step(f"wheel {code.label}", "building"))
+                wheel, requires = self._made(code.path, python)
+                file = f"{wheel.name}-{wheel.version}{code.suffix}"
+                size = code.path.stat().st_size
+                archive = Wheel(name=wheel.name, version=wheel.version, file=file, sha256=code.sha256, size=size)
+                source = Source(
+                    archive=archive, python=python, requires=requires, origin=code.origin, commit=code.commit
+                )
+                built = self._results[key] = replace(wheel, source=source)
+            return built
+
     def _build(self, name: str, version: str, python: str) -> Wheel:
-        interpreter = find_interpreter(python, self._environ)
-        if interpreter is None:
-            raise SourceBuildError(f"Python {python} is not on this machine to build it (uv python install {python})")
         archive = self._archive(name, version)
         self._progress(Step(f"wheel {name}", f"building {archive.file}"))
         self._store.fetch((archive,), self._progress)
+        wheel, requires = self._made(self._store.require(archive), python)
+        same_version = Version(wheel.version.replace("_", "-")) == Version(version)
+        if normalise_name(wheel.name) != normalise_name(name) or not same_version:
+            raise SourceBuildError(f"its build makes {wheel.file}")
+        return replace(wheel, source=Source(archive=archive, python=python, requires=requires))
+
+    def _made(self, archive: Path, python: str) -> tuple[Wheel, tuple[Wheel, ...]]:
+        """The wheel that an archive builds, and the wheels of its build requirements."""
+        interpreter = find_interpreter(python, self._environ)
+        if interpreter is None:
+            raise SourceBuildError(f"Python {python} is not on this machine to build it (uv python install {python})")
         required: tuple[Wheel, ...] = ()
 
         def requirements(lines: tuple[str, ...]) -> list[Path]:
@@ -128,13 +154,9 @@ class ArchiveBuilder:
             return [self._store.require(wheel) for wheel in required]
 
         with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
-            built = build_wheel(self._store.require(archive), Path(interpreter.path), requirements, Path(temporary))
+            built = build_wheel(archive, Path(interpreter.path), requirements, Path(temporary))
             with built.open("rb") as stream:
-                wheel = self._store.put(built.name, stream)
-        same_version = Version(wheel.version.replace("_", "-")) == Version(version)
-        if normalise_name(wheel.name) != normalise_name(name) or not same_version:
-            raise SourceBuildError(f"its build makes {wheel.file}")
-        return replace(wheel, source=Source(archive=archive, python=python, requires=required))
+                return self._store.put(built.name, stream), required
 
     def _required(self, lines: tuple[str, ...], python: str) -> tuple[Wheel, ...]:
         """The build requirements' wheels for this machine."""

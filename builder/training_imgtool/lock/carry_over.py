@@ -14,10 +14,11 @@ from training_imgtool.plan import Lock, LockedVariant
 
 @dataclass(frozen=True, slots=True)
 class CarriedOver:
-    """Versions by package for each variant of the previous lock, and digests by base."""
+    """Versions by package for each variant of the previous lock, digests by base, and commits by origin."""
 
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
+    commits: Mapping[str, str] = field(default_factory=dict)
 
     def versions(self, variant: str) -> Mapping[str, str]:
         """The versions of a variant. A new variant takes those of the first variant that has the package."""
@@ -53,7 +54,9 @@ class Renewal:
         if self.everything:
             return NOTHING_CARRIED_OVER
         bases = {row.variant.base: row.base_digest for row in lock.variants} if lock.platform == platform else {}
-        return CarriedOver({row.variant.name: self._versions(row) for row in lock.variants}, bases)
+        wheels = [wheel for row in lock.variants for wheel in row.wheels if wheel.name not in self.packages]
+        commits = {wheel.source.origin: wheel.source.commit for wheel in wheels if wheel.source and wheel.source.commit}
+        return CarriedOver({row.variant.name: self._versions(row) for row in lock.variants}, bases, commits)
 
     def _versions(self, locked: LockedVariant) -> dict[str, str]:
         return {name: version for name, version in _packages(locked).items() if name not in self.packages}

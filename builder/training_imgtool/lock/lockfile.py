@@ -59,12 +59,16 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
-    from training_imgtool.spec.requirements import read_texts
+    from training_imgtool.spec.requirements import list_code, read_texts
     from training_imgtool.versions.matrix import matrix_version
 
     spec = spec_file.spec
     try:
         texts = read_texts(spec_file)
+        if code := list_code(texts):
+            from training_imgtool.lock.code import hash_code
+
+            texts += hash_code(spec_file, code)
     except FieldError as error:
         raise spec_file.located(error) from error
     return inputs_hash(spec, texts, matrix_version())
@@ -75,7 +79,8 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
 
     Args:
         spec: the user's choices.
-        texts: the requirements file and those it includes: their names as written, and their text.
+        texts: the requirements file and those it includes: their names as written, and their text; then the hashes of
+            the folders that they name.
         matrix_version: which matrix chose.
     """
     document = {
@@ -186,7 +191,10 @@ def _wheel_text(wheel: Wheel) -> str:
 
 def _source_text(source: Source) -> str:
     requires = ", ".join(_wheel_text(wheel) for wheel in source.requires)
-    return f"{{ archive = {_wheel_text(source.archive)}, python = {_text(source.python)}, requires = [{requires}] }}"
+    origin = f", origin = {_text(source.origin)}" if source.origin else ""
+    commit = f", commit = {_text(source.commit)}" if source.commit else ""
+    archive, python = _wheel_text(source.archive), _text(source.python)
+    return f"{{ archive = {archive}, python = {python}, requires = [{requires}]{origin}{commit} }}"
 
 
 def _text(value: str) -> str:

@@ -22,7 +22,8 @@ _WHEEL = {
     "sha256": r"[0-9a-f]{64}",
     "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
 }
-_ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip)"
+_ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip|tar)"
+_ORIGIN, _COMMIT = r"[^\x00-\x1f\x7f]+", r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
     "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
     "package": r"tensorflow(?:-[a-z]+)?",
@@ -171,11 +172,13 @@ class _Reader:
         requires = row.get("requires") if isinstance(row, dict) else None
         if not isinstance(row, dict) or not isinstance(requires, list):
             raise self.error(where, "expected a source: { archive, python, requires }")
-        self.check_keys(row, where, ("archive", "python", "requires"))
+        self.check_keys(row, where, ("archive", "python", "requires", "origin", "commit"))
         return Source(
             archive=self.wheel(row.get("archive"), f"{where}.archive", _ARCHIVE),
             python=self.text(row, where, "python", TEXTS["python"]),
             requires=tuple(self.wheel(wheel, f"{where}.requires[{index}]") for index, wheel in enumerate(requires)),
+            origin=self.text(row, where, "origin", _ORIGIN) if "origin" in row else "",
+            commit=self.text(row, where, "commit", _COMMIT) if "commit" in row else "",
         )
 
 

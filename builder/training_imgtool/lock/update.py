@@ -13,12 +13,14 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
+from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.sizes import Sizes
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.requirements import (
     Named,
+    list_code,
     local_folders,
     parse_requirements,
     read_hashes,
@@ -31,6 +33,7 @@ from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
 from training_imgtool.wheels.pip_config import uv_environ
 from training_imgtool.wheels.sdist import LARGEST_ARCHIVE, build_wheel, wheel_name
+from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
 
@@ -64,6 +67,7 @@ def make_lock(
     spec = spec_file.spec
     try:
         texts = read_texts(spec_file)
+        hashes = hash_code(spec_file, list_code(texts))
         resolution = resolve(spec, matrix)
         maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over)
         findings = check_lines(texts)
@@ -76,9 +80,14 @@ def make_lock(
     for warning in dict.fromkeys(warnings):
         progress(Note(warning))
     maker.build_missing(resolution.variants)
-    locked = run_all({variant.name: partial(maker.lock, variant, base_digest) for variant in resolution.variants})
+    try:
+        locked = run_all({variant.name: partial(maker.lock, variant, base_digest) for variant in resolution.variants})
+    except FieldError as error:
+        raise spec_file.located(error) from error
     return Lock(
-        inputs=inputs_hash(spec, texts, matrix.version), platform=spec.platform, variants=tuple(locked.values())
+        inputs=inputs_hash(spec, (*texts, *hashes), matrix.version),
+        platform=spec.platform,
+        variants=tuple(locked.values()),
     )
 
 
@@ -105,6 +114,14 @@ class _Maker:
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
         self._archives = ArchiveBuilder(
             self._store, self._sizes, environ=self._environ, folder=spec_file.folder, progress=progress
+        )
+        self._code = CodeBuilder(
+            spec_file,
+            list_code(texts),
+            archives=self._archives,
+            store=self._store,
+            git=Git(settings.environ, ca_file=settings.ca_file),
+            commits=carried_over.commits,
         )
         self._matrix_wheels: dict[str, Wheel] = {}
 
@@ -163,11 +180,12 @@ class _Maker:
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
         """Returns the wheels, and a sentence for each package that is older because of an archive."""
         lines, limits = resolver_lines(self._folder, self._texts)
+        code = self._code.build(variant.python)
         others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
         same = tuple(f"{name}=={variant.tensorflow}" for name in others)
         try:
-            text = "".join(f"{line}\n" for line in (*variant.requirements, *lines))
+            text = "".join(f"{line}\n" for line in (*variant.requirements, *lines, *code.lines))
             constraints = (*variant.constraints, *same, *limits)
             resolved, notes = self._archives.resolve(
                 lambda wheels_only: self._compile(text, target, preferred, constraints, wheels_only),
@@ -178,7 +196,8 @@ class _Maker:
             error.message = f"{variant.name} ({', '.join(variant.roles)}): {error.message}"
             error.args = (error.message,)
             raise
-        return tuple(row for row in resolved if row.name not in others), notes
+        left_out = {*others, *code.left_out}
+        return tuple(row for row in resolved if row.name not in left_out), notes
 
     def _compile(
         self,

@@ -18,32 +18,40 @@ _FIELD = "requirements"
 def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: tuple[str, ...]) -> str:
     """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
 
-    Raises FieldError for a file that is not TOML, has no list of dependencies, or lacks an extra or group.
+    A project whose build computes its dependencies, such as one of setuptools or Poetry, stands for itself: the text
+    names its folder. Raises FieldError for a file that is not TOML or says nothing of a project, or lacks an extra or
+    a group.
     """
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FieldError(f"{name}: not TOML: {error}", field=_FIELD) from None
     project = document.get("project")
-    if not isinstance(project, dict) and not groups:
+    if isinstance(project, dict):
+        is_computed = bool({"dependencies", "optional-dependencies"} & {*project.get("dynamic", [])})
+    else:
+        is_computed = "build-system" in document
+    if not isinstance(project, dict) and not groups and not is_computed:
         raise FieldError(
-            f"{name} has no [project] table",
+            f"{name} has neither a [project] nor a [build-system] table",
             field=_FIELD,
-            hint="export the requirements of your tool to a requirements file (poetry export, pdm export)",
+            hint="name the file with the requirements, such as requirements.txt",
         )
     project = project if isinstance(project, dict) else {}
-    if "dependencies" in (project.get("dynamic") or []):
-        raise FieldError(
-            f"{name}: the build computes its dependencies (`dynamic`), so they cannot be read",
-            field=_FIELD,
-            hint="name the file that they come from, such as requirements.txt",
-        )
-    lines = [*_texts(project.get("dependencies", []), f"{name}: project.dependencies")]
-    for extra in extras:
-        lines += _extra(project, canonicalize_name(extra), name, ())
+    if is_computed:
+        lines = [project_line(extras)]
+    else:
+        lines = [*_texts(project.get("dependencies", []), f"{name}: project.dependencies")]
+        for extra in extras:
+            lines += _extra(project, canonicalize_name(extra), name, ())
     for group in groups:
         lines += _group(document.get("dependency-groups"), canonicalize_name(group), name, ())
     return "".join(f"{line}\n" for line in dict.fromkeys(lines))
+
+
+def project_line(extras: tuple[str, ...]) -> str:
+    """Returns the line of a requirements file that names the project beside it."""
+    return f"-e .[{','.join(extras)}]" if extras else "-e ."
 
 
 def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:

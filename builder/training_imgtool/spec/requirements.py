@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.pyproject import FILE, read_dependencies
+from training_imgtool.spec.pyproject import FILE, project_line, read_dependencies
+from training_imgtool.spec.source_requirements import SourceRequirement, parse_source
 
 if TYPE_CHECKING:
     from training_imgtool.spec.load import SpecFile
@@ -26,8 +27,9 @@ _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
 _COMMENT = r"(?:^|\s+)#.*$"
 _LOGIN = r"://[^/\s@]+:[^/\s@]+@"
-_FILE = r"[\w.+-]+://|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
+_FILE = r"[\w.+-]+://|(?:git|hg|svn|bzr)\+|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
 _ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
+_EDITABLE = r"(?:-e|--editable)[\s=]"
 _LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
 _FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
 _OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
@@ -37,17 +39,14 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
         "a URL with a password, in a file that everyone with the code can read",
         "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password",
     ),
-    (
-        r"^(?:-e|--editable)",
-        "an editable install",
-        "name the project's code as `trainer:`, and its pyproject.toml as `requirements:`; for another project "
-        + _OWN_WHEEL.format("FOLDER"),
-    ),
-    (r"\bgit\+", "a Git repository, which is no release on an index", _OWN_WHEEL.format("git+URL@COMMIT")),
-    (r"://", "a URL, which is no release on an index", "download the wheel beside the spec, and write ./NAME.whl"),
+    (r"\bgit\+", "no Git address that imgtool reads", "write git+https://HOST/PATH@COMMIT, or git+ssh://"),
+    (r"\b(?:hg|svn|bzr)\+", "a repository of another kind than Git", _OWN_WHEEL.format("URL")),
+    (r"\bfile:/|@\s*/|^(?:(?:-e|--editable)[\s=]+)?[/~$]", "a path of this machine", "write it relative: ./FOLDER"),
+    (r"://", "a URL, which is no release on an index", "download the file beside the spec, and write ./FILE"),
     (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
-    (r"", "a folder or a source archive, which is no release on an index", _OWN_WHEEL.format("PATH")),
+    (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
 )
+_SETUP = ("setup.py", "setup.cfg")
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 
@@ -66,14 +65,19 @@ def read_requirement_files(
 ) -> tuple[tuple[str, str], ...]:
     """Reads the file `name` below `folder` and every file that it includes, each once: (name as included, text).
 
-    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`. Raises FieldError
-    for a file that is missing, outside `folder` or not text, and for more than 50 files.
+    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`; a setup.py or a
+    setup.cfg names its project. Raises FieldError for a file that is missing, outside `folder` or not text, and for
+    more than 50 files.
     """
-    if PurePosixPath(name).name == FILE:
+    file = PurePosixPath(name).name
+    if file == FILE:
         return ((name, read_dependencies(_read(folder, name), name, extras=extras, groups=groups)),)
-    if extras or groups:
-        key = "extras" if extras else "groups"
+    if groups or (extras and file not in _SETUP):
+        key = "groups" if groups else "extras"
         raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {FILE} has them")
+    if file in _SETUP:
+        _read(folder, name)
+        return ((name, f"{project_line(extras)}\n"),)
     texts: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -104,7 +108,7 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     requirements = []
     for name, text in texts:
         for number, line in _lines(text):
-            if line.startswith("-") or re.match(_FILE, line):
+            if line.startswith("-") or re.match(_FILE, line) or parse_source(name, "", line):
                 continue
             try:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
@@ -131,8 +135,10 @@ def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str
 
 def _trouble(name: str, line: str) -> tuple[str, str] | None:
     """Why a lock cannot hold a line, and what to do; None for a line that it can."""
-    is_release = line.startswith("-") or not re.match(_ELSEWHERE, line) or _local_wheel(name, line) is not None
-    for pattern, reason, cure in _TROUBLES[:2] if is_release else _TROUBLES:
+    is_option = line.startswith("-") and not re.match(_EDITABLE, line)
+    is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
+    is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
+    for pattern, reason, cure in _TROUBLES[:1] if is_release else _TROUBLES:
         if re.search(pattern, line):
             return reason, cure
     return None
@@ -148,8 +154,17 @@ def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tu
             include = re.match(_INCLUDE, line)
             if include and "://" not in include["file"]:
                 continue  # its lines are here, too
+            if parse_source(name, "", line):
+                continue  # `list_code` has it
             (constraints if name in constraint_files else lines).append(_absolute(folder, name, line))
     return tuple(lines), tuple(constraints)
+
+
+def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ...]:
+    """Returns the requirements that name code: folders, source archives and Git repositories."""
+    lines = ((name, number, line) for name, text in texts for number, line in _lines(text))
+    parsed = (parse_source(name, f"{name}:{number}", line) for name, number, line in lines)
+    return tuple(requirement for requirement in parsed if requirement)
 
 
 def local_folders(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:

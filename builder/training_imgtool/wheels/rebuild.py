@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from training_imgtool.core.errors import LocalFileError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.source_build import build_wheel
+from training_imgtool.wheels.sources.git import Git
+from training_imgtool.wheels.sources.pack import Packer
 
 if TYPE_CHECKING:
     from training_imgtool.wheels.store import WheelStore
@@ -21,24 +24,34 @@ if TYPE_CHECKING:
 
 @contextmanager
 def rebuilt(
-    wheel: Wheel, source: Source, store: WheelStore, environ: Mapping[str, str], progress: Progress
+    wheel: Wheel, source: Source, store: WheelStore, *, settings: Settings, folder: Path, progress: Progress
 ) -> Iterator[Path]:
     """The wheel's file, until the block ends.
+
+    Args:
+        wheel: what the lock says.
+        source: what it is built from.
+        store: keeps archives and build requirements.
+        settings: the machine's.
+        folder: the spec's folder, for code that lies below it.
+        progress: receives the build.
 
     Raises SourceBuildError, LocalFileError without the interpreter that the lock names, VerificationError when other
     bytes come out than the lock says, and what fetching the archive raises.
     """
-    interpreter = find_interpreter(source.python, environ)
+    interpreter = find_interpreter(source.python, settings.environ)
     if interpreter is None:
         raise LocalFileError(
             f"{wheel.file} is built from {source.archive.file} with Python {source.python}, which this machine lacks",
             hint=f"uv python install {source.python}; or push once from a machine that has it: the registry keeps it",
         )
     progress(Step(f"wheel {wheel.name}", f"building {source.archive.file}"))
-    store.fetch((source.archive, *source.requires), progress)
+    store.fetch(source.requires if source.origin else (source.archive, *source.requires), progress)
     with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
+        archive = _packed(source, settings, folder, Path(temporary)) if source.origin else store.require(source.archive)
         required = [store.require(requirement) for requirement in source.requires]
-        path = build_wheel(store.require(source.archive), Path(interpreter.path), lambda _: required, Path(temporary))
+        (output := Path(temporary, "out")).mkdir()
+        path = build_wheel(archive, Path(interpreter.path), lambda _: required, output)
         with path.open("rb") as stream:
             digest = file_digest(stream, "sha256").hexdigest()
         if digest != wheel.sha256:
@@ -47,3 +60,15 @@ def rebuilt(
                 hint=f"its build depends on the machine; imgtool lock --upgrade-package {wheel.name} locks this one",
             )
         yield path
+
+
+def _packed(source: Source, settings: Settings, folder: Path, work: Path) -> Path:
+    """The archive of code that no index has; raises VerificationError when it is not what the lock says."""
+    git = Git(settings.environ, ca_file=settings.ca_file)
+    code = Packer(folder, git, work).pack(source.origin, source.commit)
+    if code.sha256 != source.archive.sha256:
+        raise VerificationError(
+            f"{source.origin} is not what the lock says: sha256 {code.sha256}, locked {source.archive.sha256}",
+            hint="imgtool lock takes what is there now",
+        )
+    return code.path

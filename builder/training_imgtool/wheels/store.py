@@ -221,7 +221,8 @@ class WheelStore:
         if wheel.source is not None:
             from training_imgtool.wheels.rebuild import rebuilt
 
-            with rebuilt(wheel, wheel.source, self, self._settings.environ, progress) as path:
+            made = rebuilt(wheel, wheel.source, self, settings=self._settings, folder=self._folder, progress=progress)
+            with made as path:
                 yield from _from_start(read_blocks(path), restarted)
             return
         data = remade(wheel, self.index)

@@ -1,0 +1,192 @@
+"""Requirements that name code: folders, source archives and Git commits become wheels of the lock.
+
+A wheel is built as those of an index's archives are, confined and reproducible; the lock has the hashes of the packed
+code and of the wheel, and the commit of a Git repository. The project that contains the trainer gives its requirements
+alone: its code is in the image already, and a changed line must not change the lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.core.errors import FieldError, ImgtoolError
+from training_imgtool.lock.archives import ArchiveBuilder
+from training_imgtool.plan import Wheel
+from training_imgtool.spec.load import SpecFile
+from training_imgtool.spec.requirements import FIELD, normalise_name
+from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
+from training_imgtool.wheels.source_build import SourceBuildError
+from training_imgtool.wheels.sources.archive import hash_folder
+from training_imgtool.wheels.sources.git import Git
+from training_imgtool.wheels.sources.pack import Packer, require_project
+from training_imgtool.wheels.store import WheelStore
+
+_METADATA_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "requirements*.in")
+_LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
+_CURE = "build it where a compiler is (pip wheel --no-deps -w wheels {}), and require ./wheels/NAME.whl instead"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeWheels:
+    """What code requirements became: lines for the resolver, and the packages that do not go into the image."""
+
+    lines: tuple[str, ...] = ()
+    left_out: frozenset[str] = frozenset()
+
+
+class CodeBuilder:
+    """Builds the wheels of one lock's code requirements. Safe for several threads.
+
+    Args:
+        spec_file: the spec; relative paths start from its folder.
+        requirements: what its requirements name.
+        archives: builds wheels and keeps those of this lock.
+        store: has their files.
+        git: reads repositories.
+        commits: the commits of the previous lock by origin, which stay.
+    """
+
+    def __init__(
+        self,
+        spec_file: SpecFile,
+        requirements: tuple[SourceRequirement, ...],
+        *,
+        archives: ArchiveBuilder,
+        store: WheelStore,
+        git: Git,
+        commits: Mapping[str, str],
+    ) -> None:
+        self._spec_file, self._requirements = spec_file, requirements
+        self._archives, self._store, self._git = archives, store, git
+        self._commits = dict(commits)
+
+    def build(self, python: str) -> CodeWheels:
+        """Builds every wheel for a Python; raises FieldError with the place of the requirement that cannot be had."""
+        lines, left_out = [], set()
+        for requirement in self._requirements:
+            try:
+                wheel = self._wheel(requirement, python)
+            except ImgtoolError as error:
+                raise _placed(requirement, error) from error
+            if requirement.name and normalise_name(requirement.name) != normalise_name(wheel.name):
+                message = f"{requirement.where}: {requirement.origin} is {wheel.name}, not {requirement.name}"
+                raise FieldError(message, field=FIELD, hint=f"write {wheel.name}")
+            extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+            marker = f" ; {requirement.marker}" if requirement.marker else ""
+            lines.append(f"{wheel.name}{extras} @ {self._store.require(wheel).as_uri()}{marker}")
+            if is_own_project(requirement, self._spec_file):
+                left_out.add(normalise_name(wheel.name))
+        return CodeWheels(tuple(lines), frozenset(left_out))
+
+    def _wheel(self, requirement: SourceRequirement, python: str) -> Wheel:
+        commit = self._commit(requirement.origin) if requirement.is_git else ""
+        if not requirement.is_git:
+            _require_reachable(requirement.path, self._spec_file.folder)
+        with tempfile.TemporaryDirectory(prefix="imgtool-code-") as work:
+            largest = _LARGEST_METADATA if is_own_project(requirement, self._spec_file) else None
+            packer = Packer(self._spec_file.folder, self._git, Path(work), largest_file=largest)
+            return self._archives.build_code(packer.pack(requirement.origin, commit), python)
+
+    def _commit(self, origin: str) -> str:
+        if origin not in self._commits:
+            place = parse_git(origin)
+            self._commits[origin] = self._git.resolve(place.url, place.revision)
+        return self._commits[origin]
+
+
+def _placed(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
+    """The error with the place of its line; one about the network keeps its exit code."""
+    message = f"{requirement.where}: {requirement.origin}: {error.message}"
+    hint = error.hint
+    if isinstance(error, SourceBuildError) and hint is None:
+        hint = _CURE.format(requirement.origin)
+    placed = type(error)(message, hint=hint, details=error.details) if error.exit_code != FieldError.exit_code else None
+    if placed is not None:
+        return placed
+    located = FieldError(message, field=FIELD, hint=hint)
+    located.details = error.details
+    return located
+
+
+def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) -> tuple[tuple[str, str], ...]:
+    """Returns the origin and the sha256 of all code on this machine that a lock depends on.
+
+    Raises FieldError for code that cannot be read.
+    """
+    hashes = []
+    for requirement in requirements:
+        if requirement.is_git:
+            continue  # the requirements files name it, and the lock has its commit
+        path = spec_file.folder / requirement.path
+        try:
+            _require_reachable(requirement.path, spec_file.folder)
+            if is_own_project(requirement, spec_file):
+                digest = _hash_metadata(path)
+            elif is_archive(requirement.path):
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            else:
+                require_project(spec_file.folder, requirement.path)
+                digest = hash_folder(path)
+        except ImgtoolError as error:
+            raise _placed(requirement, error) from error
+        except OSError as error:
+            message = f"{requirement.where}: {requirement.origin}: {error.strerror}"
+            raise FieldError(message, field=FIELD) from error
+        hashes.append((requirement.origin, digest))
+    return tuple(hashes)
+
+
+def _hash_metadata(folder: Path) -> str:
+    """The hash of the files that say what a project requires."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in _METADATA_FILES for path in folder.glob(pattern)}):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
+    """Whether a folder is the project whose code the trainer is: the image has it without a wheel."""
+    if requirement.is_git or is_archive(requirement.path):
+        return False
+    folder, code = requirement.path, _code_folders(spec_file)
+    if any(_contains(path, folder) for path in code):
+        return True
+    if not any(_contains(folder, path) for path in code):
+        return False
+    packages = _packages(spec_file.folder / folder, folder)
+    return not packages or any(_contains(path, part) or _contains(part, path) for path in code for part in packages)
+
+
+def _code_folders(spec_file: SpecFile) -> tuple[str, ...]:
+    """Everything of the trainer, relative to the spec's folder."""
+    entry, folder = spec_file.entry, spec_file.folder.resolve()
+    return tuple(os.path.relpath((entry.top / path).resolve(), folder) for path in entry.paths)
+
+
+def _packages(place: Path, folder: str) -> tuple[str, ...]:
+    """The top-level packages of a project."""
+    roots = ("", "src/")
+    names = [f"{root}{path.parent.name}" for root in roots for path in sorted(place.glob(f"{root}*/__init__.py"))]
+    return tuple(posixpath.normpath(posixpath.join(folder, name)) for name in names)
+
+
+def _contains(folder: str, path: str) -> bool:
+    relative = posixpath.relpath(path, folder)
+    return relative != ".." and not relative.startswith("../")
+
+
+def _require_reachable(path: str, folder: Path) -> None:
+    """Raises FieldError for a path outside the repository that the spec is in."""
+    top = next((parent for parent in (folder.resolve(), *folder.resolve().parents) if (parent / ".git").exists()), None)
+    if not (folder / path).resolve().is_relative_to(top or folder.resolve()):
+        raise FieldError(
+            "outside the repository that the spec is in",
+            field=FIELD,
+            hint="the lock depends on its files: move it there, or publish it as a Git repository or a wheel",
+        )

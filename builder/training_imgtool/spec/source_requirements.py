@@ -1,0 +1,139 @@
+"""Requirements that name code instead of a release: a folder, a source archive or a Git repository.
+
+The forms are those of pip and uv: `./libs/x[extra]`, `-e ./libs/x`, `name @ ./libs/x`, `name @ file:./libs/x`,
+`./x-1.0.tar.gz`, `git+https://HOST/PATH@REVISION#subdirectory=libs/x` and `name @ git+https://…`.
+https://pip.pypa.io/en/stable/topics/vcs-support/ has the Git form.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import parse_qs, unquote
+
+_EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)")
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(?:\[(?P<extras>[^\]]*)\])?\s*@\s*(?P<place>\S.*)")
+_MARKER = re.compile(r"\s*;\s*(?P<marker>.+)$")
+_EXTRAS = re.compile(r"\[(?P<extras>[\w\s.,-]*)\]$")
+_GIT = re.compile(r"git\+(?P<url>(?:https?|ssh|file)://[^\s#/]*/[^\s#@]+)(?:@(?P<revision>[^\s#@-][^\s#@]*))?")
+_ARCHIVE = (".tar.gz", ".zip")
+_MOST_LETTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRequirement:
+    """One line that names code.
+
+    Attributes:
+        where: its place, such as `requirements.txt:3`.
+        name: the package that the line names, or None.
+        extras: its extras.
+        marker: the environment marker, or an empty text.
+        origin: the place as the lock names it: `git+URL@REVISION#subdirectory=PATH`, or a path relative to the spec.
+    """
+
+    where: str
+    name: str | None
+    extras: tuple[str, ...]
+    marker: str
+    origin: str
+
+    @property
+    def is_git(self) -> bool:
+        """Whether the code is in a Git repository and not on this machine."""
+        return self.origin.startswith("git+")
+
+    @property
+    def path(self) -> str:
+        """The folder or archive, relative to the spec's folder."""
+        return self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class GitPlace:
+    """Where a Git requirement's code is; `revision` is a branch, a tag, a commit, or empty for the default branch."""
+
+    url: str
+    revision: str
+    subdirectory: str
+
+
+def parse_git(origin: str) -> GitPlace:
+    """Returns the parts of an origin that starts with `git+`; raises ValueError for another text."""
+    address, _, fragment = origin.partition("#")
+    match = _GIT.fullmatch(address)
+    if match is None:
+        raise ValueError(origin)
+    subdirectory = parse_qs(fragment).get("subdirectory", [""])[0].strip("/")
+    if ".." in subdirectory.split("/"):
+        raise ValueError(origin)
+    return GitPlace(match["url"], match["revision"] or "", subdirectory)
+
+
+def parse_source(
+    name: str, where: str, line: str, *, is_reachable: Callable[[str], bool] = lambda _: True
+) -> SourceRequirement | None:
+    """Parses a line of the requirements file `name`; None for a line that names no code, or none that a lock can hold.
+
+    Args:
+        name: the file, relative to the spec's folder: relative paths start from its folder.
+        where: the line's place.
+        line: the text, without a comment.
+        is_reachable: whether a path relative to the spec's folder may be used.
+    """
+    rest = _EDITABLE.sub("", line, count=1)
+    if (rest == line and line.startswith("-")) or len(line) > _MOST_LETTERS * 10:
+        return None
+    named = _NAMED.fullmatch(rest)
+    place = named["place"] if named else rest
+    marker = _MARKER.search(place)
+    place = place[: marker.start()] if marker else place
+    extras = _split(named["extras"]) if named else ()
+    if place.startswith("git+"):
+        origin = _git_origin(place)
+        egg = parse_qs(place.partition("#")[2]).get("egg", [""])[0]
+        package = named["name"] if named else egg.partition("[")[0] or None
+        extras = extras or _split(egg.partition("[")[2].rstrip("]"))
+    else:
+        bracket = _EXTRAS.search(place)
+        extras = extras or (_split(bracket["extras"]) if bracket else ())
+        path = _path(name, place[: bracket.start()] if bracket else place, is_named=bool(named))
+        origin = path if path is not None and is_reachable(path) else None
+        package = named["name"] if named else None
+    if origin is None:
+        return None
+    return SourceRequirement(
+        where=where, name=package, extras=extras, marker=marker["marker"] if marker else "", origin=origin
+    )
+
+
+def _git_origin(place: str) -> str | None:
+    try:
+        git = parse_git(place)
+    except ValueError:
+        return None
+    revision = f"@{git.revision}" if git.revision else ""
+    return f"git+{git.url}{revision}" + (f"#subdirectory={git.subdirectory}" if git.subdirectory else "")
+
+
+def _path(name: str, place: str, *, is_named: bool) -> str | None:
+    """The path that a line names, relative to the spec's folder; None for a release, a wheel, or a URL of elsewhere."""
+    if place.startswith("file:"):
+        place = unquote(place.removeprefix("file:"))
+        is_named = True
+    if place.startswith(("/", "~", "$")) or "://" in place or place.endswith(".whl") or re.search(r"\s", place):
+        return None
+    is_path = is_named or place.startswith(".") or "/" in place or place.endswith(_ARCHIVE)
+    return posixpath.normpath(PurePosixPath(name).parent / place) if is_path else None
+
+
+def _split(extras: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (extra.strip() for extra in (extras or "").split(","))))
+
+
+def is_archive(path: str) -> bool:
+    """Whether a path names a source archive and not a folder."""
+    return path.endswith(_ARCHIVE)

@@ -1,0 +1,89 @@
+"""Code that requirements name, packed as an archive, with its hash: what a wheel of the lock is built from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.spec.source_requirements import is_archive, parse_git
+from training_imgtool.wheels.sources.archive import pack_folder
+from training_imgtool.wheels.sources.git import Git
+
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedCode:
+    """An archive of code.
+
+    Attributes:
+        path: the archive, for as long as its folder exists.
+        sha256: its hash.
+        origin: what was packed, as the requirements name it.
+        commit: the commit of a Git repository, else empty.
+    """
+
+    path: Path
+    sha256: str
+    origin: str
+    commit: str = ""
+
+    @property
+    def label(self) -> str:
+        """The last part of the origin, for messages."""
+        return self.origin.partition("#")[0].rstrip("/").rpartition("/")[2] or self.origin
+
+    @property
+    def suffix(self) -> str:
+        """The end of the archive's name."""
+        return next((end for end in (".tar.gz", ".zip") if self.path.name.endswith(end)), ".tar")
+
+
+class Packer:
+    """Packs code into a folder.
+
+    Args:
+        spec_folder: where relative paths start.
+        git: reads repositories.
+        work: a folder for the archive; a local archive is used where it lies.
+        largest_file: leaves larger files of a folder out, in bytes.
+    """
+
+    def __init__(self, spec_folder: Path, git: Git, work: Path, *, largest_file: int | None = None) -> None:
+        self._spec_folder, self._git, self._work = spec_folder, git, work
+        self._largest_file = largest_file
+
+    def pack(self, origin: str, commit: str) -> PackedCode:
+        """Packs what `origin` names: a path relative to the spec, or `git+URL@REVISION`, of which it takes `commit`.
+
+        Raises InputError for code that is not there, and what Git raises.
+        """
+        path = self._spec_folder / origin if is_archive(origin) else self._work / "source.tar"
+        if origin.startswith("git+"):
+            place = parse_git(origin)
+            path = self._work / "source.tar"
+            with path.open("wb") as stream:
+                self._git.pack(place.url, commit, place.subdirectory, stream)
+        elif not is_archive(origin):
+            require_project(self._spec_folder, origin)
+            with path.open("wb") as stream:
+                pack_folder(self._spec_folder / origin, stream, largest_file=self._largest_file)
+        try:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(error.strerror or str(error)) from error
+        return PackedCode(path=path, sha256=digest, origin=origin, commit=commit)
+
+
+def require_project(spec_folder: Path, origin: str) -> None:
+    """Raises InputError for a folder that pip could not install."""
+    if not (spec_folder / origin).is_dir():
+        raise InputError("there is no such folder")
+    if not any((spec_folder / origin / name).is_file() for name in _PROJECT_FILES):
+        raise InputError(
+            f"the folder has no {', no '.join(_PROJECT_FILES)}",
+            hint="name the folder of a project; code without one enters the image as `trainer: {include: [...]}`",
+        )

@@ -1,0 +1,185 @@
+"""Requirements that name code: folders, source archives and Git commits become wheels of the lock."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.lock.test_archives import SPEC, locked
+from tests.lock.test_update import Events, Place, add, place
+from tests.servers.git_server import commit, serving_git
+from tests.wheels.archives import NEEDS_LANDLOCK, source_archive, source_files
+from training_imgtool.core.errors import FieldError, VerificationError
+from training_imgtool.core.interpreters import find_interpreter
+from training_imgtool.lock.carry_over import Renewal
+from training_imgtool.lock.lockfile import lock_inputs
+from training_imgtool.lock.update import make_lock
+from training_imgtool.plan import Wheel
+from training_imgtool.wheels.store import WheelStore
+
+__all__ = ["place"]
+pytestmark = [NEEDS_LANDLOCK, pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this machine")]
+
+
+@pytest.fixture
+def code(place: Place) -> Place:
+    """A place whose index has `dep` and `extra`, which the code requires."""
+    if find_interpreter("3.11", place.settings.environ) is None:
+        pytest.skip("Python 3.11 is not on this machine")
+    add(place.index, "dep", "1.0")
+    add(place.index, "extra", "1.0")
+    return place
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def private(requires: tuple[str, ...] = ("dep",), version: str = "1.5", body: str = "pass") -> dict[str, str]:
+    return source_files("private", version, requires=requires, body=body)
+
+
+def test_a_folder_becomes_a_wheel_with_its_requirements(code: Place) -> None:
+    write(code.folder / "libs/private", private(("dep", "extra; extra == 'more'")))
+    wheels, notes = locked(code, requirements="-e ./libs/private[more]\n")
+    source = wheels["private"].source
+    assert source is not None
+    assert (source.origin, source.commit, source.archive.file) == ("libs/private", "", "private-1.5.tar")
+    assert {"private", "dep", "extra"} == wheels.keys() - {"numpy", "setuptools", "tensorflow-cpu"}
+    assert notes == []
+
+
+def test_the_lock_follows_the_files_and_nothing_else(code: Place) -> None:
+    folder = code.folder / "libs/private"
+    write(folder, private())
+    spec_file = code.spec(SPEC, "./libs/private\n")
+    lock = code.lock(spec_file)
+    assert lock_inputs(spec_file) == lock.inputs
+    write(folder, {"__pycache__/x.pyc": "x", "build/lib/x.py": "", "private.egg-info/PKG-INFO": "", ".git/HEAD": ""})
+    (folder / "backend.py").touch()
+    assert lock_inputs(spec_file) == lock.inputs
+    assert code.lock(spec_file) == lock
+    write(folder, private(version="1.6"))
+    assert lock_inputs(spec_file) != lock.inputs
+
+
+def test_another_machine_takes_the_wheel_from_the_registry_or_builds_it(code: Place) -> None:
+    folder = code.folder / "libs/private"
+    write(folder, private())
+    wheel = locked(code, requirements="./libs/private\n")[0]["private"]
+    content = WheelStore(code.settings).require(wheel).read_bytes()
+
+    def fetch(name: str, registry: bytes | None) -> bytes:
+        settings = replace(code.settings, cache=code.folder / name)
+        store = WheelStore(
+            settings, code.folder, read_artifact=lambda _: None if registry is None else iter((registry,))
+        )
+        store.fetch([wheel])
+        return store.require(wheel).read_bytes()
+
+    assert fetch("with-the-folder", None) == content
+    write(folder, {"more.py": ""})
+    assert fetch("with-the-registry", content) == content
+    with pytest.raises(VerificationError, match=r"libs/private is not what the lock says: sha256 .*, locked"):
+        fetch("with-neither", None)
+
+
+@pytest.mark.parametrize("smart", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_branch_is_locked_at_its_commit(code: Place, tmp_path: Path, *, smart: bool) -> None:
+    repository = tmp_path / "served/private"
+    first = commit(repository, {f"lib/{name}": text for name, text in private().items()})
+    with serving_git(tmp_path / "served", smart=smart) as url:
+        origin = f"git+{url}/private/.git@main#subdirectory=lib"
+        spec_file = code.spec(SPEC, f"private @ {origin}\n")
+        lock = code.lock(spec_file)
+        [wheel] = [wheel for wheel in lock.variants[0].wheels if wheel.name == "private"]
+        assert wheel.source is not None
+        assert (wheel.source.origin, wheel.source.commit, wheel.version) == (origin, first, "1.5")
+        second = commit(repository, {f"lib/{name}": text for name, text in private(version="1.6").items()})
+        content = WheelStore(code.settings).require(wheel).read_bytes()
+        fresh = WheelStore(replace(code.settings, cache=tmp_path / "fresh"), code.folder)
+        fresh.fetch([wheel])  # the first commit, whatever the branch is now
+        assert fresh.require(wheel).read_bytes() == content
+
+        def renewed(renewal: Renewal) -> Wheel:
+            carried = renewal.carry_over(lock, "linux/amd64")
+            arguments = (code.matrix, lambda _: "sha256:" + "a" * 64, code.settings, Events())
+            new = make_lock(spec_file, *arguments, carried_over=carried)
+            return next(wheel for wheel in new.variants[0].wheels if wheel.name == "private")
+
+        assert renewed(Renewal()) == wheel
+        for renewal in (Renewal(everything=True), Renewal(packages=frozenset({"private"}))):
+            newer = renewed(renewal)
+            assert newer.source is not None
+            assert (newer.version, newer.source.commit) == ("1.6", second)
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("git+{url}/private@nowhere", "has no branch and no tag nowhere", "a full commit"),
+        ("git+{url}/private@" + "0" * 40, f"has no commit {'0' * 40}", "push the commit"),
+        ("git+{url}/private@main#subdirectory=no/such", "has no folder no/such", ""),
+        ("git+{url}/nothing@main", "not found", ""),
+        ("other @ git+{url}/private@main", "is private, not other", "write private"),
+        ("./libs/none", "there is no such folder", ""),
+        ("./trainer", "no pyproject.toml, no setup.py", "include"),
+        ("../outside", "outside the repository", "publish it"),
+        ("./libs/native", "it needs a compiler", "pip wheel --no-deps -w wheels libs/native"),
+    ],
+)
+def test_what_cannot_be_locked_is_named_with_its_cure(
+    code: Place, tmp_path: Path, line: str, message: str, hint: str
+) -> None:
+    commit(tmp_path / "served/private", private())
+    write(code.folder / "libs/native", private(body="raise SystemExit(\"command 'gcc' failed\")"))
+    with serving_git(tmp_path / "served") as url:
+        spec_file = code.spec(
+            SPEC.replace("roles", "trainer: trainer/task.py\nroles"), f"numpy\n{line.format(url=url)}\n"
+        )
+        with pytest.raises(FieldError, match=message) as caught:
+            code.lock(spec_file)
+    assert "requirements.txt:2: " in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_local_archive_and_a_pyproject(code: Place) -> None:
+    (code.folder / "vendor").mkdir()
+    (code.folder / "vendor/private-1.5.tar.gz").write_bytes(source_archive("private", "1.5", requires=("dep",)))
+    (code.folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\ndependencies = ["private @ ./vendor/private-1.5.tar.gz"]\n'
+    )
+    code.spec(SPEC)
+    (code.folder / "image.yaml").write_text(f"{SPEC}requirements: pyproject.toml\n")
+    spec_file = code.spec(f"{SPEC}requirements: pyproject.toml\n")
+    wheels = {wheel.name: wheel for wheel in code.lock(spec_file).variants[0].wheels}
+    assert wheels["private"].source is not None
+    assert wheels["private"].source.archive.file == "private-1.5.tar.gz"
+    assert "dep" in wheels
+
+
+def test_the_trainers_own_project_gives_its_requirements_alone(code: Place) -> None:
+    write(code.folder, source_files("own", "0.1", requires=("dep", "extra; extra == 'more'")))
+    write(code.folder, {"own/__init__.py": "", "own/task.py": "", "own/data.bin": "x" * (2 << 20), "setup.py": "x"})
+    spec_file = code.spec(f"{SPEC}trainer: own\n", "-e .[more]\n")
+    lock = code.lock(spec_file)
+    names = {wheel.name for wheel in lock.variants[0].wheels}
+    assert {"dep", "extra"} <= names
+    assert "own" not in names
+    write(code.folder, {"own/task.py": "changed = 1"})
+    assert lock_inputs(spec_file) == lock.inputs
+    write(code.folder, {"setup.py": "changed"})
+    assert lock_inputs(spec_file) != lock.inputs
+
+
+def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) -> None:
+    write(code.folder, {**source_files("own", "0.1", requires=("dep",)), "own/__init__.py": "", "scripts/train.py": ""})
+    spec_file = code.spec(f"{SPEC}trainer: scripts/train.py\n", "-e .\n")
+    assert {"own", "dep"} <= {wheel.name for wheel in code.lock(spec_file).variants[0].wheels}
