@@ -6,10 +6,10 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, engine, engine28, machine, podman5, registry
+from local import bases, buildx, engine, engine28, machine, podman5, registry
 from local.machine import UnavailableError, say
 
-_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28", "podman5")
+_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx")
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
 
@@ -29,12 +29,9 @@ def up(parts: tuple[str, ...]) -> int:
 
 
 def _start(part: str) -> str:
-    if part == "engine":
-        return engine.up()
-    if part == "engine28":
-        return engine28.up()
-    if part == "podman5":
-        return podman5.up()
+    modules = {"engine": engine, "engine28": engine28, "podman5": podman5, "buildx": buildx}
+    if part in modules:
+        return str(modules[part].up())
     if part == "registry":
         return f"{registry.up()} answers"
     if part == "tools":

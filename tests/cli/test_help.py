@@ -41,7 +41,7 @@ def test_every_option_has_a_text(verb: str) -> None:
 @pytest.mark.parametrize(
     ("words", "values"),
     [
-        ("imgtool build --engine ", {"auto", "docker", "direct"}),
+        ("imgtool build --engine ", {"auto", "buildx", "docker", "direct"}),
         ("imgtool push --progress ", {"auto", "tty", "plain", "json", "quiet"}),
         ("imgtool config --target ", {str(target) for target in Target}),
         ("imgtool build --role ", {str(role) for role in Role}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from training_imgtool.build.builders import Builder, DirectBuilder, EngineBuilder, Sink, plan_role
+from training_imgtool.build.buildx.secrets import check_given, check_unused
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
@@ -34,6 +35,7 @@ def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildRes
             return build(run, own)
     if run.options.check:
         check_trainer(run.inputs, run.settings, run.progress)
+    check_unused(run)
     with EngineStages(run, registries) as stages:
         try:
             with open_sink(run, registries, stages) as sink:
@@ -86,13 +88,14 @@ def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, sta
             if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
                 return
             reason = chain.reasons[label]
-    stages.require(label, reason)
+    stages.require(image, label, reason)
 
 
 def _build(run: BuildRun, sink: Sink, stages: EngineStages) -> tuple[BuildResult, ...]:
     results = {} if run.options.no_cache else dict(sink.find(run.wanted))
     missing = tuple(image for image in run.wanted if image.role not in results)
     if missing:
+        check_given(run, missing)
         _prepare(run, missing, stages)
         direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, stages)
 

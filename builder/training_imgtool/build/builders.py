@@ -17,6 +17,7 @@ from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.source_wheels import open_wheel_store
+from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
 from training_imgtool.core.single_flight import SingleFlight
@@ -198,6 +199,18 @@ def plan_role(inputs: Inputs, image: RoleImage) -> RoleBuild:
     material = Material(context=inputs.context, locked=image.plan.locked, exclude=image.plan.exclude)
     stages = chain(image.dockerfile, image.label, material)
     return RoleBuild(image=image, material=material, chain=stages)
+
+
+def plan_stage_image(inputs: Inputs, image: RoleImage, label: str) -> RoleBuild:
+    """Plans the image of a stage below the role's own: a role that appends nothing to it."""
+    material = Material(context=inputs.context, locked=image.plan.locked, exclude=image.plan.exclude)
+    stage = image.dockerfile.stage(label)
+    try:
+        below = chain(image.dockerfile, label, material)
+    except NeedsEngineError as error:
+        below = Chain(start=None, engine_stage=stage, stages=(), reasons={label: error.message})
+    top = replace(stage, name=None, index=stage.index + 1, base=label, instructions=())
+    return RoleBuild(image=image, material=material, chain=replace(below, stages=(*below.stages, top)))
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.dockerfile.mounts import Mount, bound_sources, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
 
 _VERSION = 1  # of what is hashed below; another number is another key for everything
 _DEFAULT = "splice"
-_OUTSIDE = frozenset({"cache", "tmpfs", "secret", "ssh"})  # mounts that do not come from the context or a stage
 
 
 def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compression: str = _DEFAULT) -> dict[str, str]:
@@ -54,15 +54,20 @@ def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compress
 
 
 def context_sources(dockerfile: Dockerfile) -> tuple[str, ...]:
-    """Every path or pattern that the file copies from the build context, each once."""
+    """Every path or pattern that the file copies or mounts from the build context, each once."""
     sources = [
         source
         for stage in dockerfile.stages
         for instruction in stage.instructions
-        if instruction.name in {"ADD", "COPY"} and instruction.flag("from") is None
-        for source in instruction.sources
+        for source in _read_from_context(instruction)
     ]
     return tuple(dict.fromkeys(sources))
+
+
+def _read_from_context(instruction: Instruction) -> tuple[str, ...]:
+    if instruction.name in {"ADD", "COPY"} and instruction.flag("from") is None:
+        return instruction.sources
+    return bound_sources(instruction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ class _Reader:
     def _sources(self, instruction: Instruction) -> list[str]:
         """The identities of what an instruction reads besides its own text."""
         if instruction.name == "RUN":
-            return [self._mounted(value or "") for flag, value in instruction.flags if flag == "mount"]
+            return [self._mounted(mount) for mount in list_mounts(instruction)]
         if instruction.name not in {"ADD", "COPY"}:
             return []
         source = instruction.flag("from")
@@ -122,13 +127,10 @@ class _Reader:
             return [self.context.digest()]  # any file of the context may be what it takes
         return [self.context.digest(instruction.sources)] if instruction.sources else []
 
-    def _mounted(self, mount: str) -> str:
-        fields = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in mount.split(","))}
-        if fields.get("type", "bind") in _OUTSIDE:
-            return self.identity(fields["from"]) if "from" in fields else ""
-        if "from" in fields:
-            return self.identity(fields["from"])
-        return self.context.digest([fields.get("source", fields.get("src", "."))])
+    def _mounted(self, mount: Mount) -> str:
+        if mount.image is not None:
+            return self.identity(mount.image)
+        return self.context.digest([mount.source]) if mount.reads_context else ""
 
 
 def _args(dockerfile: Dockerfile, stage: Stage) -> list[object]:

@@ -14,6 +14,7 @@ from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock
 from training_imgtool.registry.manifests import require_platform
 from training_imgtool.spec.load import SpecFile
+from training_imgtool.spec.secrets import with_index_logins
 from training_imgtool.versions.matrix import Matrix, load_matrix, version_key
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def _make_lock(
     def base_digest(reference: str) -> str:
         return digest_of(reference, platform, clients)
 
-    return make_lock(spec_file, load_matrix(), base_digest, settings, progress, carried_over=carried_over)
+    machine = with_index_logins(spec_file, settings)
+    return make_lock(spec_file, load_matrix(), base_digest, machine, progress, carried_over=carried_over)
 
 
 def digest_of(reference: str, platform: str, registries: Registries) -> str:

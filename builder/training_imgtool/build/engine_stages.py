@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from training_imgtool.build.inputs import RoleImage, WheelContext
-from training_imgtool.build.request import BuildRun
+from training_imgtool.build.request import BuildRun, missing_push
 from training_imgtool.build.source_wheels import open_wheel_store
 from training_imgtool.core.errors import (
     EngineUnavailableError,
+    InputError,
     NeedsEngineError,
     RegistryRefusedError,
     VerificationError,
 )
-from training_imgtool.core.progress import Done, Outcome, Progress
+from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.registry.memory import tag_of_stage
+from training_imgtool.dockerfile.mounts import buildkit_syntax, list_secrets, needed_stages
+from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.stages import Recipe, StageRunner
 
 if TYPE_CHECKING:
+    from training_imgtool.build.buildx.stages import BuilderStages, StageImages
     from training_imgtool.engines import Engine
     from training_imgtool.registry.connect import Registries
 
@@ -41,6 +44,7 @@ class EngineStages:
         self._given = engine
         self._opened: Engine | None = None
         self._runners: SingleFlight[tuple[Engine, StageRunner]] = SingleFlight()
+        self._builders: SingleFlight[BuilderStages] = SingleFlight()
 
     def __enter__(self) -> Self:
         return self
@@ -54,12 +58,13 @@ class EngineStages:
         """The engine; raises EngineUnavailableError when none answers."""
         return self._runners.do("engine", self._open)[0]
 
-    def require(self, label: str, reason: str) -> None:
+    def require(self, image: RoleImage, label: str, reason: str) -> None:
         """Raises EngineUnavailableError with the reason when no engine answers, or the options allow none."""
         if self._run.options.engine == "direct":
             raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
         try:
-            self._runners.do("engine", self._open)
+            if self._builder_for(image, label) is None:
+                self._runners.do("engine", self._open)
         except EngineUnavailableError as error:
             message = f"the stage {label} needs an engine ({reason}): {error.message}"
             raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
@@ -73,17 +78,56 @@ class EngineStages:
         """Builds whole images side by side in the engine's own store; raises the gravest failure."""
         self._runner.run(tuple(_recipe(image, image.label) for image in images))
 
-    def push(self, image: RoleImage, label: str, tag: Tag) -> Digest:
+    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
         """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
+
+        Args:
+            image: the image that the stage belongs to.
+            label: the stage's.
+            tag: where it goes.
+            images: makes sure of the stages that a builder starts from; an engine with a store of its own builds them.
 
         Raises what building raises, and what `push_tag` raises.
         """
-        image_id = self.build(image, label)
-        subject, started = _recipe(image, label).subject, time.monotonic()
+        if (builder := self._builder_for(image, label)) is not None:
+            return builder.push(image, label, tag, images)
+        try:
+            image_id = self.build(image, label)
+        except NoClassicBuilderError as error:
+            if self._run.options.engine == "docker":
+                raise
+            self._run.progress(Note(f"{image.subject_of(label)}: {error.message}; buildx runs it"))
+            return self._builder().push(image, label, tag, images)
+        subject, started = image.subject_of(label), time.monotonic()
         self.engine.tag(image_id, tag)
         pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
+
+    def _builder_for(self, image: RoleImage, label: str) -> BuilderStages | None:
+        """The builder that runs a stage: where the options or the machine name one, or the stage needs BuildKit.
+
+        None for the engine. Raises EngineUnavailableError when buildx is named and not installed.
+        """
+        options = self._run.options
+        if options.engine == "docker" or self._given is not None:
+            return None
+        if options.engine == "buildx" or options.builder or self._run.settings.builder:
+            return self._builder()
+        if buildkit_syntax(image.dockerfile, label) is None:
+            return None
+        try:
+            return self._builder()
+        except EngineUnavailableError:
+            return None  # Podman's service takes mounts too; Docker's says that it needs BuildKit
+
+    def _builder(self) -> BuilderStages:
+        def open_builder() -> BuilderStages:
+            from training_imgtool.build.buildx.stages import BuilderStages
+
+            return BuilderStages(self._run, self._registries, self._run.options.builder or self._run.settings.builder)
+
+        return self._builders.do("builder", open_builder)
 
     @property
     def _runner(self) -> StageRunner:
@@ -131,12 +175,17 @@ def pull_parents(
 
 
 def _recipe(image: RoleImage, label: str) -> Recipe:
-    """What an engine needs to make a stage; progress names the stages below the role's own by variant."""
-    target = image.label
-    variant = image.plan.locked.variant.name
-    shared = {name: f"{name} {variant}" for name in image.keys if name != target}
-    recipe = Recipe(subject=image.role, dockerfile=image.dockerfile, target=target, keys=image.keys, shared=shared)
-    return recipe if label == target else replace(recipe, subject=shared[label], target=label)
+    """What an engine needs to make a stage; raises InputError for a secret, which only BuildKit mounts."""
+    for stage in needed_stages(image.dockerfile, image.dockerfile.stage(label)):
+        for instruction in stage.instructions:
+            if list_secrets(instruction):
+                raise InputError(
+                    f"{image.dockerfile.file}:{instruction.line}: RUN --mount=type=secret needs BuildKit",
+                    hint="--engine buildx and --push, with Docker's buildx plugin installed",
+                )
+    shared = {name: image.subject_of(name) for name in image.keys if name != image.label}
+    subject = image.subject_of(label)
+    return Recipe(subject=subject, dockerfile=image.dockerfile, target=label, keys=image.keys, shared=shared)
 
 
 def push_tag(
@@ -165,12 +214,4 @@ def push_tag(
     raise VerificationError(
         f"{tag}: the engine reported the push of {image_id[:19]} as done, but the registry has another image there",
         hint="run the same command again",
-    )
-
-
-def missing_push(pushed: Digest | Tag) -> VerificationError:
-    """The error for an image that an engine pushed and the registry does not have."""
-    return VerificationError(
-        f"{pushed}: the engine reported the push as done, but the registry does not have the image",
-        hint="run the same command again; if that does not help, the registry loses what it accepts",
     )

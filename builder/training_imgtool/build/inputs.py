@@ -69,6 +69,10 @@ class RoleImage:
         """The content key of the whole image, 64 hexadecimal digits."""
         return self.keys[self.label]
 
+    def subject_of(self, label: str) -> str:
+        """What progress calls a stage: the role for its own, the stage and the variant for one that roles share."""
+        return str(self.role) if label == self.label else f"{label} {self.plan.locked.variant.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:

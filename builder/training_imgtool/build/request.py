@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Self
 
 from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.core.errors import UsageError
+from training_imgtool.core.errors import UsageError, VerificationError
 from training_imgtool.core.progress import Outcome, Progress
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Role
 
-ENGINES = ("auto", "docker", "direct")
+ENGINES = ("auto", "docker", "buildx", "direct")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class BuildOptions:
     push: bool = False
     layout: Path | None = None  # the OCI layout to write instead
     engine: str = "auto"  # one of ENGINES
+    builder: str | None = None  # of buildx; with it, `auto` is `buildx`
     tags: tuple[str, ...] = ()
     no_cache: bool = False
     create_repository: bool = False
@@ -32,6 +33,10 @@ class BuildOptions:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(f"--engine {self.engine}: expected {', '.join(ENGINES)}")
+        if self.engine not in {"auto", "buildx"} and self.builder:
+            raise UsageError(f"--builder names a builder of buildx, and --engine {self.engine} uses none")
+        if (self.engine == "buildx" or self.builder) and not self.push:
+            raise UsageError("a builder of buildx pushes what it builds to a registry", hint="add --push")
         if self.tags and not self.push:
             raise UsageError("--tag names images in the registry", hint="add --push")
         for name in self.tags:
@@ -87,3 +92,11 @@ class BuildResult:
     def reference(self) -> str:
         """The image's name: its digest in the registry, else its other place, else its ID in the engine."""
         return str(self.digest or self.place or self.image_id)
+
+
+def missing_push(pushed: Digest | Tag) -> VerificationError:
+    """The error for an image that an engine pushed and the registry does not have."""
+    return VerificationError(
+        f"{pushed}: the engine reported the push as done, but the registry does not have the image",
+        hint="run the same command again; if that does not help, the registry loses what it accepts",
+    )

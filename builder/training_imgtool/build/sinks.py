@@ -60,7 +60,7 @@ class RegistrySink(Sink):
         believe = not run.options.no_cache
         self._evidence = Evidence(registries, self._repository, run.settings.cache, believe=believe)
         self._publisher = Publisher(registries, self._evidence, run.progress)
-        self.starts = RegistryImages(run, registries, self._publisher, engine)
+        self.starts: RegistryImages = RegistryImages(run, registries, self._publisher, engine)
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         """Asks for each image by its key; presumes images missing where that saves a round trip."""
@@ -92,7 +92,7 @@ class RegistrySink(Sink):
 
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has the engine push the image."""
-        digest = stages.push(image, image.label, image.registry_tag)
+        digest = stages.push(image, image.label, image.registry_tag, self.starts)
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:

@@ -12,6 +12,7 @@ from training_imgtool.core.progress import Note
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.requirements import local_folders, read_texts
+from training_imgtool.spec.secrets import with_index_logins
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
@@ -33,7 +34,7 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
     spec_file = inputs.spec_file
 
     return WheelStore(
-        settings,
+        with_index_logins(spec_file, settings),
         spec_file.folder,
         read_artifact=read,
         find_links=lambda: local_folders(spec_file.folder, read_texts(spec_file)),

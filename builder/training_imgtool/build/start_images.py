@@ -12,9 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from training_imgtool.build.builders import RoleBuild, StartImage, StartImages, append_stages
-from training_imgtool.build.engine_stages import EngineStages, missing_push
-from training_imgtool.build.request import BuildRun
+from training_imgtool.build.builders import RoleBuild, StartImage, StartImages, append_stages, plan_stage_image
+from training_imgtool.build.engine_stages import EngineStages
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.build.request import BuildRun, missing_push
 from training_imgtool.build.start_files import StartFiles
 from training_imgtool.core.errors import (
     NeedsEngineError,
@@ -22,7 +23,7 @@ from training_imgtool.core.errors import (
     VerificationError,
 )
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Step
-from training_imgtool.core.reference import Repository, Tag
+from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.direct.build import Start
 from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.layers.blobs import RemadeError
@@ -100,6 +101,11 @@ class RegistryImages(StartImages):
                 task.set_exception(error)
                 raise
         return self._start(role, task.result(), (role.own,), below=role.shared)
+
+    def image_of(self, image: RoleImage, label: str) -> Digest:
+        """The image of a stage in a registry, made when it is missing; raises what finding and making it raise."""
+        start = self.start(plan_stage_image(self._run.inputs, image, label))
+        return start.repository.digest(start.image.manifest.digest)
 
     def close(self, *, failed: bool) -> None:
         """Waits until the layer records for other machines are in the registry; a failed run leaves none."""
@@ -185,8 +191,8 @@ class RegistryImages(StartImages):
         """Has an engine run a stage; raises what `EngineStages.require` and `push` raise."""
         reason = role.chain.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
-        self._engine.require(label, reason)
-        pushed = self._engine.push(role.image, label, tag)
+        self._engine.require(role.image, label, reason)
+        pushed = self._engine.push(role.image, label, tag, self)
         self._stored.forget(tag)
         stored = self._stored.stage(tag)
         if stored is None:

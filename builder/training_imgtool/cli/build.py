@@ -30,6 +30,8 @@ def build(
     registry: opt.Registry = None,
     tag: opt.Tags = None,
     engine: opt.EngineName = "auto",
+    builder: opt.Builder = None,
+    secret: opt.Secrets = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again; use no stored result.")] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
@@ -50,6 +52,7 @@ def build(
         push=push,
         layout=layout,
         engine=engine,
+        builder=builder,
         tags=tuple(tag or ()),
         no_cache=no_cache,
         check=not no_check,
@@ -58,7 +61,15 @@ def build(
     if layout is not None and len(choices) > 1:
         raise UsageError("--output holds the images of one spec", hint="give one spec, or --push")
     carry_out = foresee_and_print if dry_run else build_and_print
-    carry_out(choices, options, registry=registry, locked=locked, progress=progress, as_json=as_json)
+    carry_out(
+        choices,
+        options,
+        registry=registry,
+        secrets=tuple(secret or ()),
+        locked=locked,
+        progress=progress,
+        as_json=as_json,
+    )
 
 
 def _layout(output: str | None) -> Path | None:

@@ -23,6 +23,7 @@ def build_and_print(
     options: BuildOptions,
     *,
     registry: str | None,
+    secrets: tuple[str, ...],
     locked: bool,
     progress: str,
     as_json: bool,
@@ -31,7 +32,7 @@ def build_and_print(
 
     With several specs a line begins with the spec's name, and the exit code is that of the gravest failure.
     """
-    settings = machine.settings()
+    settings = machine.settings(secrets)
     if len(choices) > 1:
         with machine.progress(progress) as view:
             results = build_many(choices, options, settings, view, registry=registry, locked=locked)
@@ -107,12 +108,13 @@ def foresee_and_print(
     options: BuildOptions,
     *,
     registry: str | None,
+    secrets: tuple[str, ...],
     locked: bool,
     progress: str,
     as_json: bool,
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
-    settings = machine.settings()
+    settings = machine.settings(secrets)
     rows = []
     for choice in choices:
         with machine.progress(progress) as view:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from training_imgtool.cli.progress import open_progress
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.settings import Settings, from_environment
 
 
-def settings() -> Settings:
-    """Reads the machine's settings from the environment; raises UsageError."""
-    return from_environment(os.environ)
+def settings(secrets: tuple[str, ...] = ()) -> Settings:
+    """Reads the machine's settings from the environment, and `--secret`; raises UsageError."""
+    machine = from_environment(os.environ)
+    if not secrets:
+        return machine
+    from training_imgtool.spec.secrets import parse_secret
+
+    return replace(machine, secrets=tuple(map(parse_secret, secrets)))
 
 
 def progress(mode: str) -> AbstractContextManager[Progress]:

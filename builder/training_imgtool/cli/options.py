@@ -41,7 +41,16 @@ ProgressMode = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option("--engine", metavar="NAME", help="auto, docker or direct.", autocompletion=_list_engines),
+    typer.Option("--engine", metavar="NAME", help="auto, docker, buildx or direct.", autocompletion=_list_engines),
+]
+Builder = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Run stages on this builder of buildx; or set IMGTOOL_BUILDER.")
+]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret", metavar="id=ID,src=FILE|env=VAR", help="Give RUN --mount=type=secret a secret. Repeatable."
+    ),
 ]
 NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Do not check that the trainer's modules, syntax and imports fit the image.")

@@ -21,6 +21,8 @@ def push(
     registry: opt.Registry = None,
     tag: opt.Tags = None,
     engine: opt.EngineName = "auto",
+    builder: opt.Builder = None,
+    secret: opt.Secrets = None,
     create_repository: Annotated[
         bool, typer.Option("--create-repository", help="Create a missing Artifact Registry repository first.")
     ] = False,
@@ -38,6 +40,7 @@ def push(
         roles=tuple(roles or ()),
         push=True,
         engine=engine,
+        builder=builder,
         tags=tuple(tag or ()),
         create_repository=create_repository,
         check=not no_check,
@@ -46,6 +49,7 @@ def push(
         expand_choices(specs or (), values or ()),
         options,
         registry=registry,
+        secrets=tuple(secret or ()),
         locked=locked,
         progress=progress,
         as_json=as_json,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.core.errors import UsageError
+from training_imgtool.core.secret_source import SecretSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,10 @@ class Settings:
     docker_config: Path  # DOCKER_CONFIG, else ~/.docker
     docker_host: str | None = None  # DOCKER_HOST
     docker_context: str | None = None  # DOCKER_CONTEXT
+    builder: str | None = None  # IMGTOOL_BUILDER: a builder of buildx
+    builder_registries: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_BUILDER_REGISTRIES, as the builder
+    # reaches them: docker.io=mirror.internal:5000, 127.0.0.1:5000=http://registry.internal:5000
+    secrets: tuple[SecretSource, ...] = ()  # --secret
     proxies: Mapping[str, str]  # http, https, no from *_PROXY
     source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
     environ: Mapping[str, str]  # of the programs that imgtool runs: credential helpers, uv
@@ -43,7 +48,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
     return Settings(
         cache=Path(cache),
         registry=environ.get("IMGTOOL_REGISTRY") or None,
-        mirrors=_mirrors(environ.get("IMGTOOL_MIRRORS", "")),
+        mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
         insecure=tuple(
             part.strip() for part in environ.get("IMGTOOL_INSECURE_REGISTRIES", "").split(",") if part.strip()
         ),
@@ -51,22 +56,29 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         docker_config=Path(config) if config else home / ".docker",
         docker_host=environ.get("DOCKER_HOST") or None,
         docker_context=environ.get("DOCKER_CONTEXT") or None,
+        builder=environ.get("IMGTOOL_BUILDER") or None,
+        builder_registries=_hosts(environ, "IMGTOOL_BUILDER_REGISTRIES"),
         proxies=_proxies(environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
         environ=dict(environ),
     )
 
 
-def _mirrors(text: str) -> dict[str, str]:
-    mirrors = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+def _mirrors(environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    return {name: host.removeprefix("http://") for name, host in _hosts(environ, variable).items()}
+
+
+def _hosts(environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    """`HOST=[http://]HOST[/PREFIX],…`; raises UsageError."""
+    hosts = {}
+    for part in filter(None, (part.strip() for part in environ.get(variable, "").split(","))):
         source, equals, target = part.partition("=")
         if not equals or not source or not target:
             raise UsageError(
-                f"IMGTOOL_MIRRORS: {part!r} is not HOST=HOST", hint="for example docker.io=mirror.example.com:5000"
+                f"{variable}: {part!r} is not HOST=HOST", hint="for example docker.io=mirror.example.com:5000"
             )
-        mirrors[source] = target.removeprefix("https://").removeprefix("http://").rstrip("/")
-    return mirrors
+        hosts[source] = target.removeprefix("https://").rstrip("/")
+    return hosts
 
 
 def _proxies(environ: Mapping[str, str]) -> dict[str, str]:

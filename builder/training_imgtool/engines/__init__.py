@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import IO, Protocol
 
+from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, Login, Tag
+
+
+class NoClassicBuilderError(EngineUnavailableError):
+    """The engine no longer has the classic builder's API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,6 +361,25 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """Where a secret comes from. Its value is never in the spec, an image or a key."""
+
+    env: str | None = key(
+        "The environment variable with the value.",
+        default=None,
+        pattern=r"[A-Za-z_][A-Za-z0-9_]*",
+        expected="a variable's name, such as HF_TOKEN",
+    )
+    src: str | None = key("Or the file with it, relative to the spec.", default=None)
+    index: str | None = key(
+        "The package index, by its name in UV_INDEX, that the secret is the login of: USER:PASSWORD, or a token.",
+        default=None,
+        pattern=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+        expected="an index's name, such as team",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpec:
     """One `image.yaml`."""
 
@@ -433,6 +452,7 @@ class ImageSpec:
     allow_secrets: tuple[str, ...] = key(
         "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
     )
+    secrets: Mapping[str, Secret] = key("Secrets that a template's RUN mounts, by id.", default={})
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
     job: JobSpec = key("The job that runs the images.", default=JobSpec())
     verify: Verify = key("What verify does not fail for.", default=Verify())

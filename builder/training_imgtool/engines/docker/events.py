@@ -15,7 +15,7 @@ from training_imgtool.core.errors import BuildFailedError, EngineUnavailableErro
 from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
 from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import join_lines, sanitize_line
-from training_imgtool.engines import StageBuild
+from training_imgtool.engines import NoClassicBuilderError, StageBuild
 from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full, registry_error
 
 Event = Mapping[str, Any]
@@ -38,6 +38,10 @@ _ENGINES_OWN = re.compile(  # why a container could not be started that no Docke
     r"failed to create endpoint|network (?:bridge|controller)|container networking|iptables|cgroup"
     r"|resource temporarily unavailable|too many open files|cannot allocate memory",
     re.IGNORECASE,
+)
+_NO_SUCH_API = frozenset({404, 405, 410, 501})  # of POST /build
+_NO_CLASSIC = re.compile(
+    r"(?:classic|legacy) builder .*(?:removed|no longer|not (?:available|supported))", re.IGNORECASE
 )
 _BASE = re.compile(r"manifest|pull access|unauthorized|denied|registry|no such image", re.IGNORECASE)
 
@@ -115,8 +119,8 @@ class BuildLog:
         if exited:
             return self._step_failed(int(exited[1]))
         text = f"{self.where()}: {sanitize_line(message)}"
-        if is_full(message):
-            return EngineUnavailableError(f"{text}: the Docker Engine's disk is full", hint=FULL_HINT)
+        if error := _engines_state(text, message, status):
+            return error
         if self._instruction.startswith("FROM ") and _BASE.search(message):
             return registry_error(self.where(), message, "the base image's registry", None)
         running = self._instruction.startswith("RUN ")
@@ -155,6 +159,18 @@ class BuildLog:
                 details=tuple(self._tail),
             )
         return self.image_id
+
+
+def _engines_state(text: str, message: str, status: int | None) -> EngineUnavailableError | None:
+    """The error where the message is about the engine itself, whatever it builds."""
+    if status in _NO_SUCH_API or _NO_CLASSIC.search(message):
+        return NoClassicBuilderError(
+            f"the Docker Engine no longer has the classic builder: {sanitize_line(message)}",
+            hint="--engine buildx and --push, with Docker's buildx plugin installed",
+        )
+    if is_full(message):
+        return EngineUnavailableError(f"{text}: the Docker Engine's disk is full", hint=FULL_HINT)
+    return None
 
 
 class PushLog:

@@ -40,12 +40,14 @@ _FULL = re.compile(r"no space left on device", re.IGNORECASE)
 FULL_HINT = "`docker system df` shows what takes the space, `docker builder prune` and `docker image prune` free it"
 
 
-def registry_error(doing: str, message: str, host: str, login: Login | None) -> ImgtoolError:
+def registry_error(
+    doing: str, message: str, host: str, login: Login | None, *, engine: str = "the Docker Engine"
+) -> ImgtoolError:
     """The error for `message`, which an engine gave while `doing` something with the registry `host`.
 
     RegistryRefusedError for an unknown text, which imgtool does not try again.
     """
-    text = f"{doing}: {host} refused through the Docker Engine: {sanitize_line(message)}"
+    text = f"{doing}: {host} refused through {engine}: {sanitize_line(message)}"
     make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refused)
     return make(text, host, login)
 

@@ -1,0 +1,67 @@
+"""The secrets of `RUN --mount=type=secret`: where each comes from, and whether every id has a place and a use.
+
+A value never enters a text that imgtool writes: programs get the name of a file or of an environment variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from training_imgtool.build.inputs import RoleImage
+from training_imgtool.build.request import BuildRun
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.secret_source import LARGEST_SECRET, SecretSource
+from training_imgtool.dockerfile.mounts import list_secrets, needed_stages
+from training_imgtool.dockerfile.parse import Dockerfile, Stage
+from training_imgtool.spec.secrets import secret_sources
+
+_SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary ones
+
+
+def check_unused(run: BuildRun) -> None:
+    """Raises InputError for a secret of the spec or the command line that no template mounts."""
+    spec = run.inputs.spec_file.spec
+    stages = [stage for image in run.inputs.images for stage in image.dockerfile.stages]
+    mounted = {mount.id for stage in stages for step in stage.instructions for mount in list_secrets(step)}
+    logins = {name for name, secret in spec.secrets.items() if secret.index}
+    for name in dict.fromkeys([*spec.secrets, *(secret.id for secret in run.settings.secrets)]):
+        if name not in mounted | logins:
+            known = f"the templates mount {', '.join(sorted(mounted))}" if mounted else "no template mounts a secret"
+            raise InputError(f"secret {name}: nothing uses it", hint=f"{known}; leave it out or correct its id")
+
+
+def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
+    """Raises InputError for a secret that the images' stages mount and that has no place."""
+    sources = secret_sources(run.inputs.spec_file, run.settings)
+    for image in images:
+        for stage in needed_stages(image.dockerfile, image.dockerfile.stages[-1]):
+            take_secrets(image.dockerfile, stage, sources)
+
+
+def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, SecretSource]) -> tuple[SecretSource, ...]:
+    """The secrets that a stage mounts, each once; raises InputError for one that has no place and is not optional."""
+    taken = {}
+    for instruction in stage.instructions:
+        for mount in list_secrets(instruction):
+            if mount.id in sources:
+                taken[mount.id] = sources[mount.id]
+            elif not mount.optional:
+                declared = ", ".join(sorted(sources)) or "none"
+                raise InputError(
+                    f"{dockerfile.file}:{instruction.line}: RUN --mount=type=secret: no secret {mount.id!r} is "
+                    f"given (given: {declared})",
+                    hint=f"--secret id={mount.id},env=VARIABLE, or `secrets:` in the spec",
+                )
+    return tuple(taken.values())
+
+
+def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The lines of the secrets, which no log may show; raises InputError for a secret that is not there."""
+    lines: set[str] = set()
+    for secret in secrets:
+        value = secret.read(environ)
+        if value is None:
+            limit = f"or has more than {LARGEST_SECRET} bytes" if secret.file else "in the environment"
+            raise InputError(f"secret {secret.id}: {secret.place} is not there, {limit}")
+        lines |= {line.strip() for line in value.splitlines()}
+    return tuple(sorted((line for line in lines if len(line) >= _SHORTEST_HIDDEN), key=len, reverse=True))

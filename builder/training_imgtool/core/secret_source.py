@@ -1,0 +1,45 @@
+"""Where a secret of a build comes from. Programs get the place; imgtool writes the value nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """A secret by its place.
+
+    Attributes:
+        id: what `RUN --mount=type=secret,id=…` names.
+        env: the environment variable with the value, or None.
+        file: else the file with it.
+    """
+
+    id: str
+    env: str | None = None
+    file: Path | None = None
+
+    @property
+    def place(self) -> str:
+        """The place, for messages."""
+        return f"the environment variable {self.env}" if self.env else str(self.file)
+
+    @property
+    def argument(self) -> str:
+        """The value of buildx's `--secret`."""
+        return f"id={self.id},{f'env={self.env}' if self.env else f'src={self.file}'}"
+
+    def read(self, environ: Mapping[str, str]) -> str | None:
+        """The value as text; None when the variable is not set, or the file cannot be read or is too large."""
+        if self.file is None:
+            return environ.get(self.env or "")
+        try:
+            if self.file.stat().st_size > LARGEST_SECRET:
+                return None
+            return self.file.read_bytes().decode(errors="replace")
+        except OSError:
+            return None

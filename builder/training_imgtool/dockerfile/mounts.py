@@ -1,0 +1,109 @@
+"""What only BuildKit executes: `RUN --mount`, heredocs, `# syntax=`; and what such a stage reads.
+
+The rules of `--mount` are those of BuildKit's `frontend/dockerfile/instructions/commands_runmount.go`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
+
+_PLAIN_FLAGS = frozenset({"chown", "from"})  # of COPY and ADD, which every engine takes
+_OUTSIDE = frozenset({"cache", "secret", "ssh", "tmpfs"})  # types that read nothing from the context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One `--mount` of a RUN.
+
+    Attributes:
+        kind: `bind`, `cache`, `secret`, `ssh`, `tmpfs`.
+        image: the stage or image that `from=` names; None without one.
+        source: the path in the context or in the image; `.` by default.
+        id: of a secret.
+        optional: whether a secret may be missing: `required=false`.
+        text: the flag's value as the Dockerfile has it.
+    """
+
+    kind: str
+    image: str | None
+    source: str
+    id: str
+    optional: bool
+    text: str
+
+    @property
+    def reads_context(self) -> bool:
+        """Whether the mount shows files of the build context."""
+        return self.image is None and self.kind not in _OUTSIDE
+
+
+def list_mounts(instruction: Instruction) -> tuple[Mount, ...]:
+    """The mounts of an instruction, in order."""
+    return tuple(_mount(value or "") for flag, value in instruction.flags if flag == "mount")
+
+
+def _mount(text: str) -> Mount:
+    fields = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(","))}
+    target = next((fields[name] for name in ("target", "dst", "destination") if name in fields), "")
+    return Mount(
+        kind=fields.get("type", "bind").lower(),
+        image=fields.get("from"),
+        source=fields.get("source", fields.get("src", ".")),
+        id=fields.get("id") or posixpath.basename(target),
+        optional=fields.get("required", "").lower() in {"false", "0", "f"},
+        text=text,
+    )
+
+
+def list_secrets(instruction: Instruction) -> tuple[Mount, ...]:
+    """The secrets that a RUN mounts."""
+    return tuple(mount for mount in list_mounts(instruction) if mount.kind == "secret")
+
+
+def bound_sources(instruction: Instruction) -> tuple[str, ...]:
+    """The paths of the context that a RUN mounts."""
+    return tuple(mount.source for mount in list_mounts(instruction) if mount.reads_context)
+
+
+def image_names(instruction: Instruction) -> tuple[str, ...]:
+    """The stages and images that an instruction reads, by the names that it gives them."""
+    copied = instruction.flag("from") if instruction.name in {"ADD", "COPY"} else None
+    mounted = [mount.image for mount in list_mounts(instruction)]
+    return tuple(dict.fromkeys(name for name in (copied, *mounted) if name))
+
+
+def buildkit_syntax(dockerfile: Dockerfile, target: str) -> str | None:
+    """The first thing in a stage, or in a stage that it needs, that only BuildKit executes: `line 7: RUN --mount`."""
+    for stage in needed_stages(dockerfile, dockerfile.stage(target)):
+        for instruction in stage.instructions:
+            if syntax := _only_buildkit(instruction):
+                return f"line {instruction.line}: {syntax}"
+    return "line 1: # syntax=" if "syntax" in dockerfile.directives else None
+
+
+def needed_stages(dockerfile: Dockerfile, stage: Stage) -> Iterator[Stage]:
+    """The stage and all those that it starts from or copies from, each once, the lowest first."""
+    seen: dict[int, Stage] = {}
+
+    def visit(current: Stage) -> None:
+        names = [current.base, *(name for instruction in current.instructions for name in image_names(instruction))]
+        for name in names:
+            earlier = dockerfile.earlier(name, current)
+            if earlier is not None and earlier.index not in seen:
+                visit(earlier)
+        seen[current.index] = current
+
+    visit(stage)
+    yield from seen.values()
+
+
+def _only_buildkit(instruction: Instruction) -> str | None:
+    if instruction.heredocs:
+        return f"{instruction.name} with a heredoc"
+    plain = _PLAIN_FLAGS if instruction.name in {"ADD", "COPY"} else frozenset()
+    flags = [flag for flag, _ in instruction.flags if instruction.name in {"ADD", "COPY", "RUN"} and flag not in plain]
+    return f"{instruction.name} --{flags[0]}" if flags else None

@@ -1,0 +1,1 @@
+"""BuildKit through buildx: builders of every driver, on this machine or on another."""

@@ -1,0 +1,184 @@
+"""What the failure of a build by buildx means: the cause, the exit code, what to do.
+
+The texts are those of BuildKit (`solver`, `util/entitlements`, `frontend/dockerfile`), of buildx and of gRPC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from training_imgtool.core.errors import BuildFailedError, EngineUnavailableError, ImgtoolError, InputError
+from training_imgtool.core.reference import Login
+from training_imgtool.core.sanitize import sanitize_line
+from training_imgtool.engines.buildx.rawjson import SolveLog
+from training_imgtool.engines.docker.registry_errors import is_full, registry_error
+
+_IN_MESSAGES = 60  # characters of an instruction: the cause comes after it
+_PREFIX = re.compile(r"(?:failed to build: |failed to solve: |rpc error: code = \w+ desc = )+")
+_EXIT = re.compile(r"did not complete successfully: exit code: (\d+)")
+_ENTITLEMENT = re.compile(
+    r"(network\.host|security\.insecure|device) is not allowed|granting entitlement (\S+) is not allowed"
+    r"|unknown flag: --(security|device)|entitlement (\S+)",
+    re.IGNORECASE,
+)
+_PUSH = re.compile(r"failed to push (\S+?): ")
+_BASE = re.compile(r"failed to resolve source metadata for (\S+?): |failed to (?:copy|do request): .*?/v2/")
+_NOT_THERE = re.compile(
+    r"no builder .* found|cannot connect to the docker daemon|context deadline exceeded|code = unavailable"
+    r"|\bunavailable: |error reading from server|transport is closing|failed to list workers|failed to receive status"
+    r"|connection error: |no such host|connection refused|connection reset|no valid drivers|builder .* is not running",
+    re.IGNORECASE,
+)
+_TOO_OLD = re.compile(
+    r"unknown flag: --(?:provenance|sbom|metadata-file|secret)\b|invalid progress mode|unknown progress"
+)
+_FILES = re.compile(
+    r"dockerfile parse error|failed to calculate checksum|failed to compute cache key: .*not found|unknown instruction"
+    r"|unknown flag|secret \S+: not found|failed to process|failed to parse",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A build that failed.
+
+    Attributes:
+        subject: the stage, as progress calls it.
+        builder: what messages call the builder.
+        log: what buildx printed.
+        lines: the line of the rendered Dockerfile for each line that the builder got.
+        status: buildx's exit status.
+        login: what was sent to the registry of `pushed`.
+        pushed: the registry's host.
+        answers: whether the builder answers now.
+    """
+
+    subject: str
+    builder: str
+    log: SolveLog
+    lines: tuple[int, ...]
+    status: int
+    login: Login | None
+    pushed: str
+    answers: Callable[[], bool]
+
+    @property
+    def where(self) -> str:
+        """The stage and the instruction, for messages."""
+        number = self.log.source_line
+        place = (
+            f" (line {self.lines[number - 1]} of the rendered Dockerfile)"
+            if number and number <= len(self.lines)
+            else ""
+        )
+        if not self.log.instruction:
+            return f"{self.subject}{place}"
+        return f"{self.subject}: {sanitize_line(self.log.instruction, limit=_IN_MESSAGES)}{place}"
+
+    @property
+    def full_hint(self) -> str:
+        """How to free space."""
+        return f"`docker buildx du{self.flag}` shows what takes the space, `docker buildx prune{self.flag}` frees it"
+
+    @property
+    def flag(self) -> str:
+        """The builder's option, for commands in hints."""
+        return f" --builder {self.builder.split()[1]}" if self.builder.startswith("builder ") else ""
+
+
+def failure(attempt: Attempt) -> ImgtoolError:
+    """The error for a build that failed; the first meaning that its words have."""
+    words = _PREFIX.sub("", attempt.log.words)
+    if is_full(words) or is_full("\n".join(attempt.log.tail)):
+        text = f"{attempt.where}: a disk is full: {sanitize_line(words)}"
+        return EngineUnavailableError(text, hint=attempt.full_hint, details=attempt.log.tail)
+    for meaning in (_ended_step, _refused_entitlement, _unreachable, _refused_push, _refused_base, _old_buildx, _files):
+        if error := meaning(attempt, words):
+            return error
+    if not words:
+        return EngineUnavailableError(f"{attempt.where}: buildx ended with status {attempt.status} and without a word")
+    if attempt.log.running:
+        return BuildFailedError(f"{attempt.where}: {words}", details=attempt.log.tail)
+    return EngineUnavailableError(f"{attempt.where}: {words} (the words of {attempt.builder})")
+
+
+def _ended_step(attempt: Attempt, words: str) -> ImgtoolError | None:
+    exited = _EXIT.search(words)
+    if not exited:
+        return None
+    if int(exited[1]) != 137:
+        return BuildFailedError(
+            f"{attempt.where}: ended with exit code {exited[1]}",
+            hint="`imgtool render` prints the Dockerfile; "
+            + ("the step's last lines are above" if attempt.log.tail else "the step printed nothing"),
+            details=attempt.log.tail,
+        )
+    if not attempt.answers():
+        return EngineUnavailableError(f"{attempt.where}: {attempt.builder} stopped while this ran")
+    return BuildFailedError(
+        f"{attempt.where}: was killed (exit code 137)",
+        hint="out of memory? give the builder more, or let the step use less",
+        details=attempt.log.tail,
+    )
+
+
+def _refused_entitlement(attempt: Attempt, words: str) -> ImgtoolError | None:
+    match = _ENTITLEMENT.search(words)
+    if not match:
+        return None
+    name = next(filter(None, match.groups()))
+    return BuildFailedError(
+        f"{attempt.where}: {attempt.builder} refuses the entitlement {name}: {words}",
+        hint="imgtool asks for no entitlement: leave out --network=host and --security=insecure",
+    )
+
+
+def _unreachable(attempt: Attempt, words: str) -> ImgtoolError | None:
+    if not _NOT_THERE.search(attempt.log.words) or _PUSH.search(words) or _BASE.search(words):
+        return None
+    began = attempt.log.instruction
+    what = "stopped while this ran" if began else "does not answer"
+    return EngineUnavailableError(
+        f"{attempt.where}: {attempt.builder} {what}: {words}",
+        hint=f"`docker buildx inspect{attempt.flag}` shows its state; start it, or name another one with --builder",
+    )
+
+
+def _refused_push(attempt: Attempt, words: str) -> ImgtoolError | None:
+    if not _PUSH.search(words):
+        return None
+    error = registry_error(f"{attempt.where}: push", words, attempt.pushed, attempt.login, engine=attempt.builder)
+    error.hint = f"{error.hint}; {_reach(attempt.pushed)}"
+    return error
+
+
+def _refused_base(attempt: Attempt, words: str) -> ImgtoolError | None:
+    match = _BASE.search(words)
+    if not match:
+        return None
+    host = (match[1] or "the base's registry").partition("/")[0]
+    error = registry_error(attempt.where, words, host, None, engine=attempt.builder)
+    error.hint = f"{attempt.builder} reads images itself, not through IMGTOOL_MIRRORS; {_reach(host)}"
+    return error
+
+
+def _reach(host: str) -> str:
+    return f"if it reaches {host} by another name: IMGTOOL_BUILDER_REGISTRIES={host}=HOST"
+
+
+def _old_buildx(attempt: Attempt, words: str) -> ImgtoolError | None:
+    if not _TOO_OLD.search(words):
+        return None
+    return EngineUnavailableError(
+        f"{attempt.subject}: this buildx is too old: {words}", hint="buildx 0.13 or newer is needed"
+    )
+
+
+def _files(attempt: Attempt, words: str) -> ImgtoolError | None:
+    if not _FILES.search(words):
+        return None
+    hint = "`imgtool render` prints the Dockerfile; COPY takes from the spec's folder"
+    return InputError(f"{attempt.where}: {words}", hint=hint)

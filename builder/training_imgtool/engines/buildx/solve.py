@@ -1,0 +1,197 @@
+"""Has a builder run one stage and push it: `buildx build` with the stage's own Dockerfile and exactly its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from training_imgtool.core.errors import EngineUnavailableError, LocalFileError
+from training_imgtool.core.progress import Progress
+from training_imgtool.core.reference import Login
+from training_imgtool.core.secret_source import SecretSource
+from training_imgtool.core.settings import Settings
+from training_imgtool.engines.buildx.builders import list_builders
+from training_imgtool.engines.buildx.failures import Attempt, failure
+from training_imgtool.engines.buildx.program import find_program, open_environment
+from training_imgtool.engines.buildx.rawjson import SolveLog
+
+_STOP_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solve:
+    """One stage to run and push.
+
+    Attributes:
+        subject: what progress calls it.
+        dockerfile: the stage's text, every image by a reference that the builder can reach.
+        lines: the line of the rendered Dockerfile for each line of `dockerfile`.
+        context: writes a tar of exactly what the stage reads.
+        name: the tag that the builder pushes, by the registry's name at the builder.
+        plain_http: whether the builder pushes over plain HTTP.
+        platform: such as linux/amd64.
+        secrets: those that the stage mounts.
+        hidden: their values, which no log shows.
+        logins: by the registry's name at the builder.
+        no_cache: run every step again.
+    """
+
+    subject: str
+    dockerfile: str
+    lines: tuple[int, ...]
+    context: Callable[[IO[bytes]], None]
+    name: str
+    plain_http: bool
+    platform: str
+    secrets: tuple[SecretSource, ...] = ()
+    hidden: tuple[str, ...] = ()
+    logins: Mapping[str, Login] = field(default_factory=dict)
+    no_cache: bool = False
+
+    @property
+    def host(self) -> str:
+        """The registry that it is pushed to."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """What buildx says that it pushed: `sha256:…` of the manifest, and of its config where buildx names it."""
+
+    digest: str
+    config: str | None
+
+
+class Buildx:
+    """Runs builds on one builder. Thread-safe: a process per build.
+
+    Args:
+        settings: the machine's.
+        builder: the builder's name; None for the one that buildx itself chooses.
+    """
+
+    def __init__(self, settings: Settings, builder: str | None) -> None:
+        self._settings = settings
+        self._builder = builder
+        self._program = find_program(settings)
+
+    @property
+    def name(self) -> str:
+        """What messages call the builder."""
+        return f"builder {self._builder}" if self._builder else "buildx' current builder"
+
+    def run(self, solve: Solve, progress: Progress) -> Solved:
+        """Runs a stage and pushes it; what the result says is the builder's word, not the registry's.
+
+        Raises BuildFailedError, InputError, EngineUnavailableError, LocalFileError, and those of a registry.
+        """
+        with tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
+            folder = Path(place)
+            _write_files(solve, folder)
+            log = SolveLog(solve.subject, progress, solve.hidden)
+            with open_environment(self._settings, solve.logins) as environ:
+                status = _follow(self._command(solve, folder), environ, log)
+            if status:
+                raise failure(self._attempt(solve, log, status))
+            return _read_metadata(folder / "metadata.json", solve, self.name)
+
+    def _command(self, solve: Solve, folder: Path) -> list[str]:
+        command = [*self._program, "build"]
+        if self._builder:
+            command += ["--builder", self._builder]
+        output = f"type=image,name={solve.name},push=true{',registry.insecure=true' if solve.plain_http else ''}"
+        command += ["--file", str(folder / "Dockerfile"), "--platform", solve.platform, "--output", output]
+        command += ["--provenance=false", "--sbom=false", "--metadata-file", str(folder / "metadata.json")]
+        command += ["--progress", "rawjson"]
+        if solve.no_cache:
+            command.append("--no-cache")
+        for secret in solve.secrets:
+            command += ["--secret", secret.argument]
+        return [*command, str(folder / "context")]
+
+    def _attempt(self, solve: Solve, log: SolveLog, status: int) -> Attempt:
+        return Attempt(
+            subject=solve.subject,
+            builder=self.name,
+            log=log,
+            lines=solve.lines,
+            status=status,
+            login=solve.logins.get(solve.host),
+            pushed=solve.host,
+            answers=self._answers,
+        )
+
+    def _answers(self) -> bool:
+        """Whether the builder runs now."""
+        try:
+            builders = list_builders(self._settings)
+        except EngineUnavailableError:
+            return False
+        wanted = self._builder or self._settings.environ.get("BUILDX_BUILDER")
+        return any(found.running for found in builders if (found.name == wanted if wanted else found.current))
+
+
+def _write_files(solve: Solve, folder: Path) -> None:
+    """Writes the Dockerfile and the context; no .dockerignore applies, since the context is what the stage reads."""
+    try:
+        (folder / "Dockerfile").write_text(solve.dockerfile)
+        (folder / "Dockerfile.dockerignore").write_text("# nothing\n")
+        context = folder / "context"
+        context.mkdir()
+        with tempfile.TemporaryFile(dir=folder) as archive:
+            solve.context(archive)
+            archive.seek(0)
+            with tarfile.open(fileobj=archive) as tar:
+                tar.extractall(context, filter="fully_trusted")  # noqa: S202 - imgtool wrote it
+    except tarfile.ReadError:
+        return  # an empty archive: the stage reads no file
+    except (OSError, tarfile.TarError) as error:
+        raise LocalFileError(f"{solve.subject}: the files for the builder cannot be written: {error}") from error
+
+
+def _follow(command: list[str], environ: Mapping[str, str], log: SolveLog) -> int:
+    """Runs buildx to its end and returns its status; an interrupted run ends it, which stops the builder's work too."""
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EngineUnavailableError(f"{command[0]}: {error.strerror or error}") from error
+    with process:
+        try:
+            for line in process.stderr or ():
+                log.take(line)
+            log.finish()
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+
+
+def _read_metadata(path: Path, solve: Solve, builder: str) -> Solved:
+    """Reads what `--metadata-file` says; raises EngineUnavailableError when it names no digest."""
+    try:
+        document = json.loads(path.read_text())
+        digest, config = document.get("containerimage.digest"), document.get("containerimage.config.digest")
+    except (OSError, ValueError, AttributeError):
+        digest = config = None
+    if not isinstance(digest, str):
+        raise EngineUnavailableError(f"{solve.subject}: {builder} reports success and names no digest")
+    return Solved(digest=digest, config=config if isinstance(config, str) else None)

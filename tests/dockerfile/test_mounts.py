@@ -1,0 +1,61 @@
+"""What only BuildKit executes, and what such an instruction reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_imgtool.dockerfile.mounts import (
+    bound_sources,
+    buildkit_syntax,
+    image_names,
+    list_secrets,
+    needed_stages,
+)
+from training_imgtool.dockerfile.parse import Instruction, parse
+
+BASE = f"FROM example.com/base@sha256:{'a' * 64} AS base\n"
+
+
+def instruction(text: str) -> Instruction:
+    return parse(f"{BASE}{text}\n").stages[0].instructions[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "syntax"),
+    [
+        ("RUN true", None),
+        ("COPY --chown=1:1 a /a", None),
+        ("COPY --from=base /a /a", None),
+        ("RUN --mount=type=cache,target=/c true", "line 2: RUN --mount"),
+        ("RUN --network=host true", "line 2: RUN --network"),
+        ("RUN <<EOF\ntrue\nEOF", "line 2: RUN with a heredoc"),
+        ("COPY <<EOF /a\ntrue\nEOF", "line 2: COPY with a heredoc"),
+        ("COPY --link a /a", "line 2: COPY --link"),
+        ("HEALTHCHECK --retries=3 CMD true", None),
+    ],
+)
+def test_syntax_that_only_buildkit_has(text: str, syntax: str | None) -> None:
+    assert buildkit_syntax(parse(f"{BASE}{text}\n"), "base") == syntax
+
+
+def test_a_syntax_directive_is_for_buildkit() -> None:
+    assert buildkit_syntax(parse(f"# syntax=docker/dockerfile:1\n{BASE}RUN true\n"), "base") == "line 1: # syntax="
+
+
+def test_the_stages_that_a_stage_needs_count_and_no_others() -> None:
+    text = f"{BASE}RUN <<E\nE\nFROM base AS left\nRUN a\nFROM {BASE.split()[1]} AS other\nFROM other AS right\n"
+    dockerfile = parse(text)
+    assert buildkit_syntax(dockerfile, "left") == "line 2: RUN with a heredoc"
+    assert buildkit_syntax(dockerfile, "right") is None
+    assert [stage.label for stage in needed_stages(dockerfile, dockerfile.stage("right"))] == ["other", "right"]
+
+
+def test_what_a_run_mounts() -> None:
+    run = instruction(
+        "RUN --mount=type=secret,id=token --mount=type=secret,target=/run/pip.conf,required=false "
+        "--mount=src=data,target=/data --mount=target=/all --mount=type=bind,from=base,target=/b "
+        "--mount=type=cache,from=tools,target=/c true"
+    )
+    assert [(mount.id, mount.optional) for mount in list_secrets(run)] == [("token", False), ("pip.conf", True)]
+    assert bound_sources(run) == ("data", ".")
+    assert image_names(run) == ("base", "tools")

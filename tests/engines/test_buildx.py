@@ -1,0 +1,281 @@
+"""buildx: what it is started with, and what its output means. The texts are those that buildx 0.29 printed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tarfile
+from collections.abc import Callable
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.engines.support import Events, settings, tar_of
+from training_imgtool.core.errors import (
+    BuildFailedError,
+    CredentialsError,
+    EngineUnavailableError,
+    ImgtoolError,
+    InputError,
+    TemporaryError,
+)
+from training_imgtool.core.progress import LogLine, Step, Transfer
+from training_imgtool.core.reference import Login
+from training_imgtool.core.secret_source import SecretSource
+from training_imgtool.core.settings import Settings
+from training_imgtool.engines.buildx.builders import list_builders
+from training_imgtool.engines.buildx.failures import Attempt, failure
+from training_imgtool.engines.buildx.rawjson import SolveLog
+from training_imgtool.engines.buildx.solve import Buildx, Solve
+
+DIGEST, CONFIG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+RUN = {"digest": "sha256:1", "name": "[system 2/3] RUN echo oh no; exit 7"}
+EXIT_7 = (
+    'ERROR: failed to build: failed to solve: process "/bin/sh -c exit 7" did not complete successfully: exit code: 7'
+)
+FAKE = """\
+#!/bin/sh
+here=$(dirname "$0")
+printf '%s\\n' "$@" > "$here/argv"
+env > "$here/env"
+cp "$DOCKER_CONFIG/config.json" "$here/config.json" 2>/dev/null
+while [ $# -gt 1 ]; do
+  [ "$1" = --metadata-file ] && cat "$here/metadata" > "$2"
+  [ "$1" = --file ] && cp "$2" "$here/Dockerfile"
+  shift
+done
+(cd "$1" && find . -type f) > "$here/context"
+cat "$here/stderr" >&2
+exit "$(cat "$here/status")"
+"""
+
+
+def event(**parts: object) -> str:
+    return json.dumps(parts) + "\n"
+
+
+def printed(text: str, vertex: str = "sha256:1") -> str:
+    return event(logs=[{"vertex": vertex, "stream": 1, "data": base64.b64encode(text.encode()).decode()}])
+
+
+def log_of(*lines: str, hidden: tuple[str, ...] = ()) -> tuple[SolveLog, Events]:
+    events = Events()
+    log = SolveLog("system cpu", events, hidden)
+    for line in lines:
+        log.take(line)
+    log.finish()
+    return log, events
+
+
+def error_of(*lines: str, answers: bool = True) -> ImgtoolError:
+    log, _ = log_of(event(vertexes=[{**RUN, "started": "2026"}]), *lines)
+    attempt = Attempt(
+        subject="system cpu",
+        builder="builder team",
+        log=log,
+        lines=(3, 8, 9),
+        status=1,
+        login=None,
+        pushed="registry.example.com",
+        answers=lambda: answers,
+    )
+    return failure(attempt)
+
+
+def test_progress() -> None:
+    log, events = log_of(
+        event(vertexes=[{"digest": "sha256:0", "name": "[internal] load .dockerignore", "started": "2026"}]),
+        event(vertexes=[RUN]),
+        event(vertexes=[{**RUN, "started": "2026"}]),
+        event(vertexes=[{**RUN, "started": "2026", "completed": "2026"}]),
+        event(statuses=[{"id": "transferring context:", "vertex": "x", "current": 42}]),
+        event(statuses=[{"id": DIGEST, "vertex": "x", "current": 5, "total": 10}]),
+        printed("one\ntw"),
+        printed("o\nleft"),
+        "not json {\n",
+    )
+    assert events.of(Step) == [Step("system cpu", "2/3 RUN echo oh no; exit 7")]
+    assert [line.text for line in events.of(LogLine)] == ["one", "two", "left"]
+    assert events.of(Transfer) == [
+        Transfer("system cpu", "context", 42, None),
+        Transfer("system cpu", DIGEST[:19], 5, 10),
+    ]
+    assert (log.instruction, log.tail, log.words) == ("RUN echo oh no; exit 7", ("one", "two", "left"), "not json {")
+
+
+def test_a_secret_that_a_step_prints_is_hidden() -> None:
+    log, events = log_of(event(vertexes=[{**RUN, "started": "2026"}]), printed("got hunter22!\n"), hidden=("hunter22",))
+    assert [line.text for line in events.of(LogLine)] == ["got ***!"]
+    assert log.tail == ("got ***!",)
+
+
+def test_a_step_that_fails_is_named_with_its_line_in_the_rendered_dockerfile() -> None:
+    error = error_of(printed("oh no\n"), "Dockerfile:2\n", "--------------------\n", f"{EXIT_7}\n")
+    assert isinstance(error, BuildFailedError)
+    assert error.message == (
+        "system cpu: RUN echo oh no; exit 7 (line 8 of the rendered Dockerfile): ended with exit code 7"
+    )
+    assert error.details == ("oh no",)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "says"),
+    [
+        ("failed to solve: failed to load LLB: network.host is not allowed", BuildFailedError, "network.host"),
+        (
+            "failed to solve: dockerfile parse error on line 2: unknown flag: --security",
+            BuildFailedError,
+            "entitlement security",
+        ),
+        ('no builder "team" found', EngineUnavailableError, "builder team"),
+        ("failed to build: context deadline exceeded", EngineUnavailableError, "builder team"),
+        (
+            "failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF",
+            EngineUnavailableError,
+            "stopped while this ran",
+        ),
+        ("failed to solve: Unavailable: error reading from server: EOF", EngineUnavailableError, "stopped while"),
+        ("failed to solve: write /var/lib/x: no space left on device", EngineUnavailableError, "a disk is full"),
+        (
+            "failed to solve: failed to push registry.example.com/x:y: unexpected status: 401 Unauthorized",
+            CredentialsError,
+            "registry.example.com refused through builder team",
+        ),
+        (
+            "failed to solve: h:1/x@sha256:0: failed to resolve source metadata for h:1/x@sha256:0: connection refused",
+            TemporaryError,
+            "h:1 refused",
+        ),
+        ("failed to solve: dockerfile parse error on line 2: unknown flag: --mont", InputError, "unknown flag: --mont"),
+        (
+            'failed to solve: failed to compute cache key: failed to calculate checksum of ref a::b: "/x": not found',
+            InputError,
+            '"/x": not found',
+        ),
+        ("failed to solve: secret nope: not found", InputError, "secret nope"),
+        ("unknown flag: --provenance", EngineUnavailableError, "too old"),
+        ("failed to solve: something else altogether", BuildFailedError, "something else altogether"),
+    ],
+)
+def test_the_meaning_of_a_failure(words: str, kind: type[ImgtoolError], says: str) -> None:
+    error = error_of(f"ERROR: failed to build: {words}\n")
+    assert type(error) is kind
+    assert says in error.message
+    assert "failed to build" not in error.message
+
+
+def test_a_full_disk_that_only_the_step_names() -> None:
+    error = error_of(printed("cp: write error: No space left on device\n"), f"{EXIT_7}\n")
+    assert isinstance(error, EngineUnavailableError)
+    assert error.hint is not None
+    assert "docker buildx prune --builder team" in error.hint
+
+
+@pytest.mark.parametrize(("answers", "kind"), [(True, BuildFailedError), (False, EngineUnavailableError)])
+def test_exit_code_137_is_the_builders_end_or_the_steps(answers: bool, kind: type[ImgtoolError]) -> None:
+    assert type(error_of(EXIT_7.replace("code: 7", "code: 137"), answers=answers)) is kind
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    """The folder of a docker-buildx that writes down what it got, and answers what files there say."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "docker-buildx").write_text(FAKE)
+    (folder / "docker-buildx").chmod(0o755)
+    (folder / "metadata").write_text(
+        json.dumps({"containerimage.digest": DIGEST, "containerimage.config.digest": CONFIG})
+    )
+    (folder / "stderr").write_text("")
+    (folder / "status").write_text("0")
+    return folder
+
+
+def machine(fake: Path) -> Settings:
+    return settings(fake.parent, PATH=f"{fake}:/usr/bin:/bin", TOKEN="hunter22")
+
+
+def solve(context: Callable[[IO[bytes]], None] | None = None, **changes: object) -> Solve:
+    empty = BytesIO()
+    tarfile.open(fileobj=empty, mode="w").close()
+    values: dict[str, object] = {
+        "subject": "system cpu",
+        "dockerfile": "FROM x\nRUN true\n",
+        "lines": (3, 4),
+        "context": context or (lambda stream: _write(stream, empty.getvalue())),
+        "name": "registry.internal:5000/team/demo:system-1",
+        "plain_http": True,
+        "platform": "linux/amd64",
+        **changes,
+    }
+    return Solve(**values)  # type: ignore[arg-type]
+
+
+def _write(stream: IO[bytes], data: bytes) -> None:
+    stream.write(data)
+
+
+def test_what_buildx_is_started_with(fake: Path) -> None:
+    stage = solve(
+        lambda stream: _write(stream, tar_of({"trainer/task.py": b"x"})),
+        secrets=(SecretSource(id="token", env="TOKEN"), SecretSource(id="conf", file=Path("/etc/pip.conf"))),
+        logins={"registry.internal:5000": Login(username="robot", password="pw")},
+    )
+    solved = Buildx(machine(fake), "team").run(stage, Events())
+    assert (solved.digest, solved.config) == (DIGEST, CONFIG)
+    words = (fake / "argv").read_text().splitlines()
+    pairs = list(pairwise(words))
+    assert words[0] == "build"
+    assert ("--builder", "team") in pairs
+    output = "type=image,name=registry.internal:5000/team/demo:system-1,push=true,registry.insecure=true"
+    assert ("--output", output) in pairs
+    assert {"--provenance=false", "--sbom=false"} < {*words}
+    assert ("--progress", "rawjson") in pairs
+    assert [value for name, value in pairs if name == "--secret"] == ["id=token,env=TOKEN", "id=conf,src=/etc/pip.conf"]
+    assert "hunter22" not in " ".join(words)
+    assert (fake / "context").read_text() == "./trainer/task.py\n"
+    assert json.loads((fake / "config.json").read_text())["auths"] == {
+        "registry.internal:5000": {"auth": base64.b64encode(b"robot:pw").decode()}
+    }
+    environ = dict(line.partition("=")[::2] for line in (fake / "env").read_text().splitlines())
+    assert not Path(environ["DOCKER_CONFIG"]).exists()
+    assert environ["BUILDX_CONFIG"] == str(fake.parent / ".docker/buildx")
+
+
+def test_success_without_a_digest_is_none(fake: Path) -> None:
+    (fake / "metadata").write_text("{}")
+    with pytest.raises(EngineUnavailableError, match="names no digest"):
+        Buildx(machine(fake), None).run(solve(), Events())
+
+
+def test_a_failure_of_the_program(fake: Path) -> None:
+    (fake / "status").write_text("1")
+    (fake / "stderr").write_text(f"{event(vertexes=[{**RUN, 'started': '2026'}])}{EXIT_7}\n")
+    with pytest.raises(BuildFailedError, match="exit code 7"):
+        Buildx(machine(fake), None).run(solve(), Events())
+
+
+def test_a_machine_without_buildx(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailableError, match="buildx is not installed"):
+        Buildx(settings(tmp_path, PATH=str(tmp_path)), None)
+
+
+def test_the_builders_that_buildx_lists(fake: Path) -> None:
+    nodes = [{"Name": "team0", "Endpoint": "tcp://b:1", "Status": "running"}]
+    lines = [
+        {"Name": "team", "Driver": "remote", "Current": True, "Nodes": nodes},
+        {"Name": "default", "Driver": "", "Err": "Cannot connect to the Docker daemon", "Nodes": [{"Name": "default"}]},
+    ]
+    (fake / "docker-buildx").write_text(f"#!/bin/sh\ncat <<'E'\n{chr(10).join(map(json.dumps, lines))}\nE\n")
+    team, default = list_builders(machine(fake))
+    assert (team.name, team.driver, team.current, team.endpoints, team.running) == (
+        "team",
+        "remote",
+        True,
+        ("tcp://b:1",),
+        True,
+    )
+    assert (default.running, default.error) == (False, "Cannot connect to the Docker daemon")
