@@ -30,7 +30,7 @@ ROOMS: dict[str, str] = {
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
     "build": "context direct dockerfile engines lock plan registry spec versions wheels",
-    "cluster": "build engines jobs registry spec",
+    "cluster": "build context engines jobs registry spec",
     "verify": "build context direct dockerfile engines plan registry spec versions",
     "commands": "build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
     "cli": "build cluster commands engines jobs lock spec verify versions",

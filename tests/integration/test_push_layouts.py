@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.push_world import SPEC, Machine, Project, Wheels, document, make_base
 from tests.servers.registry_process import run_registry
+from training_imgtool.context.own_files import JOB_MARK
 
 pytestmark = pytest.mark.registry
 OLD = "trainer: {source: trainer, module: trainer.task}"
@@ -57,6 +58,8 @@ def test_a_file_beside_the_spec(host: str, tmp_path: Path) -> None:
         "train.py": "import util\n",
         "util.py": "",
         "venv/pyvenv.cfg": "home = /usr\n",
+        f"job/{JOB_MARK}": "",
+        "job/ckpt-1.index": "",
         "config.yaml": "# Written by imgtool 0.1.0 for vertex; spec 0123.\nworkerPoolSpecs: []\n",
         "params.yaml": "learning_rate: 0.1\n",
     }

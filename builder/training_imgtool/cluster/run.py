@@ -17,6 +17,7 @@ from training_imgtool.cluster.rehearsal import Kill
 from training_imgtool.cluster.replicas import Cluster, Service, adapt, make_cluster, service_of, target_of
 from training_imgtool.cluster.summary import Summary
 from training_imgtool.cluster.supervisor import Supervisor
+from training_imgtool.context.own_files import JOB_MARK
 from training_imgtool.core.errors import LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.engines.containers import Machine
@@ -154,11 +155,13 @@ def _is_local(engine: DockerEngine) -> bool:
 
 
 def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
+    """The job directory; a new one is marked, so that it enters no image of the folder that it lies in."""
     try:
         if not folder.is_dir():
             if folder.is_symlink():
                 raise LocalFileError(f"the job directory {folder} is a link to {folder.readlink()}, which is no folder")
             folder.mkdir(parents=True)
+            (folder / JOB_MARK).touch()
             if spec.user:
                 folder.chmod(0o777)  # only the image knows that user's number
         resolved = folder.resolve()

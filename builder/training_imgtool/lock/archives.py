@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.interpreters import find_interpreter
-from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.progress import Done, Outcome, Progress, Step
 from training_imgtool.lock.sizes import Sizes
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.spec.requirements import normalise_name
@@ -121,6 +121,7 @@ class ArchiveBuilder:
             if not isinstance(built, Wheel):
                 self._progress(Step(f"wheel {code.label}", "building"))
                 wheel, requires = self._made(code.path, python)
+                self._progress(Done(f"wheel {code.label}", Outcome.BUILT, wheel.file))
                 file = f"{wheel.name}-{wheel.version}{code.suffix}"
                 size = code.path.stat().st_size
                 archive = Wheel(name=wheel.name, version=wheel.version, file=file, sha256=code.sha256, size=size)
@@ -135,6 +136,7 @@ class ArchiveBuilder:
         self._progress(Step(f"wheel {name}", f"building {archive.file}"))
         self._store.fetch((archive,), self._progress)
         wheel, requires = self._made(self._store.require(archive), python)
+        self._progress(Done(f"wheel {name}", Outcome.BUILT, wheel.file))
         same_version = Version(wheel.version.replace("_", "-")) == Version(version)
         if normalise_name(wheel.name) != normalise_name(name) or not same_version:
             raise SourceBuildError(f"its build makes {wheel.file}")

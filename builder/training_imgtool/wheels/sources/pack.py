@@ -32,8 +32,9 @@ class PackedCode:
 
     @property
     def label(self) -> str:
-        """The last part of the origin, for messages."""
-        return self.origin.partition("#")[0].rstrip("/").rpartition("/")[2] or self.origin
+        """What was packed, in a few letters, for progress."""
+        last = self.origin.partition("#")[0].rpartition("/")[2]
+        return "of the project" if last in {".", ".."} else last
 
     @property
     def suffix(self) -> str:
