@@ -16,7 +16,7 @@ _LOADED = [
     *(
         "training_imgtool.cli.main",
         "training_imgtool.build.build",
-        "training_imgtool.build.builders",
+        "training_imgtool.build.sinks",
         "training_imgtool.registry.upload",
         "training_imgtool.wheels.store",
     ),

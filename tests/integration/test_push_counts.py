@@ -82,12 +82,17 @@ def test_nothing_changed_is_one_head_per_role(machine: Machine, project: Project
     assert proxy.bytes_up() == 0
 
 
-def test_nothing_changed_loads_no_engine_and_no_templates(machine: Machine, project: Project) -> None:
+def test_nothing_changed_loads_no_engine_no_templates_and_no_builder(machine: Machine, project: Project) -> None:
     machine.push(project)
     _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})
     loaded = {line.rpartition("|")[2].strip() for line in said.splitlines()}
     assert "training_imgtool.yamlfile.tree" in loaded
     assert not loaded & {"docker", "google", "jinja2", "rich.live"}
+    assert not loaded & {
+        "training_imgtool.build.builders",
+        "training_imgtool.build.sinks",
+        "training_imgtool.direct.build",
+    }
 
 
 def test_nothing_changed_for_a_machine_that_has_seen_nothing(

@@ -1,26 +1,31 @@
-"""`build` and `push`: find the images by key, choose a builder for those that are missing, make them, name them."""
+"""`build` and `push`: find the images by key, choose a builder for those that are missing, make them, name them.
+
+A run that finds every image loads neither builders nor sinks, so the functions that make images import them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
-from training_imgtool.build.builders import Builder, DirectBuilder, EngineBuilder, Sink, plan_role
 from training_imgtool.build.buildx.secrets import check_given, check_unused
-from training_imgtool.build.engine_stages import EngineStages
-from training_imgtool.build.find import find_images
+from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.build.sinks import EngineSink, open_sink
 from training_imgtool.build.source_wheels import keep_built_wheels
 from training_imgtool.build.trainer_check import check_trainer
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note, Outcome
 from training_imgtool.core.threads import run_all
-from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.direct.registry.pending_heads import ImageExistsError
-from training_imgtool.engines import Engine
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.build.builders import Builder, Sink
+    from training_imgtool.build.engine_stages import EngineStages
+    from training_imgtool.engines import Engine
 
 _MUCH_CODE = 100_000_000  # bytes
 
@@ -36,83 +41,74 @@ def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildRes
     if run.options.check:
         check_trainer(run.inputs, run.settings, run.progress)
     check_unused(run)
-    with EngineStages(run, registries) as stages:
-        try:
-            with open_sink(run, registries, stages) as sink:
-                results = _build(run, sink, stages)
-        except EngineUnavailableError as error:
-            if run.options.only_engine and run.options.engine == "auto":
-                error.hint = "; or ".join(filter(None, (error.hint, _without_engine(run))))
-            raise
-        if run.options.push and any(result.outcome is not Outcome.FOUND for result in results):
-            keep_built_wheels(run, registries)
-        return results
+    pushed = KeyedImages(run, registries) if run.options.push else None
+    results = pushed.find(run.wanted) if pushed else {}
+    if pushed and len(results) == len(run.wanted):
+        pushed.finish(tuple(results.values()))
+    else:
+        results = _make_missing(run, registries, pushed, results)
+    return tuple(results[image.role] for image in run.wanted)
 
 
 def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
     """Makes sure that an open engine has the images in its own store."""
+    from training_imgtool.build.engine_stages import EngineStages
+    from training_imgtool.build.sinks import EngineSink
+
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries, engine) as stages:
-        return _build(run, EngineSink(run, registries, stages), stages)
+        results = _make(run, EngineSink(run, registries, stages), stages, {})
+    return tuple(results[image.role] for image in run.wanted)
 
 
-def foresee(run: BuildRun) -> dict[Role, str]:
-    """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`.
+def _make_missing(
+    run: BuildRun, registries: Registries, pushed: KeyedImages | None, results: Mapping[Role, BuildResult]
+) -> Mapping[Role, BuildResult]:
+    """Opens the sink that the options name, and makes the images that neither `results` nor the sink has."""
+    from training_imgtool.build.engine_stages import EngineStages
+    from training_imgtool.build.sinks import open_sink
 
-    Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
-    """
-    if run.options.check:
-        check_trainer(run.inputs, run.settings, run.progress)
-    with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
-        if run.options.push:
-            digests = find_images(run.inputs, run.wanted, registries, run.progress)
-            for image in run.wanted:
-                if digests[image.role] is None:
-                    _require_engine(run, image, registries, stages)
-            return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
-        with open_sink(run, registries, stages) as sink:
-            results = sink.find(run.wanted)
-    return {image.role: "found" if image.role in results else "build" for image in run.wanted}
-
-
-def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, stages: EngineStages) -> None:
-    label, reason = image.label, "--engine docker"
-    if not run.options.only_engine:
+    with EngineStages(run, registries) as stages:
         try:
-            chain = plan_role(run.inputs, image).chain
-        except NeedsEngineError as error:
-            reason = error.message
-        else:
-            if chain.engine_stage is None:
-                return
-            label = chain.engine_stage.label
-            if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
-                return
-            reason = chain.reasons[label]
-    stages.require(image, label, reason)
+            with open_sink(run, registries, stages, pushed) as sink:
+                results = _make(run, sink, stages, results)
+        except EngineUnavailableError as error:
+            if run.options.only_engine and run.options.engine == "auto":
+                from training_imgtool.build.foresee import without_engine
+
+                error.hint = "; or ".join(filter(None, (error.hint, without_engine(run))))
+            raise
+    if run.options.push and any(result.outcome is not Outcome.FOUND for result in results.values()):
+        keep_built_wheels(run, registries)
+    return results
 
 
-def _build(run: BuildRun, sink: Sink, stages: EngineStages) -> tuple[BuildResult, ...]:
-    results = {} if run.options.no_cache else dict(sink.find(run.wanted))
-    missing = tuple(image for image in run.wanted if image.role not in results)
-    if missing:
+def _make(
+    run: BuildRun, sink: Sink, stages: EngineStages, results: Mapping[Role, BuildResult]
+) -> Mapping[Role, BuildResult]:
+    """Adds the images that the sink has or that this makes, then gives all of them their names."""
+    from training_imgtool.build.builders import DirectBuilder, EngineBuilder
+
+    results = dict(results)
+    if not run.options.no_cache:
+        results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
+    if missing := tuple(image for image in run.wanted if image.role not in results):
         check_given(run, missing)
         _prepare(run, missing, stages)
         direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, stages)
 
         def make(image: RoleImage) -> None:
-            results[image.role] = _make(run, sink, image, direct, engine)
+            results[image.role] = _make_image(run, sink, image, direct, engine)
 
         try:
             run_all({image.role: partial(make, image) for image in missing}, most=sink.at_once)
         except ImgtoolError as error:
             error.details += _outcomes(run, results)
             raise
-    made = tuple(results[image.role] for image in run.wanted)
-    sink.finish(made)
-    return made
+    sink.finish(tuple(results[image.role] for image in run.wanted))
+    return results
 
 
-def _make(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, engine: Builder) -> BuildResult:
+def _make_image(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, engine: Builder) -> BuildResult:
     """Chooses a builder and makes an image: the direct one where it is proven to give an engine's image."""
     if run.options.only_engine:
         return engine.make(image)
@@ -137,7 +133,7 @@ def _prepare(run: BuildRun, missing: tuple[RoleImage, ...], stages: EngineStages
         stages.build_all(missing)  # a role that fails here keeps the others from being pushed
 
 
-def _outcomes(run: BuildRun, results: dict[Role, BuildResult]) -> tuple[str, ...]:
+def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, ...]:
     """One line per role of a failed run: the image's name, or that there is none."""
     if not results:
         return ()
@@ -157,19 +153,3 @@ def _note_size(run: BuildRun) -> None:
                 f"{largest.path}; data belongs in a bucket and in .dockerignore"
             )
         )
-
-
-def _without_engine(run: BuildRun) -> str:
-    """Names what works without an engine, or what needs one."""
-    needed = []
-    for image in run.wanted:
-        try:
-            chain = plan_role(run.inputs, image).chain
-        except NeedsEngineError as error:
-            needed.append(str(error))
-            continue
-        if stage := chain.engine_stage:
-            needed.append(f"stage {stage.label}: {chain.reasons[stage.label]}")
-    if needed:
-        return f"build where one answers ({needed[0]})"
-    return "let imgtool build without one: --push, or --output oci:DIR"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from training_imgtool.build.builders import plan_role
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.core.errors import InputError, NeedsEngineError
-from training_imgtool.core.progress import Done, Outcome, Progress
+from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.threads import run_all
+from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.memory import RepositoryMemory, tag_of_stage
+from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.registry.connect import Registries
 from training_imgtool.spec.model import Role
 
@@ -58,6 +59,72 @@ def require_images(inputs: Inputs, registries: Registries, progress: Progress) -
     return {role: digest for role, digest in digests.items() if digest is not None}
 
 
+class KeyedImages:
+    """The images of a run in the spec's repository, each under the tag of its key. Threads may call it at will.
+
+    Attributes:
+        evidence: what this run knows of the repository.
+        pending: requests for images that `find` presumed missing; uploads wait for the answers.
+    """
+
+    def __init__(self, run: BuildRun, registries: Registries) -> None:
+        self._run = run
+        self._registries = registries
+        repository, believe = run.inputs.repository, not run.options.no_cache
+        self.evidence = Evidence(registries, repository, run.settings.cache, believe=believe)
+        self.pending = PendingHeads({})
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Returns the images that the repository holds whole; none with `--no-cache`."""
+        run = self._run
+        if run.options.no_cache:
+            return {}
+        if run.options.only_engine or run.options.create_repository:
+            return self._find(images)
+        return presume_missing(self._find, run, self.evidence.memory, self._ask)(images)
+
+    def answer(self, image: RoleImage) -> BuildResult | None:
+        """Waits for the image's pending request, if there is one; None when the image is missing."""
+        digest = self.pending.digest(image.registry_tag)
+        if digest is None:
+            return None
+        self._run.progress(Done(image.role, Outcome.FOUND, str(image.tag)))
+        return BuildResult.of(image, Outcome.FOUND, digest)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Remembers the tags of the images, and moves the tags that the user named."""
+        for result in results:
+            if result.tag:
+                self.evidence.memory.add_tag(result.tag.name)
+        for name in self._run.options.tags:
+            run_all({result.role: partial(self._name, result, name) for result in results})
+
+    def _find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        run = self._run
+        digests = find_images(run.inputs, images, self._registries, run.progress, self.evidence.find)
+        return {
+            image.role: BuildResult.of(image, Outcome.FOUND, digest)
+            for image in images
+            if (digest := digests[image.role]) is not None
+        }
+
+    def _ask(self, images: tuple[RoleImage, ...]) -> None:
+        """Sends a HEAD request for each image without waiting for the answers."""
+        tags = [image.registry_tag for image in images]
+        self.pending = PendingHeads({tag: partial(self.evidence.find, tag) for tag in tags})
+
+    def _name(self, result: BuildResult, name: str) -> None:
+        """Gives an image a further tag: NAME, or ROLE-NAME when the run has several roles."""
+        if result.digest is None:
+            raise AssertionError(f"{result.role}: in the registry without a digest")
+        repository = self._run.inputs.repository
+        tag = repository.tag(name if len(self._run.wanted) == 1 else f"{result.role}-{name}")
+        registry = self._registries.at(repository)
+        manifest = registry.manifest(result.digest)
+        registry.put_manifest(tag, manifest.media_type, manifest.body)
+        self._run.progress(Note(f"{result.role}: tagged {tag}"))
+
+
 def presume_missing(
     find: Find, run: BuildRun, memory: RepositoryMemory, ask: Callable[[tuple[RoleImage, ...]], None]
 ) -> Find:
@@ -72,8 +139,6 @@ def presume_missing(
 
     def presume(images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         first, others = images[:1], images[1:]
-        if run.options.only_engine or run.options.create_repository:
-            return find(images)
         if _stage_is_known(run, first[0], memory):
             if any(memory.has_tag(image.registry_tag.name) for image in images):
                 return find(images)
@@ -94,6 +159,8 @@ def _stage_is_known(run: BuildRun, image: RoleImage, memory: RepositoryMemory) -
 
 
 def _all_direct(run: BuildRun, images: tuple[RoleImage, ...]) -> bool:
+    from training_imgtool.build.builders import plan_role  # a run that finds every image does not need it
+
     try:
         for image in images:
             plan_role(run.inputs, image)

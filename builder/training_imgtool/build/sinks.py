@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from training_imgtool.build.builders import Sink, StartImage
 from training_imgtool.build.engine_stages import EngineStages
-from training_imgtool.build.find import find_images, presume_missing
+from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.start_images import BaseImages, RegistryImages
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.progress import Done, Note, Outcome, Step
-from training_imgtool.core.threads import run_all
+from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.direct.registry.evidence import Evidence
-from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import TagImmutableError
@@ -32,11 +28,13 @@ from training_imgtool.spec.model import Role
 
 
 @contextmanager
-def open_sink(run: BuildRun, registries: Registries, engine: EngineStages) -> Iterator[Sink]:
-    """The sink that the options name."""
+def open_sink(
+    run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages | None = None
+) -> Iterator[Sink]:
+    """The sink that the options name; `pushed` is the spec's repository when images go there."""
     sink: Sink
-    if run.options.push:
-        sink = RegistrySink(run, registries, engine)
+    if pushed is not None:
+        sink = RegistrySink(run, registries, engine, pushed)
     elif run.options.layout is not None:
         sink = LayoutSink(run, run.options.layout, registries)
     else:
@@ -52,27 +50,20 @@ def open_sink(run: BuildRun, registries: Registries, engine: EngineStages) -> It
 class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages) -> None:
         self._run = run
-        self._registries = registries
-        self._repository = run.inputs.repository
-        self._registry = registries.at(self._repository)
-        believe = not run.options.no_cache
-        self._evidence = Evidence(registries, self._repository, run.settings.cache, believe=believe)
-        self._publisher = Publisher(registries, self._evidence, run.progress)
+        self._pushed = pushed
+        self._publisher = Publisher(registries, pushed.evidence, run.progress, pushed.pending)
         self.starts: RegistryImages = RegistryImages(run, registries, self._publisher, engine)
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Asks for each image by its key; presumes images missing where that saves a round trip."""
-        return presume_missing(self._find, self._run, self._evidence.memory, self._ask)(images)
+        """Finds nothing: `KeyedImages` has asked the registry."""
+        del images
+        return {}
 
     def answer(self, image: RoleImage) -> BuildResult | None:
-        """Waits for the image's pending HEAD, if there is one."""
-        digest = self._publisher.pending.digest(image.registry_tag)
-        if digest is None:
-            return None
-        self._run.progress(Done(image.role, Outcome.FOUND, str(image.tag)))
-        return BuildResult.of(image, Outcome.FOUND, digest)
+        """Waits for the image's pending request, if there is one."""
+        return self._pushed.answer(image)
 
     def send(self, layer: LayerSource, subject: str) -> None:
         """Begins to upload the layer."""
@@ -84,7 +75,7 @@ class RegistrySink(Sink):
         try:
             digest = self._publisher.publish(made, tag, image.role, start.repository)
         except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
-            other = None if self._run.options.no_cache else self._evidence.find(tag)
+            other = None if self._run.options.no_cache else self._pushed.evidence.find(tag)
             if other is None:
                 raise
             return BuildResult.of(image, Outcome.FOUND, other)
@@ -97,39 +88,12 @@ class RegistrySink(Sink):
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Remembers the tags, and moves the tags that the user named."""
-        for result in results:
-            if result.tag:
-                self._evidence.memory.add_tag(result.tag.name)
-        for name in self._run.options.tags:
-            run_all({result.role: partial(self._name, result, name) for result in results})
+        self._pushed.finish(results)
 
     def close(self, *, failed: bool) -> None:
         """Waits for uploads and layer records; gives them up when the run failed."""
         self.starts.close(failed=failed)
         self._publisher.close(wait=not failed)  # the registry is told of uploads that turned out to be needless
-
-    def _find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        run = self._run
-        digests = find_images(run.inputs, images, self._registries, run.progress, self._evidence.find)
-        return {
-            image.role: BuildResult.of(image, Outcome.FOUND, digest)
-            for image in images
-            if (digest := digests[image.role]) is not None
-        }
-
-    def _ask(self, images: tuple[RoleImage, ...]) -> None:
-        """Sends a HEAD for each image, and lets uploads wait for the answers."""
-        tags = [image.registry_tag for image in images]
-        self._publisher.pending = PendingHeads({tag: partial(self._evidence.find, tag) for tag in tags})
-
-    def _name(self, result: BuildResult, name: str) -> None:
-        """Gives an image a further tag: NAME, or ROLE-NAME when the run has several roles."""
-        if result.digest is None:
-            raise AssertionError(f"{result.role}: in the registry without a digest")
-        tag = self._repository.tag(name if len(self._run.wanted) == 1 else f"{result.role}-{name}")
-        manifest = self._registry.manifest(result.digest)
-        self._registry.put_manifest(tag, manifest.media_type, manifest.body)
-        self._run.progress(Note(f"{result.role}: tagged {tag}"))
 
 
 class _LocalSink(Sink):

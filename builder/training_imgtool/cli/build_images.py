@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from training_imgtool.build import build as building
+from training_imgtool.build.build import build
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.build.many import SpecChoice, SpecResult, build_many
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
@@ -40,7 +40,7 @@ def build_and_print(
         return
     with machine.progress(progress) as view:
         inputs = _prepare(choices[0], settings, view, registry=registry, locked=locked, roles=options.roles)
-        images = building.build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
+        images = build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
@@ -114,12 +114,14 @@ def foresee_and_print(
     as_json: bool,
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
+    from training_imgtool.build.foresee import foresee
+
     settings = machine.settings(secrets)
     rows = []
     for choice in choices:
         with machine.progress(progress) as view:
             inputs = _prepare(choice, settings, view, registry=registry, locked=locked, write=False)
-            foreseen = building.foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
+            foreseen = foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
         tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
         rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
     many = len(choices) > 1

@@ -31,15 +31,15 @@ class Publisher:
         registries: the clients.
         evidence: of the repository that images go to.
         progress: receives every block.
-
-    Attributes:
         pending: requests for the images' tags whose answers uploads wait for.
     """
 
-    def __init__(self, registries: Registries, evidence: Evidence, progress: Progress) -> None:
+    def __init__(
+        self, registries: Registries, evidence: Evidence, progress: Progress, pending: PendingHeads | None = None
+    ) -> None:
         self.repository = evidence.repository
         self.evidence = evidence
-        self.pending = PendingHeads({})
+        self._pending = pending or PendingHeads({})
         self._registries = registries
         self._registry = registries.at(self.repository)
         self._memory = evidence.memory
@@ -51,7 +51,7 @@ class Publisher:
 
     def close(self, *, wait: bool = False) -> None:
         """Begins no further upload; with `wait` those that began have ended when this returns."""
-        self.pending.close()
+        self._pending.close()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def remember(self, digests: Iterable[str]) -> None:
@@ -118,10 +118,10 @@ class Publisher:
             self._prove(descriptor, copy if base != self.repository else partial(self._confirm, descriptor))
         for layer in image.layers:
             self.send(layer, subject)
-        before = partial(self.pending.require_missing, ref)
+        before = partial(self._pending.require_missing, ref)
         self._prove(config, partial(self._put, config, lambda: iter((image.config,)), subject, before=before))
         self._wait_for(image)
-        self.pending.require_missing(ref)
+        self._pending.require_missing(ref)
         if self.evidence.remembered_check() is False:
             self._confirm_all(image)  # beside the manifest, so that it costs no round trip
         self._registry.put_manifest(ref, image.manifest_type, image.manifest)
@@ -176,7 +176,7 @@ class Publisher:
             expect_missing=asks_in_mount,
             subject=subject,
             progress=self._progress,
-            before=before or self.pending.require_any_missing,
+            before=before or self._pending.require_any_missing,
         )
         self._memory.add_blobs((descriptor.digest,))
 
