@@ -238,6 +238,8 @@ BAD: tuple[Bad, ...] = (
     _case("args: {a: b}\n", "4:1", "args", "expected a list, found a mapping"),
     _case("args: [a, ~]\n", "4:11", "args[1]", "expected a value, found nothing", 'write "~"'),
     _case("args: [[a]]\n", "4:8", "args[0]", "expected text, found a list"),
+    _case("requirements: [pandas]\n", "4:1", "requirements", "found a list", "python_packages takes"),
+    _case("python_packages: [--pre]\n", "4:19", "python_packages[0]", "expected a requirement", ""),
     _case("env: [A=b]\n", "4:1", "env", "expected a mapping (`key: value` lines), found a list"),
     _case("env: {A: }\n", "4:7", "env.A", "expected a value, found nothing", 'write "" for an empty text'),
     _case("env: {1A: x}\n", "4:7", "env.1A", _NOT_ENV),

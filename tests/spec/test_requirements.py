@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.requirements import parse_requirements, read_hashes, read_requirement_files
+from training_imgtool.spec.load import load
+from training_imgtool.spec.requirements import (
+    list_code,
+    parse_requirements,
+    read_hashes,
+    read_requirement_files,
+    read_texts,
+)
 
 
 def test_files_that_include_each_other_are_read_once(tmp_path: Path) -> None:
@@ -81,3 +88,16 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_bytes(b"\xef\xbb\xbfscipy\r\nnumpy\r\n")
     named = parse_requirements(read_requirement_files(tmp_path, "r.txt"))
     assert [one.requirement.name for one in named] == ["scipy", "numpy"]
+
+
+def test_packages_of_the_spec_come_after_those_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "requirements.txt").write_text("scipy\n")
+    spec = 'name: m\ntensorflow: "2.15.1"\nroles: {master: {}}\ntrainer: train.py\n'
+    spec += "python_packages: [pandas>=2, ./libs/x]\n"
+    (tmp_path / "image.yaml").write_text(spec)
+    assert read_texts(load(tmp_path / "image.yaml")) == (("python_packages", "pandas>=2\n./libs/x\n"),)
+    (tmp_path / "image.yaml").write_text(spec + "requirements: requirements.txt\n")
+    texts = read_texts(load(tmp_path / "image.yaml"))
+    assert [named.where for named in parse_requirements(texts)] == ["requirements.txt:1", "python_packages:1"]
+    assert [code.origin for code in list_code(texts)] == ["libs/x"]

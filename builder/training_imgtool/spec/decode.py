@@ -53,6 +53,7 @@ _OTHER_NAMES = {
     "packages": "system_packages",
     "apt": "system_packages",
 }
+_LIST_KEYS = {"requirements": "python_packages takes a list of requirements"}
 
 
 class Reader:
@@ -100,7 +101,8 @@ class Reader:
         if origin is Mapping:
             return self._mapping(kind, node, path, limits)
         if not isinstance(node, Scalar):
-            return self.fail(path, f"expected {describe(kind, limits)}, found {_describe_node(node)}")
+            hint = _LIST_KEYS.get(path) if isinstance(node, Items) else None
+            return self.fail(path, f"expected {describe(kind, limits)}, found {_describe_node(node)}", hint=hint)
         return self._scalar(kind, node.text, path, limits)
 
     def _dataclass(self, kind: type, node: Node, path: str) -> Any:

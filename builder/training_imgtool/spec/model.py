@@ -421,9 +421,15 @@ class ImageSpec:
         expected="a Debian package's name, with =VERSION or without, such as libgomp1",
     )
     requirements: str | None = key(
-        "A requirements file or a pyproject.toml, relative to the spec.", default=None, rule="file"
+        "A requirements file, a pyproject.toml or a setup.py, relative to the spec.", default=None, rule="file"
     )
-    extras: tuple[str, ...] = key("Extras of the pyproject.toml that `requirements` names.", default=())
+    python_packages: tuple[str, ...] = key(
+        "Requirements without a file, such as pandas>=2.",
+        default=(),
+        pattern=r"[A-Za-z0-9.][^\x00-\x1f\x7f]*",
+        expected="a requirement, such as pandas>=2 or ./libs/mylib",
+    )
+    extras: tuple[str, ...] = key("Extras of the pyproject.toml or setup.py that `requirements` names.", default=())
     groups: tuple[str, ...] = key("Its dependency groups.", default=())
     trainer: Trainer = key("The training code.", default=Trainer())
     args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from training_imgtool.spec.load import SpecFile
 
 FIELD = "requirements"
+PACKAGES = "python_packages"
 _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
 _COMMENT = r"(?:^|\s+)#.*$"
@@ -97,9 +98,11 @@ def read_requirement_files(
 def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
     """Reads the requirements that a spec names; raises as `read_requirement_files`."""
     spec = spec_file.spec
+    lines = ((PACKAGES, "".join(f"{line}\n" for line in spec.python_packages)),) if spec.python_packages else ()
     if spec.requirements is None:
-        return ()
-    return read_requirement_files(spec_file.folder, spec.requirements, extras=spec.extras, groups=spec.groups)
+        return lines
+    files = read_requirement_files(spec_file.folder, spec.requirements, extras=spec.extras, groups=spec.groups)
+    return (*files, *lines)
 
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
