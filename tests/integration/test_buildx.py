@@ -1,0 +1,194 @@
+"""Stages on BuildKit by buildx: found by another machine, no wheels for the builder, secrets nowhere, failures.
+
+`scripts/services up engine28 buildx` fetches the programs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines.support import private_engine_missing, wait_for
+from tests.faults.project import NO_ENGINE
+from tests.integration.buildkit_world import (
+    SECRET,
+    BuildKitWorld,
+    CommandLines,
+    buildkit_world,
+)
+
+pytestmark = [pytest.mark.registry, pytest.mark.slow, pytest.mark.long]
+
+SYSTEM = """\
+RUN --mount=type=cache,target=/var/cache/own --mount=type=secret,id=token cat /run/secrets/token > /var/cache/own/copy
+RUN --mount=type=cache,target=/var/cache/own rm /var/cache/own/copy; echo begun > /begun"""
+ALL = {
+    "system_extra": SYSTEM,
+    "packages_extra": "RUN <<EOF\nls /opt/venv > /listing\nEOF",
+    "before_code": "RUN --mount=type=bind,from=system,source=/begun,target=/mounted cat /mounted > /copied",
+}
+
+
+@pytest.fixture(scope="module", params=["remote", "docker"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildKitWorld]:
+    with buildkit_world(tmp_path_factory.mktemp("world"), request.param) as made:
+        yield made
+
+
+def test_stages_are_run_once_and_found_by_a_second_machine(world: BuildKitWorld, tmp_path: Path) -> None:
+    world.write_template(**ALL)
+    sent = world.proxy.received
+    first = world.push("--secret", "id=token,env=TOKEN", "--progress", "plain", env={"TOKEN": "0123456"})
+    for stage in ("system cpu", "packages cpu", "worker"):
+        pushed = [line for line in first.err.splitlines() if line.startswith(f"[{stage}] pushed")]
+        assert len(pushed) == 1, first.err
+    if world.driver == "remote":
+        assert 0 < world.proxy.received - sent < 100_000
+        assert not world.proxy.seen
+    fresh: dict[str, str | None] = {"IMGTOOL_CACHE": str(tmp_path), "DOCKER_HOST": NO_ENGINE, "PATH": "/usr/bin:/bin"}
+    second = world.push("--secret", "id=token,env=TOKEN", env=fresh)
+    assert world.project.images(second) == world.project.images(first)
+    world.write_template(**{**ALL, "before_code": ""})
+    third = world.run("push", "--secret", "id=token,env=TOKEN", env=fresh)  # a new stage on those that exist
+    assert world.project.images(third)["worker"] != world.project.images(first)["worker"]
+    assert "needs an engine" not in third.err
+
+
+def test_a_secret_is_nowhere(world: BuildKitWorld) -> None:
+    world.write_template(
+        system_extra=f"{SYSTEM}\nRUN --mount=type=secret,id=file,target=/f cat /f /f > /dev/null; sleep 1"
+    )
+    (world.project.folder / "secret.txt").write_text(SECRET)
+    spec = world.project.folder / "image.yaml"
+    before = spec.read_text()
+    world.project.spec(f"{before}secrets:\n  file: {{src: secret.txt}}\n  token: {{env: TOKEN}}\n")
+    with CommandLines(SECRET) as watched:
+        ended = world.push("--json", env={"TOKEN": SECRET})
+    (world.project.folder / "secret.txt").unlink()
+    world.project.spec(before)
+    assert not watched.found
+    assert SECRET not in ended.out + ended.err
+    places = [world.project.root.parent, world.engine.folder, Path("/dev/shm")]
+    holding = [
+        path for place in places for path in place.rglob("*") if path.is_file() and _holds(path, SECRET.encode())
+    ]
+    assert holding == []
+
+
+def _holds(path: Path, needle: bytes) -> bool:
+    """Whether a file, or what it inflates to, contains the bytes."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            data += gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            return needle in data
+    return needle in data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "no secret 'token' is given"),
+        (("--secret", "id=token,env=TOKEN", "--secret", "id=tokn,env=TOKEN"), "secret tokn: nothing uses it"),
+        (("--secret", "id=token,env=NOT_SET"), "NOT_SET is not there"),
+    ],
+)
+def test_an_unknown_secret_is_refused_before_anything_is_built(
+    world: BuildKitWorld, arguments: tuple[str, ...], says: str
+) -> None:
+    world.write_template(system_extra=f"{SYSTEM}; echo {time.time_ns()}")
+    ended = world.push(*arguments, code=3, env={"TOKEN": "0123456"})
+    assert says in ended.err
+    assert "[system cpu]" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "says"),
+    [
+        ("RUN echo oh no; exit 7", 4, "ended with exit code 7"),
+        ("RUN --network=host true", 4, "entitlement network.host"),
+        ("RUN --security=insecure true", 4, "entitlement security"),
+        ("RUN --mount=type=bind,from=nowhere,target=/x true", 3, "neither a stage above nor an image by digest"),
+    ],
+)
+def test_a_step_that_fails(world: BuildKitWorld, step: str, code: int, says: str) -> None:
+    world.write_template(system_extra=step)
+    ended = world.push(code=code)
+    assert says in ended.err
+    assert "own.j2" not in ended.err or code == 3
+
+
+def test_a_builder_that_does_not_exist_or_answer(world: BuildKitWorld) -> None:
+    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+    assert 'no builder "nosuch" found' in world.run("push", "--builder", "nosuch", code=5).err
+    world.buildx("create", "--name", "dead", "--driver", "remote", "tcp://127.0.0.1:9")
+    assert "builder dead does not answer" in world.run("push", "--builder", "dead", code=5).err
+    world.buildx("rm", "dead")
+    world.push()
+
+
+def test_a_builder_that_is_killed_in_the_middle(world: BuildKitWorld) -> None:
+    world.write_template(system_extra=f"RUN echo {time.time_ns()}; echo begun; sleep 6")
+    command = world.engine_command()
+    arguments = ("push", *world.options)
+    with world.project.under_way(*arguments, before=world.before) as process:
+        assert process.stderr is not None
+        err = b""
+        while b"| begun" not in err:
+            line = process.stderr.readline()
+            assert line, err
+            err += line
+        world.engine.kill()
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == 5, err + rest
+    assert b"stopped while this ran" in rest
+    world.restart(command)
+    world.push()
+
+
+def test_an_interrupted_push_ends_the_builders_work(world: BuildKitWorld) -> None:
+    mark = str(time.time_ns())
+    world.write_template(system_extra=f"RUN echo {mark}; echo begun; sleep 50")
+    with world.project.under_way("push", *world.options, before=world.before) as process:
+        assert process.stderr is not None
+        while b"| begun" not in (line := process.stderr.readline()):
+            assert line
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+    running = ["pgrep", "-f", f"echo {mark}"]
+    assert wait_for(lambda: subprocess.run(running, check=False, capture_output=True).returncode == 1, 20)
+
+
+@pytest.mark.parametrize("driver", ["remote", "docker"])
+def test_a_builder_whose_disk_is_full(tmp_path: Path, driver: str) -> None:
+    if reason := private_engine_missing():
+        pytest.skip(reason)
+    data = tmp_path / "data"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(data)], check=True)
+    try:
+        with buildkit_world(tmp_path, driver, f"--data-root {data}") as world:
+            world.project.write("ballast", os.urandom(20_000_000))
+            world.write_template(system_extra="COPY ballast /ballast\nRUN cat /ballast /ballast /ballast > /copy")
+            ballast = data / "ballast"
+            ballast.write_bytes(bytes(330_000_000))
+            ended = world.push(code=5)
+            assert "a disk is full" in ended.err
+            assert "docker buildx prune" in ended.err
+            ballast.unlink()
+            world.push()
+    finally:
+        subprocess.run(["umount", "-l", str(data)], check=False)
