@@ -30,7 +30,8 @@ def _layer(cache: Path, contents: dict[str, bytes]) -> LayerSource:
         for path, data in contents.items()
     )
     hashes = tuple(hashlib.sha256(data).hexdigest() for data in contents.values())
-    return context_layer(items, hashes, "COPY", cache=LayerCache(cache), mtime=MTIME, once=SingleFlight())
+    parts = tuple(zip(items, hashes, strict=True))
+    return context_layer(parts, "COPY", cache=LayerCache(cache), mtime=MTIME, once=SingleFlight())
 
 
 @pytest.mark.parametrize("size", [100, len(LARGE)], ids=["small", "large"])

@@ -52,6 +52,7 @@ class Walk:
     ) -> None:
         self.entries: list[Entry] = []
         self._root = root
+        self._prefix = f"{root / 'x'}"[:-1]
         self._only = only
         self._ignore = ignore
         self._allow_secrets = allow_secrets
@@ -101,7 +102,7 @@ class Walk:
         for name in sorted(os.listdir(descriptor)):
             if name in _SKIPPED or name.endswith(".pyc"):
                 continue
-            if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
+            if not (name.isascii() and name.isprintable()) and any(map(_is_control, name)):
                 shown = (prefix + name).encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
                 raise InputError(f"{shown!r}: a name with control characters, or not UTF-8, has no place in an image")
             yield name
@@ -143,21 +144,20 @@ class Walk:
             what = kinds.get(stat.S_IFMT(status.st_mode), "no file")
             raise InputError(f"{path}: {what} has no place in an image", hint="remove it, or list it in .dockerignore")
         self._count(path, status.st_size)
-        self.entries.append(self._file(descriptor, name, path))
+        self.entries.append(self._file(descriptor, name, path, status))
 
-    def _file(self, descriptor: int, name: str, path: str) -> Entry:
-        """Opens, looks again, and hashes unless an earlier run has hashed the file."""
-        opened = os.open(name, _OPEN, dir_fd=descriptor)
-        with os.fdopen(opened, "rb", buffering=0):
-            status = os.fstat(opened)
-            if not stat.S_ISREG(status.st_mode):
-                raise changed(path)
-            key = f"{self._root / path}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-            hashes = str(self._hashes.get(key))
-            if not _HASHES.fullmatch(hashes):
+    def _file(self, descriptor: int, name: str, path: str, status: os.stat_result) -> Entry:
+        """Opens the file, looks again, and hashes it, unless an earlier run has hashed it."""
+        hashes = str(self._hashes.get(self._key(path, status)))
+        if not _HASHES.fullmatch(hashes):
+            opened = os.open(name, _OPEN, dir_fd=descriptor)
+            with os.fdopen(opened, "rb", buffering=0):
+                status = os.fstat(opened)
+                if not stat.S_ISREG(status.st_mode):
+                    raise changed(path)
                 hashes = self._hashed(opened, path, status)
             if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
-                self._hashes[key] = hashes
+                self._hashes[self._key(path, status)] = hashes
         sha256, blob, suspect = hashes.split(" ")
         if suspect == "secret" and not secret_files.allowed(path, self._allow_secrets):
             self._suspects.append(path)
@@ -170,6 +170,10 @@ class Walk:
             blob=blob,
             origin=OnDisk(root=self._root, path=path, inode=status.st_ino, mtime_ns=status.st_mtime_ns),
         )
+
+    def _key(self, path: str, status: os.stat_result) -> str:
+        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+        return f"{self._prefix}{path}\0{status.st_size} {times} {status.st_ino}"
 
     def _hashed(self, opened: int, path: str, before: os.stat_result) -> str:
         """`SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
@@ -196,6 +200,10 @@ class Walk:
                 f"{path}: the build context has more than {MOST_ENTRIES} entries or {MOST_BYTES >> 30} GiB",
                 hint="leave out data with .dockerignore; training data belongs in a bucket",
             )
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}
 
 
 def _link(path: str, target: str, at: str) -> Entry:

@@ -17,6 +17,7 @@ from training_imgtool.direct.image import image
 from training_imgtool.direct.image.image import DirectImage, History
 from training_imgtool.direct.layers.context_layers import context_layer
 from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.layers.split import MOST_PARTS, split
 from training_imgtool.direct.stage_plan import Material, State, Step
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
@@ -98,10 +99,13 @@ def _places_files(stage: Stage) -> bool:
 
 def _history(steps: tuple[Step, ...], material: Material, tools: LayerTools, below: set[str]) -> Iterator[History]:
     """A line per layer and per instruction without one. No layer is there twice: some clusters fail on that."""
-    previous = ""
+    previous: list[str] = []
+    copies = sum(step.files is not None for step in steps)
     for step in steps:
-        layers = _layers(step, material, tools)
-        if not layers or [layer.diff_id for layer in layers] == [previous]:
+        most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
+        copies -= step.files is not None
+        layers = _layers(step, material, tools, most)
+        if not layers or [layer.diff_id for layer in layers] == previous:
             yield History(text=step.text)
             continue
         for layer in layers:
@@ -109,18 +113,19 @@ def _history(steps: tuple[Step, ...], material: Material, tools: LayerTools, bel
                 raise NeedsEngineError(f"{step.text}: the same layer is below already")
             below.add(layer.diff_id)
             yield History(text=layer.history, layer=layer)
-        previous = layers[-1].diff_id
+        previous = [layer.diff_id for layer in layers]
 
 
-def _layers(step: Step, material: Material, tools: LayerTools) -> tuple[LayerSource, ...]:
+def _layers(step: Step, material: Material, tools: LayerTools, most: int) -> tuple[LayerSource, ...]:
     if step.wheels:
         from training_imgtool.direct.wheels.wheel_layers import packages_layers
 
         return packages_layers(material.locked, material.exclude, tools)
     if step.files is None:
         return ()
-    layer = context_layer(
-        step.files.items, step.files.hashes, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts
-    )
-    tools.ready(layer)
-    return (layer,)
+    layers = []
+    for part in split(tuple(zip(step.files.items, step.files.hashes, strict=True)), most):
+        layer = context_layer(part, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts)
+        tools.ready(layer)
+        layers.append(layer)
+    return tuple(layers)

@@ -15,6 +15,7 @@ from training_imgtool.direct.layers.codecs import Codec, zlib_codec
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, layer_key
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.splice import Item, Sink
+from training_imgtool.direct.layers.split import Contents
 
 OnceEach = SingleFlight[LayerSource]
 """The context layers of one run."""
@@ -22,14 +23,12 @@ _KEPT_MOST = 4 << 20  # bytes: a layer this small is held in memory between its 
 _LARGE = 4 << 20  # bytes of files
 
 
-def context_layer(
-    items: tuple[Item, ...], hashes: tuple[str, ...], history: str, *, cache: LayerCache, mtime: int, once: OnceEach
-) -> LayerSource:
-    """The layer of `items`, in their order; made once, though several roles begin at the same time and have the same.
+def context_layer(contents: Contents, history: str, *, cache: LayerCache, mtime: int, once: OnceEach) -> LayerSource:
+    """The layer of `contents`, in their order; made once, though several roles begin at once and have the same.
 
     Args:
-        items: entries whose contents come from the context.
-        hashes: the content hash of each, empty for folders and links; with the entries they are the cache's key.
+        contents: entries whose contents come from the context, each with the content's hash, which is empty for folders
+            and links; together they are the cache's key.
         history: the instruction.
         cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
         mtime: of every entry.
@@ -39,6 +38,7 @@ def context_layer(
         InputError: a file changed since the context was scanned.
         LocalFileError: the cache cannot be written.
     """
+    items = tuple(item for item, _ in contents)
     codec = blobs.Members() if sum(item.entry.size for item in items) > _LARGE else zlib_codec()
     key = layer_key(
         {
@@ -46,7 +46,7 @@ def context_layer(
             "version": splice.VERSION,
             "codec": codec.name,
             "mtime": mtime,
-            "entries": [[repr(item.entry), digest] for item, digest in zip(items, hashes, strict=True)],
+            "entries": [[repr(item.entry), digest] for item, digest in contents],
         }
     )
 

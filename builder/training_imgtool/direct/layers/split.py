@@ -1,0 +1,80 @@
+"""Splits the files of one COPY into layers, so that a change of one file sends few of the others again.
+
+Code of a few megabytes is one layer. Beyond that, large files have layers of their own, and small files share
+layers that come after those. Where a layer ends depends on the path and the size of its last file alone, and on the
+power of two that fits the sum. So the same files give the same layers on every machine, and a file that is added,
+changed or removed leaves the other layers as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Kind
+
+MOST_PARTS = 16
+_WHOLE = 4 << 20  # bytes of files that are one layer
+_LARGE = 1 << 20  # bytes of a file that code is not expected to have
+_HASHED = 1 << 32
+
+Contents = tuple[tuple[Item, str], ...]
+"""Items in the order of a layer, each with the hash of its content."""
+
+
+def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
+    """The contents in at most `most` parts, the one with the folders last; together they are the same tree."""
+    if most < 2 or _size(contents) <= _WHOLE:
+        return (contents,)
+    folders = {item.entry.path: (item, digest) for item, digest in contents if item.entry.kind is Kind.FOLDER}
+    files = [content for content in contents if content[0].entry.kind is not Kind.FOLDER]
+    large = tuple(content for content in files if content[0].entry.size >= _LARGE)
+    small = tuple(content for content in files if content[0].entry.size < _LARGE)
+    *first, last = _groups(small, most // 2) or [()]
+    groups = [*_groups(large, most - most // 2), *first]
+    rest = {item.entry.path: (item, digest) for item, digest in last} | folders
+    parts = [_with_folders(group, folders) for group in groups]
+    return (*parts, tuple(rest[path] for path in sorted(rest))) if rest else tuple(parts)
+
+
+def _groups(files: Contents, most: int) -> list[Contents]:
+    """Neighbours by path in groups of about the same size."""
+    if not files:
+        return []
+    aim = 1 << max(_WHOLE, _size(files) * 2 // most).bit_length() - 1
+    while len(groups := list(_cut(files, aim))) > most:
+        aim *= 2
+    return groups
+
+
+def _cut(files: Contents, aim: int) -> Iterator[Contents]:
+    """Ends a group behind a file by chance of its size in `aim` bytes, where the hash of its path is the chance."""
+    group: list[tuple[Item, str]] = []
+    for item, digest in files:
+        group.append((item, digest))
+        if _chance(item.entry.path) * aim < item.entry.size * _HASHED:
+            yield tuple(group)
+            group = []
+    if group:
+        yield tuple(group)
+
+
+def _chance(path: str) -> int:
+    return int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest()[:4])
+
+
+def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
+    """The files with those of the COPY's folders that lead to them."""
+    above = {parent for item, _ in group for parent in _parents(item.entry.path) if parent in folders}
+    chosen = {path: folders[path] for path in above} | {item.entry.path: (item, digest) for item, digest in group}
+    return tuple(chosen[path] for path in sorted(chosen))
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _size(contents: Iterable[tuple[Item, str]]) -> int:
+    return sum(item.entry.size for item, _ in contents)
