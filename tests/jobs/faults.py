@@ -33,6 +33,7 @@ class Fault:
 
 LIGHTER = {
     "ai-tag": Severity.WARNING,
+    "ai-image": Severity.WARNING,
     "ai-dead weight": Severity.WARNING,
     "ai-null": Severity.HINT,
     "vertex-tag": Severity.WARNING,

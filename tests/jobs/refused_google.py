@@ -314,13 +314,6 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         "a logarithmic scale needs more than 0",
     ),
     (
-        "order",
-        AI,
-        spec(ONE, **tuned(param("DISCRETE", values=("2", "1")))),
-        "job.hyperparameters.params[0].values",
-        "not in strictly increasing order",
-    ),
-    (
         "grid",
         AI,
         spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), algorithm="GRID_SEARCH")),

@@ -183,3 +183,56 @@ def test_what_another_program_fills_in_is_no_error() -> None:
 def test_a_jobset_of_nothing_is_taken() -> None:
     text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: x}\nspec:\n"
     assert levels(text) == {"spec": "hint", "spec.replicatedJobs": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("image", "level"),
+    [
+        ("gcr.io/<project>/<image-name>/cpu", "hint"),
+        ("us-docker.pkg.dev/[project-id]/video/x", "hint"),
+        ("<CHANGE ME>", "hint"),
+        ("IMAGE_URI", "hint"),
+        ("gcr.io/PROJECT-ID/x:latest", "hint"),
+        ("gcr.io/$PROJECT/x", "hint"),
+        ("$(REGISTRY)/x:1", "hint"),
+        ("r.example.com/{image}", "hint"),
+        ("gcr.io/My-Project/x", "warning"),
+        ("a b", "warning"),
+        ("x:1", "warning"),
+        ("x@sha256:" + "a" * 64, None),
+    ],
+)
+def test_an_image_name_is_never_an_error(image: str, level: str | None) -> None:
+    files = {
+        "spec.containers[0].image": POD.replace("busybox:1.36", image),
+        "services.a.image": f'services:\n  a: {{image: "{image}"}}\n',
+        "trainingInput.masterConfig.imageUri": f'trainingInput: {{masterConfig: {{imageUri: "{image}"}}}}\n',
+        "workerPoolSpecs[0].containerSpec.imageUri": "workerPoolSpecs:\n- machineSpec: {machineType: n1-standard-4}\n"
+        f'  containerSpec: {{imageUri: "{image}"}}\n',
+    }
+    for field, text in files.items():
+        assert levels(text).get(field) in {level, "warning" if level is None else level}, field
+        assert "error" not in levels(text).values()
+
+
+def test_placeholders_in_other_values_are_hints() -> None:
+    text = POD.replace("name: train", "name: <name>, namespace: $NS")
+    assert levels(text)["metadata.name"] == levels(text)["metadata.namespace"] == "hint"
+
+
+@pytest.mark.parametrize(("low", "level"), [("'0.001'", None), ("'5'", None), ("'.0001'", None), ("'1_0'", "error")])
+def test_numbers_as_text_are_numbers_for_google(low: str, level: str | None) -> None:
+    """gcloud 528 sends the number for `minValue: '0.001'`, and so does JSON of Google's APIs."""
+    param = f"{{parameterName: lr, type: DOUBLE, minValue: {low}, maxValue: '10'}}"
+    text = f"trainingInput: {{runtimeVersion: '2.11', hyperparameters: {{goal: MINIMIZE, params: [{param}]}}}}\n"
+    assert levels(text).get("trainingInput.hyperparameters.params[0].minValue") == level
+    above = text.replace("maxValue: '10'", "maxValue: '0.00001'")
+    assert level or "is above maxValue" in str(lint(above, "f"))
+
+
+def test_the_order_of_discrete_values_is_a_warning() -> None:
+    text = (
+        "trainingInput: {hyperparameters: {goal: MINIMIZE, params: "
+        "[{parameterName: n, type: DISCRETE, discreteValues: [2, 1]}]}}\n"
+    )
+    assert levels(text)["trainingInput.hyperparameters.params[0].discreteValues"] == "warning"

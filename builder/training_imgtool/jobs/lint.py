@@ -22,7 +22,7 @@ from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.yamlio import Parsed, read
 from training_imgtool.yamlfile.reader import read_bytes
 
-_PLACEHOLDER = re.compile(r"\$\{\w+\}")
+_PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>")
 _BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top that tells the target
     "apiVersion": object_findings,
     "kind": object_findings,
@@ -78,7 +78,7 @@ def lint(
         return (_message(nothing, file, None),)
     for parsed in documents:
         findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
-        findings = [_filled_in(finding) for finding in findings]
+        findings = [_filled_in(finding, parsed.data) for finding in findings]
         if strict:
             findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(findings)]
@@ -126,11 +126,22 @@ def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
     return [Finding(path=(), message=f"is no job file that imgtool knows: expected one of {keys} at the top")]
 
 
-def _filled_in(finding: Finding) -> Finding:
-    """An error about `${NAME}` is none: a program such as envsubst fills it in before the file is submitted."""
-    if finding.severity is not Severity.ERROR or not _PLACEHOLDER.search(finding.message):
+def _filled_in(finding: Finding, data: Any) -> Finding:
+    """An error about `${NAME}` or `<name>` is none: somebody fills it in before the file is submitted."""
+    value = _value_at(data, finding.path)
+    texts = (finding.message, value if isinstance(value, str) else "")
+    if finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
         return finding
     return replace(finding, severity=Severity.HINT, message=f"not checked, since it is filled in: {finding.message}")
+
+
+def _value_at(data: Any, path: Path) -> Any:
+    for key in path:
+        try:
+            data = data[key]
+        except (LookupError, TypeError):
+            return None
+    return data
 
 
 def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:

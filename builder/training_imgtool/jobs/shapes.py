@@ -23,14 +23,13 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "duration": (str,),
     "int": (int,),
     "int64": (int, float, str),
-    "number": (int, float),
     "quantity": (int, float, str),
     "bool": (bool,),
 }
+_DOUBLE = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "text": ("text", (str,)),
     "int": ("a whole number", (int,)),
-    "number": ("a number", (int, float)),
     "bool": ("true or false", (bool,)),
     "quantity": ("a number or text", (str, int, float)),
 }
@@ -47,7 +46,7 @@ def shape_findings(value: Any, kind: str, path: Path = (), *, allow_unknown: boo
         yield from _collection(value, head, rest, path, allow_unknown)
     elif head == "enum":
         yield from _enum(value, rest.split(), path, allow_unknown)
-    elif head in _KINDS or head in {"int64", "duration"}:
+    elif head in _KINDS or head in {"int64", "duration", "double"}:
         yield from _scalar(value, head, path)
     else:
         yield from _object(value, head, path, allow_unknown)
@@ -61,6 +60,8 @@ def shape_keys(name: str) -> list[str]:
 def well_typed(value: Any, kind: str) -> Any:
     """`value` without what is not of its kind, so that the rules see only what they expect; None if nothing is."""
     head, _, rest = kind.partition(" ")
+    if head == "double":
+        return _double(value)
     if head in _TYPES:
         fits = isinstance(value, _TYPES[head]) and (head in {"any", "bool"} or not isinstance(value, bool))
         return value if fits else None
@@ -109,6 +110,10 @@ def _scalar(value: Any, kind: str, path: Path) -> Iterator[Finding]:
             return
         yield Finding(path=path, message=f"{_seen(value)}: expected a whole number")
         return
+    if kind == "double":
+        if _double(value) is None:
+            yield Finding(path=path, message=f"{_seen(value)}: expected a number")
+        return
     what, types = _KINDS[kind]
     if isinstance(value, bool) and kind != "bool":
         hint = "put it in quotes" if kind == "text" else None
@@ -150,6 +155,13 @@ def _key_hint(key: str, kinds: Mapping[str, str]) -> str | None:
     folded = {name.replace("_", "").lower(): name for name in kinds}
     same = folded.get(key.replace("_", "").replace("-", "").lower())
     return f"it is spelt {same}" if same else nearest(key, kinds)
+
+
+def _double(value: Any) -> int | float | None:
+    """A number, also one written as text: Google's JSON and gcloud take both."""
+    if isinstance(value, str) and _DOUBLE.match(value):
+        return int(value) if value.removeprefix("-").isdecimal() else float(value)
+    return value if _is_number(value) else None
 
 
 def _as_duration(value: Any) -> str | None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.jobs.image_names import parse_image
 from training_imgtool.jobs.model import Finding, Path, Severity
 from training_imgtool.jobs.shapes import DURATION
 
@@ -106,21 +105,10 @@ def duration_findings(value: Any, path: Path, *, least: int) -> Iterator[Finding
 
 def image_findings(value: Any, path: Path, region: str | None, agent: str) -> Iterator[Finding]:
     """Whether an image is named by digest, and whether the service can pull it from where the job runs."""
-    if not isinstance(value, str):
-        return
-    try:
-        reference = parse_reference(value)
-    except InputError as error:
-        yield Finding(path=path, message=error.message, hint=error.hint, source="OCI image reference grammar")
-        return
-    if not isinstance(reference, Digest):
-        yield Finding(
-            path=path,
-            message=f"{value} is a tag, which can move: expected REPOSITORY@sha256:…",
-            hint="imgtool config writes digests",
-            severity=Severity.WARNING,
-        )
-    yield from _registry_findings(reference.repository.registry, path, region, agent)
+    reference, findings = parse_image(value, path)
+    yield from findings
+    if reference is not None:
+        yield from _registry_findings(reference.repository.registry, path, region, agent)
 
 
 def _registry_findings(registry: str, path: Path, region: str | None, agent: str) -> Iterator[Finding]:

@@ -160,6 +160,7 @@ def value_findings(values: Any, path: Path) -> Iterator[Finding]:
     if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return
     if any(after <= before for before, after in pairwise(values)):
-        yield Finding(path=path, message="are not in strictly increasing order")
+        message = "are not in strictly increasing order, as the API's reference says that they should be"
+        yield Finding(path=path, message=message, severity=Severity.WARNING)
     if len(values) > 1000:
         yield Finding(path=path, message=f"{len(values)} values: expected 1000 at most")

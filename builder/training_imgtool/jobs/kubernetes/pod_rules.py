@@ -9,24 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.jobs.image_names import image_findings
 from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.model import Finding, Path, Severity, get
-
-
-def image_findings(image: Any, path: Path) -> Iterator[Finding]:
-    """A bad image name; a warning for a tag, which every service takes and which can move."""
-    if not isinstance(image, str) or "$" in image:
-        return
-    try:
-        reference = parse_reference(image)
-    except InputError as error:
-        yield Finding(path=path, message=error.message, hint=error.hint, source="OCI image reference grammar")
-        return
-    if not isinstance(reference, Digest):
-        message = f"{image} is a tag, which can move: expected REPOSITORY@sha256:…"
-        yield Finding(path=path, message=message, hint="imgtool config writes digests", severity=Severity.WARNING)
 
 
 def metadata_findings(metadata: Any, path: Path) -> Iterator[Finding]:

@@ -1,0 +1,45 @@
+"""Image names in job files that someone wrote: tags, placeholders, and what no runtime can pull.
+
+No service parses the name when it takes the job: kubectl, Compose and gcloud pass `<project>/x` on, and the pull fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.jobs.model import Finding, Path, Severity
+
+PLACEHOLDER = re.compile(r"\$\{?\w+|\$\(\w+\)|<[^<>]+>|\[[\w .-]+\]|\{+[^{}]+\}+")
+_WORD = re.compile(r"(?:^|[/:])[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)*(?=$|[/:@])")  # IMAGE_URI, gcr.io/PROJECT-ID/x
+
+
+def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Finding]]:
+    """The reference that `value` is, None for what is none; and what to say about it."""
+    if not isinstance(value, str):
+        return None, []
+    try:
+        reference = parse_reference(value)
+    except InputError as error:
+        return None, [_malformed(value, error, path)]
+    if isinstance(reference, Digest):
+        return reference, []
+    message = f"{value} is a tag, which can move: expected REPOSITORY@sha256:…"
+    hint = "imgtool config writes digests"
+    return reference, [Finding(path=path, message=message, hint=hint, severity=Severity.WARNING)]
+
+
+def image_findings(value: Any, path: Path) -> Iterator[Finding]:
+    """What to say about an image name: a hint for a placeholder, a warning for a tag and for what cannot be pulled."""
+    yield from parse_image(value, path)[1]
+
+
+def _malformed(value: str, error: InputError, path: Path) -> Finding:
+    if PLACEHOLDER.search(value) or _WORD.search(value):
+        message = f"{value} is a placeholder: the image is not checked"
+        return Finding(path=path, message=message, severity=Severity.HINT)
+    message = f"no runtime can pull it: {error.message}"
+    return Finding(path=path, message=message, hint=error.hint, severity=Severity.WARNING)
