@@ -28,6 +28,9 @@ from tests.servers.registry_process import run_registry
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 CONFIG = "# written by hand\n"
 AT_ONCE = 4
+SAMPLE = pytest.mark.parametrize(
+    "step", [pytest.param(4, id="every fourth"), pytest.param(1, id="each", marks=pytest.mark.long)]
+)
 
 
 class KillingProxy(FaultProxy):
@@ -156,13 +159,13 @@ def requests(benches: list[Bench]) -> int:
     return len(bench.proxy.log)
 
 
-def _for_each_request(benches: list[Bench], requests: int, case: Callable[[Bench, int], bool]) -> int:
-    """Calls `case` with every request's number, on whichever bench is free; how often it was true."""
+def _count(benches: list[Bench], numbers: range, case: Callable[[Bench, int], bool]) -> int:
+    """Calls `case` with each number, on whichever bench is free; returns how often it was true."""
     free: Queue[Bench] = Queue()
     for bench in benches:
         free.put(bench)
 
-    def one(number: int) -> bool:
+    def run(number: int) -> bool:
         bench = free.get()
         try:
             return case(bench, number)
@@ -170,11 +173,12 @@ def _for_each_request(benches: list[Bench], requests: int, case: Callable[[Bench
             free.put(bench)
 
     with ThreadPoolExecutor(len(benches)) as pool:
-        return sum(pool.map(one, range(1, requests + 1)))
+        return sum(pool.map(run, numbers))
 
 
+@SAMPLE
 @pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
-def test_a_connection_cut_at_each_request(benches: list[Bench], requests: int, action: Action) -> None:
+def test_a_connection_cut_at_a_request(benches: list[Bench], requests: int, action: Action, step: int) -> None:
     def case(bench: Bench, number: int) -> bool:
         machine = bench.machine()
         bench.proxy.clear()
@@ -187,11 +191,13 @@ def test_a_connection_cut_at_each_request(benches: list[Bench], requests: int, a
         check_whole(bench.proxy.upstream, [f"{place}@{digest}" for digest in images.values()])
         return len(bench.proxy.log) >= number
 
-    assert _for_each_request(benches, requests, case) > requests - 8
+    numbers = range(1, requests + 1, step)
+    assert _count(benches, numbers, case) > len(numbers) - 8 / step
 
 
+@SAMPLE
 @pytest.mark.parametrize("after", [False, True], ids=["before the registry acts", "after the registry acted"])
-def test_the_process_killed_at_each_request(benches: list[Bench], requests: int, after: bool) -> None:
+def test_the_process_killed_at_a_request(benches: list[Bench], requests: int, after: bool, step: int) -> None:
     def case(bench: Bench, number: int) -> bool:
         machine = bench.machine()
         bench.proxy.clear()
@@ -202,7 +208,8 @@ def test_the_process_killed_at_each_request(benches: list[Bench], requests: int,
         return killed
 
     # A run may have one or two requests fewer than the one that was counted.
-    assert _for_each_request(benches, requests, case) > requests - 8
+    numbers = range(1, requests + 1, step)
+    assert _count(benches, numbers, case) > len(numbers) - 8 / step
 
 
 def test_the_job_file_after_all_that(benches: list[Bench]) -> None:

@@ -49,6 +49,7 @@ def rehearsed(imgtool: Run, job: Path, kill: str, epochs: int) -> tuple[dict[str
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.long
 def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, pushed: str, tmp_path: Path) -> None:
     summary, _ = rehearsed(imgtool, tmp_path, "worker:0@5s", 20)
     (death,) = summary["deaths"]
@@ -63,6 +64,7 @@ def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, pushed: str, tmp
     assert summary["checkpoint"] == "checkpoints/ckpt-20"
 
 
+@pytest.mark.long
 def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, pushed: str, tmp_path: Path) -> None:
     death: dict[str, Any] = {}
     for seconds in (10, 13, 16, 20, 25, 30):  # a slow machine has no checkpoint yet after the first of them
