@@ -242,7 +242,9 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     ended = project.run("doctor", "--json", "--registry", "127.0.0.1:9/x")
     assert (ended.code, ended.document["ok"]) == (7, False)
     fixed = {"engine": False, "registry": False, "uv": True, "cache": True, "spec": True, "lock": True}
-    assert {check["name"]: check["ok"] for check in ended.document["checks"]} == fixed
+    checks = {check["name"]: check["ok"] for check in ended.document["checks"]}
+    checks.pop("builders")  # buildx may be installed here
+    assert checks == fixed
 
 
 def test_init_replaces_nothing(project: Project) -> None:

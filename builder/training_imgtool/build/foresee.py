@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from training_imgtool.build.builders import plan_role
+from training_imgtool.build.buildx.secrets import check_given, check_unused
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
@@ -22,9 +23,11 @@ def foresee(run: BuildRun) -> dict[Role, str]:
     """
     if run.options.check:
         check_trainer(run.inputs, run.settings, run.progress)
+    check_unused(run)
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
         if run.options.push:
             digests = find_images(run.inputs, run.wanted, registries, run.progress)
+            check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:
                     _require_engine(run, image, registries, stages)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import ImgtoolError, UsageError
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, UsageError
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SEVERITY_ORDER
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.buildx.builders import BuilderInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at. `needed` is off for what imgtool can do without; `code` is that of a build that lacks it."""
+    """One thing looked at.
+
+    Attributes:
+        name: what it is.
+        ok: whether it is there.
+        text: what imgtool found.
+        hint: what to do, or None.
+        needed: off for what imgtool can do without.
+        code: that of a build that lacks it.
+        facts: the same for programs, such as the list of builders.
+    """
 
     name: str
     ok: bool
@@ -22,10 +35,12 @@ class Check:
     hint: str | None = None
     needed: bool = True
     code: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         """The check as plain data."""
-        return {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
+        data = {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
+        return {**data, "facts": dict(self.facts)}
 
     def as_line(self) -> str:
         """The check for people."""
@@ -39,6 +54,7 @@ def examine(where: Path | None, settings: Settings, *, registry: str | None = No
         _checked("uv", _uv),
         _checked("cache", lambda: _cache(settings)),
         _checked("engine", lambda: _engine(settings), needed=False),
+        _builders(settings),
     ]
     return (*checks, *_of_spec(where, settings, registry))
 
@@ -80,6 +96,40 @@ def _engine(settings: Settings) -> str:
         return engine.name
     finally:
         engine.close()
+
+
+def _builders(settings: Settings) -> Check:
+    """The builders of buildx. Only one that IMGTOOL_BUILDER names is needed."""
+    from training_imgtool.engines.buildx.builders import list_builders
+
+    wanted, needed = settings.builder or settings.environ.get("BUILDX_BUILDER"), settings.builder is not None
+    try:
+        builders = list_builders(settings)
+    except ImgtoolError as error:
+        text, hint, code = str(error), error.hint, error.exit_code
+        return Check(name="builders", ok=False, text=text, hint=hint, needed=needed, code=code)
+    facts = {"builders": [builder.as_data() for builder in builders]}
+    text = "; ".join(map(_describe_builder, builders)) or "buildx has none"
+    chosen = [builder for builder in builders if (builder.name == wanted if wanted else builder.current)]
+    if any(builder.running for builder in chosen):
+        return Check(name="builders", ok=True, text=text, needed=needed, facts=facts)
+    name = wanted or "the current builder"
+    hint = f"{name} does not run: start it, or name another one in IMGTOOL_BUILDER; `docker buildx create` makes one"
+    return Check(
+        name="builders",
+        ok=False,
+        text=text,
+        hint=hint,
+        needed=needed,
+        code=EngineUnavailableError.exit_code,
+        facts=facts,
+    )
+
+
+def _describe_builder(builder: BuilderInfo) -> str:
+    state = "running" if builder.running else builder.error or "not running"
+    words = [builder.driver or "driver unknown", *builder.endpoints, state, *(("current",) if builder.current else ())]
+    return f"{builder.name} ({', '.join(words)})"
 
 
 def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ _PLUGIN_FOLDERS = (  # docker/cli, `cli-plugins/manager/manager_unix.go`
     "/usr/libexec/docker/cli-plugins",
 )
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there, mode 700
+_SECONDS = 20.0
 _HUB_SERVER = "https://index.docker.io/v1/"
 _REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name that means a refresh token
 
@@ -42,12 +44,22 @@ def find_program(settings: Settings) -> tuple[str, ...]:
     for folder in (settings.docker_config / "cli-plugins", *map(Path, _PLUGIN_FOLDERS)):
         if program := shutil.which(str(folder / _PLUGIN)):
             return (program,)
-    if program := shutil.which("docker", path=path):
+    if (program := shutil.which("docker", path=path)) and _has_buildx(program, settings.environ):
         return (program, "buildx")
     raise EngineUnavailableError(
-        "buildx is not installed: there is no docker-buildx and no docker in PATH or in Docker's folders of plugins",
+        "buildx is not installed: no docker-buildx is in PATH or in Docker's folders of plugins",
         hint="install Docker's buildx plugin; a builder on another machine needs no Docker Engine here",
     )
+
+
+def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
+    """Whether the program `docker` has the plugin; one without it takes buildx' options for its own, and errs."""
+    command = [docker, "buildx", "version"]
+    try:
+        done = subprocess.run(command, env=dict(environ), capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 @contextmanager
