@@ -19,6 +19,7 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import LogLine, Step, Transfer
 from training_imgtool.core.reference import Login
+from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.docker.errors import engine_error
 from training_imgtool.engines.docker.events import BuildLog, PullLog, PushLog, error_message
 from training_imgtool.engines.docker.registry_errors import registry_error, worth_retrying
@@ -245,3 +246,11 @@ def test_an_answer_that_is_cut_off() -> None:
     """What urllib3 makes of a chunk's length that never came."""
     error = engine_error("pulling", "unix:///d.sock", ValueError("invalid literal for int() with base 16: b''"))
     assert error.message.endswith("failed: the connection ended in the middle of an answer")
+
+
+@pytest.mark.parametrize(
+    ("message", "status"), [("page not found", 404), ("the legacy builder has been removed", 400), ("gone", 410)]
+)
+def test_an_engine_without_the_classic_builder(message: str, status: int) -> None:
+    log, _ = built([])
+    assert isinstance(log.failure(message, status), NoClassicBuilderError)

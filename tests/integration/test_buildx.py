@@ -24,6 +24,7 @@ from tests.integration.buildkit_world import (
     CommandLines,
     buildkit_world,
 )
+from tests.servers.engine_proxy import engine_without_classic_builder
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow, pytest.mark.long]
 
@@ -170,6 +171,25 @@ def test_an_interrupted_push_ends_the_builders_work(world: BuildKitWorld) -> Non
     assert process.returncode == 143
     running = ["pgrep", "-f", f"echo {mark}"]
     assert wait_for(lambda: subprocess.run(running, check=False, capture_output=True).returncode == 1, 20)
+
+
+def test_auto_takes_a_builder_for_what_only_buildkit_runs(world: BuildKitWorld, tmp_path: Path) -> None:
+    """BuildKit's syntax, a builder that the machine names, an Engine without the classic builder."""
+    world.write_template(system_extra=f"RUN <<EOF\necho {time.time_ns()}\nEOF")
+    if world.driver == "remote":
+        ended = world.run("push", env={"IMGTOOL_BUILDER": "team"})
+        assert "[system cpu] pushed" in ended.err
+        return
+    assert "1/2 FROM" in world.run("push").err  # as buildx counts; the classic builder has Step 1/2
+    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+    assert "exporting to image" not in world.run("push").err
+    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+    with engine_without_classic_builder(tmp_path, world.engine.host) as host:
+        ended = world.run("push", env={"DOCKER_HOST": host})
+        assert "no longer has the classic builder" in ended.err
+        assert "exporting to image" in ended.err
+        world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+        assert "--engine buildx" in world.run("push", "--engine", "docker", code=5, env={"DOCKER_HOST": host}).err
 
 
 @pytest.mark.parametrize("driver", ["remote", "docker"])
