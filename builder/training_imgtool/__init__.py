@@ -33,7 +33,7 @@ def job(
         spec: the image.yaml, or the folder that it lies in.
         target: the job file's format; by default the spec's `job.target`.
         registry: where the images are, if the spec does not say it.
-        images: REPOSITORY@sha256:DIGEST by role; by default the registry is asked for the images of the current inputs.
+        images: REPOSITORY@sha256:DIGEST by role; by default imgtool finds those of the current inputs.
         job_id: the job's name, instead of the spec's.
         hosts: for tf-config, as `--hosts`: `master=vm-1,worker=vm-2`.
         allow_unknown: accept machines, accelerators and regions that imgtool's tables lack.

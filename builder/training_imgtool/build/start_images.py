@@ -153,7 +153,7 @@ class RegistryImages(StartImages):
         return stored_of(image)
 
     def _append_packages(self, role: RoleBuild, tag: Tag) -> DirectImage:
-        """Appends the wheels; a second time when a layer record, or this machine's memory of the start, was wrong.
+        """Appends the wheels, and does it again when a layer record or this machine's memory of the start was wrong.
 
         Any failure that a record can cause drops the records: everyone who may write them may have written anything.
         """

@@ -146,7 +146,9 @@ class ArchiveBuilder:
         """The wheel that an archive builds, and the wheels of its build requirements."""
         interpreter = find_interpreter(python, self._environ)
         if interpreter is None:
-            raise SourceBuildError(f"Python {python} is not on this machine to build it (uv python install {python})")
+            raise SourceBuildError(
+                f"building it needs Python {python}, which this machine lacks (uv python install {python})"
+            )
         required: tuple[Wheel, ...] = ()
 
         def requirements(lines: tuple[str, ...]) -> list[Path]:

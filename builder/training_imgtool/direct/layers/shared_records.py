@@ -5,8 +5,8 @@ own, so that the registry keeps them as long as the record, and carries the reco
 GET reads it. Records lie beside the images in `imgtool-layers`, where every spec of the registry finds them and mounts
 the layers from; if that repository is not writable, in the images' own. On Docker Hub they always lie in the images'
 own: a push to a new repository would create it, public by default. A record is a claim, not a proof: the registry has
-the layers that it names, or this machine makes them and they must come out as it says. Those who may write records
-decide what is in images, so imgtool reads records only under the path that it pushes images to.
+the layers that it names, or this machine makes them and they must come out as it says. Whoever can write records
+decides what images contain, so imgtool reads records only under the path that it pushes images to.
 """
 
 from __future__ import annotations
