@@ -69,6 +69,33 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DebianPackage:
+    """One Debian package by name and hash. `file` is its path in an archive, which the base's sources name."""
+
+    name: str
+    version: str
+    architecture: str
+    file: str  # "pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb"
+    sha256: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedDebian:
+    """What apt installs for a variant's `system` stage.
+
+    Attributes:
+        requested: the packages that the stage names, sorted.
+        packages: all that apt installs for them, in dpkg's order; empty when an engine has to install them.
+        engine: why an engine has to, with the package and its script; empty when imgtool lays the packages out.
+    """
+
+    requested: tuple[str, ...]
+    packages: tuple[DebianPackage, ...] = ()
+    engine: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedVariant:
     """A variant with its base by digest and exactly the wheels that go in."""
 
@@ -76,6 +103,7 @@ class LockedVariant:
     base_digest: str
     installer: Wheel  # pip itself, run from its wheel; it does not end up in the image
     wheels: tuple[Wheel, ...]  # sorted by name
+    debian: LockedDebian | None = None  # None when the base has all that the stage needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -295,7 +295,7 @@ def test_undefined_names_come_with_what_is_defined(tmp_path: Path) -> None:
     with pytest.raises(TemplateError) as caught:
         text_of(role_plan(template="mine.Dockerfile.j2"), users(tmp_path, "{{ bass }}"))
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("defined: apt_packages, base, ")
+    assert caught.value.hint.startswith("defined: apt_packages, apt_script, base, ")
 
 
 def test_a_missing_template_is_named(tmp_path: Path) -> None:

@@ -210,12 +210,12 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         replace(SPEC, name="other"),
         replace(SPEC, args=("--epochs=1",)),
         replace(SPEC, env={"A": "b"}),
-        replace(SPEC, system_packages=("libgomp1",)),
         replace(SPEC, roles={Role.MASTER: RoleSpec(), Role.PS: RoleSpec(count=3, machine="n1-highmem-8")}),
     ]
     assert [hashed(spec) for spec in same] == [base] * len(same)
     other = [
         hashed(replace(SPEC, tensorflow="2.15.0")),
+        hashed(replace(SPEC, system_packages=("libgomp1",))),
         hashed(replace(SPEC, python="3.11")),
         hashed(replace(SPEC, platform="linux/arm64")),
         hashed(replace(SPEC, cuda_from="wheels")),

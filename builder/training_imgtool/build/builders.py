@@ -30,6 +30,7 @@ from training_imgtool.direct.layers.layer_cache import LayerCache, SharedRecords
 from training_imgtool.direct.layers.layers import MTIME, LayerSource
 from training_imgtool.direct.stage_plan import Chain, Material, chain
 from training_imgtool.direct.wheels.layer_tools import LayerTools
+from training_imgtool.dockerfile.apt_step import libraries_to_open
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.registry.http.failures import BlobUnknownError
 from training_imgtool.spec.model import Role
@@ -37,6 +38,7 @@ from training_imgtool.wheels.prefetch import WheelPrefetcher
 
 if TYPE_CHECKING:
     from training_imgtool.core.interpreters import Interpreter
+    from training_imgtool.direct.debian_layer import DebianLayer
     from training_imgtool.wheels.store import WheelStore
 
 Send = Callable[[LayerSource, str], None]
@@ -196,14 +198,20 @@ class DirectBuilder:
 
 def plan_role(inputs: Inputs, image: RoleImage) -> RoleBuild:
     """Plans the image's stages; raises NeedsEngineError with the reason when only an engine can make it."""
-    material = Material(context=inputs.context, locked=image.plan.locked, exclude=image.plan.exclude)
+    material = _material(inputs, image)
     stages = chain(image.dockerfile, image.label, material)
     return RoleBuild(image=image, material=material, chain=stages)
 
 
+def _material(inputs: Inputs, image: RoleImage) -> Material:
+    plan = image.plan
+    libraries = libraries_to_open(plan)
+    return Material(context=inputs.context, locked=plan.locked, exclude=plan.exclude, libraries=libraries)
+
+
 def plan_stage_image(inputs: Inputs, image: RoleImage, label: str) -> RoleBuild:
     """Plans the image of a stage below the role's own: a role that appends nothing to it."""
-    material = Material(context=inputs.context, locked=image.plan.locked, exclude=image.plan.exclude)
+    material = _material(inputs, image)
     stage = image.dockerfile.stage(label)
     try:
         below = chain(image.dockerfile, label, material)
@@ -251,11 +259,13 @@ def append_stages(
         return interpreters.find_interpreter(python, settings.environ, release)
 
     wheels = WheelPrefetcher(open_store, run.progress)
+    cache = LayerCache(settings.cache / "layers", records, believe=not run.options.no_cache)
+    packing = compression or Compression(run.inputs.spec_file.spec.compression)
     tools = LayerTools(
-        cache=LayerCache(settings.cache / "layers", records, believe=not run.options.no_cache),
+        cache=cache,
         wheel_path=wheels.path,
         find_interpreter=find_interpreter,
-        compression=compression or Compression(run.inputs.spec_file.spec.compression),
+        compression=packing,
         mtime=settings.source_date_epoch or MTIME,
         ready=lambda layer: send(layer, subject),
         expect=wheels.expect,
@@ -265,12 +275,21 @@ def append_stages(
         yield build_image(
             role.image.dockerfile,
             start.stages,
-            role.material,
+            replace(role.material, debian=_open_debian(run, role, cache, packing)),
             tools,
             start=start.image,
         )
     finally:
         wheels.close()
+
+
+def _open_debian(run: BuildRun, role: RoleBuild, cache: LayerCache, compression: Compression) -> DebianLayer | None:
+    """What makes the layer of the role's Debian packages; None when it has none, or an engine installs them."""
+    if role.image.plan.locked.debian is None or role.image.plan.locked.debian.engine:
+        return None
+    from training_imgtool.debian.stage import open_layer
+
+    return open_layer(role.image.plan, run.settings, cache, compression, run.progress)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:

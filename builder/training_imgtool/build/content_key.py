@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError
@@ -23,7 +24,13 @@ _VERSION = 1  # of what is hashed below; another number is another key for every
 _DEFAULT = "splice"
 
 
-def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compression: str = _DEFAULT) -> dict[str, str]:
+def stage_keys(
+    dockerfile: Dockerfile,
+    context: Context,
+    platform: str,
+    compression: str = _DEFAULT,
+    runs: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """The content key (64 hexadecimal digits) of every stage, by its name, else its number.
 
     A stage without instructions is its parent: it has the parent's key, or the digits of its base's digest.
@@ -33,20 +40,21 @@ def stage_keys(dockerfile: Dockerfile, context: Context, platform: str, compress
         context: what COPY and ADD take from.
         platform: such as linux/amd64.
         compression: how the direct builder packs layers. The default adds nothing to a key, and it never counts for a
-            stage with RUN, whose layers an engine packs in its own way.
+            stage with a RUN that is for an engine, which packs layers in its own way.
+        runs: the text of each RUN that the direct builder executes, with the identity of what it installs.
 
     Raises:
         DockerfileError: a base or a copied image without a digest, or a COPY that finds nothing; with `file:line`.
     """
     keys: dict[str, str] = {}
     for stage in dockerfile.stages:
-        reader = _Reader(dockerfile, stage, context, keys)
+        reader = _Reader(dockerfile, stage, context, keys, runs)
         try:
             identity = reader.identity(stage.base)
         except InputError as error:
             raise DockerfileError(f"{dockerfile.file}:{stage.line}: FROM: {error}", hint=error.hint) from error
         hashed = [parts for instruction in stage.instructions if (parts := reader.hash_parts(instruction))]
-        direct = not any(instruction.name == "RUN" for instruction in stage.instructions)
+        direct = all(instruction.name != "RUN" or instruction.text in runs for instruction in stage.instructions)
         packing = [compression] if direct and compression != _DEFAULT else []
         key = _digest([_VERSION, stage.platform or platform, identity, _args(dockerfile, stage), hashed, *packing])
         keys[stage.label] = key if hashed else identity
@@ -78,6 +86,7 @@ class _Reader:
     stage: Stage
     context: Context
     keys: Mapping[str, str]
+    runs: Mapping[str, str]
 
     def identity(self, reference: str) -> str:
         """The key of the stage, or the digits of the image's digest, that `FROM` or `--from` names."""
@@ -117,7 +126,8 @@ class _Reader:
     def _sources(self, instruction: Instruction) -> list[str]:
         """The identities of what an instruction reads besides its own text."""
         if instruction.name == "RUN":
-            return [self._mounted(mount) for mount in list_mounts(instruction)]
+            installed = [self.runs[instruction.text]] if instruction.text in self.runs else []
+            return installed + [self._mounted(mount) for mount in list_mounts(instruction)]
         if instruction.name not in {"ADD", "COPY"}:
             return []
         source = instruction.flag("from")

@@ -11,7 +11,7 @@ from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
 from training_imgtool.lock.parse import DamagedLockError
-from training_imgtool.plan import Lock
+from training_imgtool.plan import Lock, LockedDebian, Variant
 from training_imgtool.registry.manifests import require_platform
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.secrets import with_index_logins
@@ -108,6 +108,7 @@ def _make_lock(
     present: Lock | None,
     renewal: Renewal | None,
 ) -> Lock:
+    from training_imgtool.debian.stage import lock_debian
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.registry.connect import connect
@@ -120,7 +121,20 @@ def _make_lock(
         return digest_of(reference, platform, clients)
 
     machine = with_index_logins(spec_file, settings)
-    return make_lock(spec_file, load_matrix(), base_digest, machine, progress, carried_over=carried_over)
+
+    def lock_packages(variant: Variant, digest: str) -> LockedDebian | None:
+        spec = spec_file.spec
+        return lock_debian(variant, digest, spec=spec, settings=settings, progress=progress, registries=clients)
+
+    return make_lock(
+        spec_file,
+        load_matrix(),
+        base_digest,
+        machine,
+        progress,
+        carried_over=carried_over,
+        lock_debian=lock_packages,
+    )
 
 
 def digest_of(reference: str, platform: str, registries: Registries) -> str:

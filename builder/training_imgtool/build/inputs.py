@@ -5,6 +5,7 @@ Everything here is a function of files (and, only when a lock must be made, of t
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from training_imgtool.core.errors import FieldError, FieldListError, InputError,
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.core.settings import Settings
-from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.dockerfile.render_cache import RenderCache
@@ -155,7 +156,10 @@ def prepare(
                 context = folders.read_for(copied)
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
-            keys = {role: stage_keys(file, context, plan.platform, spec.compression) for role, file in parsed.items()}
+            keys = {
+                role.role: stage_keys(parsed[role.role], context, plan.platform, spec.compression, debian_runs(role))
+                for role in plan.roles
+            }
             images = tuple(
                 _image(role, plan, texts[role.role], parsed[role.role], keys[role.role]) for role in plan.roles
             )
@@ -194,6 +198,16 @@ def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
     folder = install_step.context_folder(locked)
     paths = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
     return {**paths, f"{folder}/installer/{locked.installer.file}": locked.installer}
+
+
+def debian_runs(role: RolePlan) -> dict[str, str]:
+    """The RUN that installs the role's locked Debian packages, and their identity; nothing when an engine runs it."""
+    debian = role.locked.debian
+    if debian is None or debian.engine:
+        return {}
+    script = apt_step.install_script(role.locked.variant, debian.requested, apt_step.libraries_to_open(role))
+    packages = "".join(f"{package.name} {package.version} {package.sha256}\n" for package in debian.packages)
+    return {apt_step.instruction_text(script): hashlib.sha256(packages.encode()).hexdigest()}
 
 
 def _image(role_plan: RolePlan, plan: Plan, text: str, dockerfile: Dockerfile, keys: Mapping[str, str]) -> RoleImage:

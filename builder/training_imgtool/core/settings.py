@@ -9,6 +9,8 @@ from pathlib import Path
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.secret_source import SecretSource
 
+_WEB = ("http://", "https://")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -17,6 +19,7 @@ class Settings:
     cache: Path
     registry: str | None = None  # IMGTOOL_REGISTRY
     mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: hosts to read bases from instead
+    debian_mirrors: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_DEBIAN_MIRRORS: URL=URL,… of archives
     insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: plain-HTTP hosts HOST[:PORT]; localhost always is one
     ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: certificates in a PEM file
     docker_config: Path  # DOCKER_CONFIG, else ~/.docker
@@ -49,6 +52,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         cache=Path(cache),
         registry=environ.get("IMGTOOL_REGISTRY") or None,
         mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
+        debian_mirrors=_debian_mirrors(environ.get("IMGTOOL_DEBIAN_MIRRORS", "")),
         insecure=tuple(
             part.strip() for part in environ.get("IMGTOOL_INSECURE_REGISTRIES", "").split(",") if part.strip()
         ),
@@ -79,6 +83,19 @@ def _hosts(environ: Mapping[str, str], variable: str) -> dict[str, str]:
             )
         hosts[source] = target.removeprefix("https://").rstrip("/")
     return hosts
+
+
+def _debian_mirrors(text: str) -> dict[str, str]:
+    mirrors = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        source, equals, target = part.partition("=")
+        if not equals or not source.startswith(_WEB) or not target.startswith(_WEB):
+            raise UsageError(
+                f"IMGTOOL_DEBIAN_MIRRORS: {part!r} is not URL=URL",
+                hint="for example http://deb.debian.org/debian=http://mirror.example.com/debian",
+            )
+        mirrors[source.rstrip("/")] = target.rstrip("/")
+    return mirrors
 
 
 def _proxies(environ: Mapping[str, str]) -> dict[str, str]:

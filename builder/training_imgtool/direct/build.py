@@ -121,6 +121,10 @@ def _layers(step: Step, material: Material, tools: LayerTools, most: int) -> tup
         from training_imgtool.direct.wheels.wheel_layers import packages_layers
 
         return packages_layers(material.locked, material.exclude, tools)
+    if step.debian and material.debian:
+        made = material.debian.layer(step.text, step.debian)
+        tools.ready(made)
+        return (made,)
     if step.files is None:
         return ()
     layers = []

@@ -9,9 +9,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, folder, lookup
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, folder, lookup, merge
 
 _MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
@@ -45,6 +47,15 @@ class Files:
     def with_made(self, nodes: Mapping[str, Node]) -> Files:
         """With what a layer holds."""
         return replace(self, made={**self.made, **nodes})
+
+    def with_layer(self, tree: Source) -> Files:
+        """With a layer on top whose tree is worked out when an instruction depends on it."""
+        flight: SingleFlight[Node] = SingleFlight()
+
+        def merged(source: Source) -> Node:
+            return flight.do(source, lambda: merge(source(), tree()))
+
+        return replace(self, sources=tuple(partial(merged, source) for source in self.sources))
 
     def node(self, path: str) -> Node | None:
         """What is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""

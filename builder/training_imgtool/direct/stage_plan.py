@@ -15,6 +15,7 @@ from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.direct.copy import FileLayer, new_folder, plan_copy
+from training_imgtool.direct.debian_layer import DebianLayer, OpenedLibraries, is_apt_script
 from training_imgtool.direct.files import ASSUMED, DependsOnBaseError, Files
 from training_imgtool.direct.image import image_config
 from training_imgtool.direct.tree import PLAIN, Kind, folder
@@ -25,6 +26,7 @@ from training_imgtool.plan import LockedVariant
 
 ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
 _WITH_VARIABLES = frozenset({"ADD", "COPY", "EXPOSE", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"})
+_OF_PACKAGES = frozenset({"", "bin", "etc", "lib", "lib64", "sbin", "usr", "var"})
 _SHELLS = frozenset({"ash", "bash", "dash", "sh"})
 _CHANGES_PYTHON = frozenset(
     {"PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"}
@@ -33,11 +35,12 @@ _CHANGES_PYTHON = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction's effect: a layer of files, the layers of the wheels, or settings only."""
+    """One instruction's effect: a layer of files or of Debian packages, the layers of the wheels, or settings only."""
 
     text: str
     files: FileLayer | None = None
     wheels: bool = False
+    debian: OpenedLibraries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Material:
     context: Context
     locked: LockedVariant
     exclude: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()  # that the stage with Debian packages opens
+    debian: DebianLayer | None = None  # None while stages are only planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +175,8 @@ def _plan_step(
     if instruction.name in {"COPY", "ADD"}:
         files = _plan_copy(step, state, material)
         return Step(text, files=files), replace(state, files=state.files.with_made(files.nodes))
+    if instruction.name == "RUN" and is_apt_script(instruction, material.locked, material.libraries):
+        return _plan_packages(step, state, material)
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
     state = replace(state, settings=settings, cmd_set=state.cmd_set or instruction.name == "CMD")
     if instruction.name == "VOLUME":
@@ -182,6 +189,23 @@ def _plan_step(
     if settings.get("User") not in ROOT:
         raise DependsOnBaseError(f"line {instruction.line}: WORKDIR makes a folder as {settings['User']}")
     return Step(text, files=made), replace(state, files=state.files.with_made(made.nodes))
+
+
+def _plan_packages(step: Expanded, state: State, material: Material) -> tuple[Step, State]:
+    """The stage's Debian packages, when imgtool knows what installing them leaves behind."""
+    where = f"line {step.instruction.line}: RUN apt-get install"
+    reason = material.locked.debian.engine if material.locked.debian else ""
+    if reason:
+        raise NeedsEngineError(f"{where}: {reason}")
+    _check_surroundings(where, state.settings)
+    for volume in state.settings.get("Volumes") or ():
+        if posixpath.normpath(volume).split("/")[1] in _OF_PACKAGES:
+            raise NeedsEngineError(f"{where}: {volume} is a volume, where packages have files")
+    opened = OpenedLibraries(material.libraries, image_config.environment(state.settings).get("LD_LIBRARY_PATH", ""))
+    text, layer = f"RUN {step.instruction.text}", material.debian
+    if layer is not None:
+        state = replace(state, files=state.files.with_layer(lambda: layer.tree(opened)))
+    return Step(text, debian=opened), state
 
 
 def _plan_copy(step: Expanded, state: State, material: Material) -> FileLayer:

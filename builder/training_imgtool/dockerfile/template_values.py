@@ -8,14 +8,13 @@ import unicodedata
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.plan import RolePlan
 from training_imgtool.spec.entry_point import EntryPoint
 from training_imgtool.spec.model import APP
 
 BASE_NAME = "org.opencontainers.image.base.name"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
-DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+~:-]+)?\Z")
 _SOURCE = re.compile(r"(?:\.|(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*)\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
@@ -27,6 +26,7 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 def template_values(plan: RolePlan) -> dict[str, Any]:
     """What a template can use: text, lists and dictionaries of text, nothing else."""
     variant = plan.locked.variant
+    packages = apt_step.apt_packages(variant, plan.system_packages)
     labels = {**plan.labels, BASE_NAME: plan.base_name, BASE_DIGEST: plan.base.digest}
     return {
         "role": str(plan.role),
@@ -45,9 +45,8 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
             "os": variant.os or "",
         },
         "cuda_base": plan.cuda_base,
-        "apt_packages": list(apt_packages(plan)),
-        "check_libraries": _library_check(variant.libraries) if plan.cuda_base else "",
-        "deadsnakes_key": DEADSNAKES_KEY,
+        "apt_packages": list(packages),
+        "apt_script": apt_step.install_script(variant, packages, apt_step.libraries_to_open(plan)) if packages else "",
         "venv": install_step.VENV,
         "wheels": {
             "folder": install_step.context_folder(plan.locked),
@@ -74,26 +73,6 @@ def _in_image(path: str) -> str:
 def _copied(entry: EntryPoint) -> list[str]:
     """What the code's COPY instructions name: folders end with `/`."""
     return [path if path in entry.files else f"{path}/" for path in entry.paths]
-
-
-def apt_packages(plan: RolePlan) -> tuple[str, ...]:
-    """The packages of the `system` stage: Python where the base lacks it, and the spec's own; sorted."""
-    variant = plan.locked.variant
-    wanted = set(plan.system_packages)
-    if variant.python_from in {"apt", "deadsnakes"}:
-        wanted |= {f"python{variant.python}", "ca-certificates"}
-        if tuple(int(part) for part in variant.python.split(".")) < (3, 10):
-            # pip imports distutils there, and Debian and its kin ship it apart from Python (pip/_internal/locations).
-            wanted.add("python3-distutils" if variant.python_from == "apt" else f"python{variant.python}-distutils")
-    return tuple(sorted(wanted))
-
-
-def _library_check(libraries: tuple[str, ...]) -> str:
-    """A Python program that opens each library: no GPU needed, and a wrong base fails here, not in the job."""
-    if not libraries:
-        return ""
-    names = ", ".join(f'"{name}"' for name in libraries)
-    return f"import ctypes; [ctypes.CDLL(name) for name in [{names}]]"
 
 
 def _base_reference(plan: RolePlan) -> str:

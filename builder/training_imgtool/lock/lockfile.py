@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
-from training_imgtool.plan import Lock, LockedVariant, Source, Wheel
+from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, Wheel
 from training_imgtool.spec.load import SpecFile, load
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.yamlfile.reader import read_bytes
@@ -95,6 +95,10 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
         "roles": {str(role): _role_inputs(spec, role) for role in sorted(spec.roles)},
         "requirements": list(texts),
     }
+    if spec.system_packages:
+        document["system_packages"] = sorted(set(spec.system_packages))
+    if Accelerator.GPU in map(spec.accelerator_of, spec.roles) and spec.cuda_from == "base":
+        document["debian"] = 1  # its Python comes from Debian packages, which older locks do not have
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -147,6 +151,21 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
             lines.append(f"- {name} {was_wheel.version}")
         elif was_wheel is not None and wheel is not None and was_wheel != wheel:
             lines.append(_moved(was_wheel, wheel))
+    return lines + _debian_differences(old.debian, new.debian)
+
+
+def _debian_differences(old: LockedDebian | None, new: LockedDebian | None) -> list[str]:
+    before = {package.name: package for package in old.packages} if old else {}
+    after = {package.name: package for package in new.packages} if new else {}
+    lines = [f"- {name} (Debian)" for name in before if name not in after]
+    lines += [f"+ {name} {package.version} (Debian)" for name, package in after.items() if name not in before]
+    for name, package in after.items():
+        was = before.get(name, package)
+        if was != package:
+            what = package.version if was.version != package.version else "another file"
+            lines.append(f"{name} {was.version} -> {what} (Debian)")
+    if (old.engine if old else "") != (new.engine if new else "") and new is not None:
+        lines.append(f"Debian packages: {'by an engine' if new.engine else 'without an engine'}")
     return lines
 
 
@@ -178,7 +197,25 @@ def _variant_text(locked: LockedVariant) -> str:
     lines.append(f"installer = {_wheel_text(locked.installer)}")
     lines.append("wheels = [")
     lines += [f"  {_wheel_text(wheel)}," for wheel in sorted(locked.wheels, key=lambda wheel: wheel.name)]
-    return "\n".join([*lines, "]\n"])
+    lines.append("]")
+    if locked.debian is not None:
+        lines += _debian_lines(locked.debian)
+    return "\n".join([*lines, ""])
+
+
+def _debian_lines(debian: LockedDebian) -> list[str]:
+    requested = f"debian_requested = [{', '.join(map(_text, debian.requested))}]"
+    if debian.engine:
+        return [requested, f"debian_engine = {_text(debian.engine)}"]
+    return [requested, "debian = [", *(f"  {_package_text(package)}," for package in debian.packages), "]"]
+
+
+def _package_text(package: DebianPackage) -> str:
+    return (
+        f"{{ name = {_text(package.name)}, version = {_text(package.version)}, "
+        f"architecture = {_text(package.architecture)}, size = {package.size}, sha256 = {_text(package.sha256)}, "
+        f"file = {_text(package.file)} }}"
+    )
 
 
 def _wheel_text(wheel: Wheel) -> str:

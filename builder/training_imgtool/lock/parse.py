@@ -9,7 +9,7 @@ from typing import Any
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import InvalidReferenceError, check_digest, parse_reference
-from training_imgtool.plan import Lock, LockedVariant, Source, Variant, Wheel
+from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.spec.requirements import normalise_name
 
@@ -24,6 +24,14 @@ _WHEEL = {
 }
 _ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip|tar)"
 _ORIGIN, _COMMIT = r"[^\x00-\x1f\x7f]+", r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+_DEBIAN = ("debian", "debian_engine", "debian_requested")
+_PACKAGE = {  # Debian Policy 5.6.7 and 5.6.12
+    "name": r"[a-z0-9][a-z0-9.+-]+",
+    "version": r"[0-9][A-Za-z0-9.+~:-]*",
+    "architecture": r"[a-z0-9-]+",
+    "sha256": r"[0-9a-f]{64}",
+    "file": r"(?!\.\.?/)[\w.+~:%-]+(?:/(?!\.\.?(?:/|\Z))[\w.+~:%-]+)*\.deb",
+}
 TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
     "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
     "package": r"tensorflow(?:-[a-z]+)?",
@@ -127,7 +135,7 @@ class _Reader:
     def variant(self, row: object, where: str) -> LockedVariant:
         if not isinstance(row, dict):
             raise self.error(where, "expected a table")
-        fields = {*TEXTS, *LISTS, "roles", "accelerator", "base_digest", "installer", "wheels"}
+        fields = {*TEXTS, *LISTS, *_DEBIAN, "roles", "accelerator", "base_digest", "installer", "wheels"}
         self.check_keys(row, where, (field.rstrip("?") for field in fields))
         texts = {
             field.rstrip("?"): None
@@ -151,7 +159,30 @@ class _Reader:
             base_digest=digest,
             installer=self.wheel(row.get("installer"), f"{where}.installer"),
             wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
+            debian=self.debian(row, where),
         )
+
+    def debian(self, row: Mapping[str, Any], where: str) -> LockedDebian | None:
+        if not set(_DEBIAN) & set(row):
+            return None
+        packages = row.get("debian", [])
+        if not isinstance(packages, list) or ("debian" in row) is ("debian_engine" in row):
+            raise self.error(f"{where}.debian", "expected a list of Debian packages, or debian_engine in its place")
+        engine = self.text(row, where, "debian_engine", r"[^\x00-\x1f\x7f]+") if "debian_engine" in row else ""
+        return LockedDebian(
+            requested=self.texts(row, where, "debian_requested", LISTS["apt?"]),
+            packages=tuple(self.package(item, f"{where}.debian[{index}]") for index, item in enumerate(packages)),
+            engine=engine,
+        )
+
+    def package(self, row: object, where: str) -> DebianPackage:
+        if not isinstance(row, dict):
+            raise self.error(where, "expected a Debian package: { name, version, architecture, size, sha256, file }")
+        self.check_keys(row, where, (*_PACKAGE, "size"))
+        size = row.get("size")
+        if type(size) is not int or size <= 0:
+            raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
+        return DebianPackage(size=size, **{key: self.text(row, where, key, rule) for key, rule in _PACKAGE.items()})
 
     def wheel(self, row: object, where: str, file: str = _WHEEL["file"]) -> Wheel:
         if not isinstance(row, dict):

@@ -16,7 +16,7 @@ from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.sizes import Sizes
-from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.requirements import (
     Named,
@@ -40,6 +40,13 @@ from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requiremen
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 
 
+LockDebian = Callable[[Variant, str], LockedDebian | None]
+
+
+def _no_packages(variant: Variant, base_digest: str) -> None:
+    del variant, base_digest
+
+
 def make_lock(
     spec_file: SpecFile,
     matrix: Matrix,
@@ -48,6 +55,7 @@ def make_lock(
     progress: Progress,
     *,
     carried_over: CarriedOver = NOTHING_CARRIED_OVER,
+    lock_debian: LockDebian = _no_packages,
 ) -> Lock:
     """Resolves versions, bases and wheels.
 
@@ -58,6 +66,7 @@ def make_lock(
         settings: the machine's.
         progress: receives each step and the warnings.
         carried_over: what the new lock takes over from the previous one.
+        lock_debian: resolves the Debian packages of a variant on the base of a digest.
 
     Raises:
         FieldError, FieldListError: something in the spec or its requirements does not fit, with its place.
@@ -81,7 +90,9 @@ def make_lock(
         progress(Note(warning))
     maker.build_missing(resolution.variants)
     try:
-        locked = run_all({variant.name: partial(maker.lock, variant, base_digest) for variant in resolution.variants})
+        locked = run_all(
+            {variant.name: partial(maker.lock, variant, base_digest, lock_debian) for variant in resolution.variants}
+        )
     except FieldError as error:
         raise spec_file.located(error) from error
     return Lock(
@@ -151,8 +162,8 @@ class _Maker:
                 wheel_name(archive), io.BytesIO(build_wheel(archive, data))
             )
 
-    def lock(self, variant: Variant, base_digest: Callable[[str], str]) -> LockedVariant:
-        """One variant: its base's digest and its wheels."""
+    def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:
+        """One variant: its base's digest, its wheels and its Debian packages."""
         self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
         digest = self._carried_over.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
@@ -168,6 +179,7 @@ class _Maker:
             base_digest=digest,
             installer=wheels[-1],
             wheels=wheels[:-1],
+            debian=lock_debian(variant, digest),
         )
 
     def _target(self, variant: Variant) -> Target:

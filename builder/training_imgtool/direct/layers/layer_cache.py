@@ -189,6 +189,10 @@ class LayerCache:
             path.unlink(missing_ok=True)
             raise VerificationError(f"{path}: damaged, removed", hint="run again: it is made anew")
 
+    def blob_path(self, blob: Descriptor) -> Path:
+        """Where the blob lies if it is here."""
+        return self._blob(blob.digest)
+
     def _blob(self, digest: str) -> Path:
         return self._blobs / digest.removeprefix("sha256:")
 

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     """What an entry is; the value is ustar's type flag."""
 
     FILE = "0"
+    HARD_LINK = "1"
     LINK = "2"
     FOLDER = "5"
 
@@ -32,7 +33,7 @@ class Entry:
     Attributes:
         path: relative to the root, without a leading or trailing slash.
         size: bytes of content; 0 unless a file.
-        target: of a symbolic link.
+        target: of a symbolic link; of a hard link, the other path, relative to the root.
     """
 
     path: str

@@ -1,0 +1,184 @@
+"""Resolves Debian packages with the machine's apt, against a base's own database and sources, in a private folder.
+
+apt reads nothing of this machine's configuration and changes nothing on it: `APT_CONFIG` names a file that points
+every folder of apt (apt.conf(5), "Directories") to the private one. Proxies come from the environment.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.core.errors import InputError, LocalFileError, NeedsEngineError, TemporaryError
+from training_imgtool.core.settings import Settings
+from training_imgtool.debian.archives import private_sources
+from training_imgtool.debian.base_system import BaseSystem
+from training_imgtool.debian.control import parse_stanzas
+from training_imgtool.plan import DebianPackage
+
+_SECONDS = 600.0  # for one run of apt, downloads of indexes included
+_CONFIG = """\
+Dir "{root}/";
+Dir::Etc "{root}/etc/apt/";
+Dir::State "{root}/state/";
+Dir::State::status "{root}/status";
+Dir::State::extended_states "{root}/extended_states";
+Dir::Cache "{root}/cache/";
+APT::Architecture "{architecture}";
+APT::Architectures {{ "{architecture}"; }};
+APT::Sandbox::User "";
+APT::Update::Error-Mode "any";
+APT::Install-Recommends "false";
+Acquire::Languages "none";
+Acquire::Retries "3";
+"""
+_ACTION = re.compile(
+    r"(?P<verb>Inst|Remv) (?P<name>\S+?)(?::\w+)?(?: \[(?P<old>[^\]]+)\])? ?(?:\((?P<new>\S+) .*|\[.*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What apt would install, in its order, and which packages it would replace by a newer version."""
+
+    packages: tuple[DebianPackage, ...]
+    upgraded: tuple[str, ...] = ()
+
+
+def resolve_packages(
+    system: BaseSystem, requested: tuple[str, ...], architecture: str, settings: Settings
+) -> Resolution:
+    """What `apt-get install --no-install-recommends` would install on a base.
+
+    Args:
+        system: the base.
+        requested: packages as apt takes them, `NAME` or `NAME=VERSION`.
+        architecture: Debian's name, such as `amd64`.
+        settings: the machine's: proxies, and mirrors of archives.
+
+    Raises:
+        NeedsEngineError: this machine has no apt, or apt would remove a package.
+        InputError: apt finds no solution; `details` has its last lines.
+        TemporaryError: an archive does not answer.
+    """
+    program = shutil.which("apt-get", path=settings.environ.get("PATH"))
+    if program is None:
+        raise NeedsEngineError(
+            "this machine has no apt-get, which finds the Debian packages",
+            hint="install apt (it runs on any Linux), or lock on a Debian or Ubuntu machine",
+        )
+    if system.text("/var/lib/dpkg/arch").split()[1:]:
+        raise NeedsEngineError("the base has packages of a foreign architecture")
+    with tempfile.TemporaryDirectory(prefix="imgtool-apt-") as folder:
+        apt = _Apt(Path(folder), settings.environ)
+        _write(Path(folder), system, architecture, settings)
+        apt.update()
+        actions = tuple(_actions(apt.run("install", "--simulate", "--yes", *requested)))
+        removed = [action["name"] for action in actions if action["verb"] == "Remv"]
+        if removed:
+            raise NeedsEngineError(f"apt would remove {', '.join(removed)}")
+        wanted = [f"{action['name']}={action['new']}" for action in actions]
+        records = _records(apt.run("show", *wanted, program="apt-cache")) if wanted else {}
+    packages = tuple(_package(action, records, architecture) for action in actions)
+    return Resolution(packages, tuple(action["name"] for action in actions if action["old"]))
+
+
+class _Apt:
+    def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
+        self._environ = {**environ, "APT_CONFIG": str(root / "apt.conf"), "LC_ALL": "C.UTF-8"}
+
+    def update(self) -> None:
+        """Reads the archives' indexes."""
+        done = self._done("apt-get", "update", "--quiet=2")
+        if done.returncode:
+            lines = _last_lines(done.stderr)
+            raise TemporaryError(
+                f"the base's package archives: {lines[0] if lines else 'no answer'}",
+                hint="IMGTOOL_DEBIAN_MIRRORS names mirrors of archives, HTTP_PROXY a proxy",
+                details=lines[1:],
+            )
+
+    def run(self, *arguments: str, program: str = "apt-get") -> str:
+        """The output of a command; raises InputError when it fails."""
+        done = self._done(program, *arguments)
+        if done.returncode:
+            lines = _last_lines(done.stderr) or _last_lines(done.stdout)
+            raise InputError(
+                f"apt: {lines[0] if lines else 'no explanation'}",
+                hint="system_packages takes names of packages that the base's own archives have",
+                details=lines[1:],
+            )
+        return done.stdout
+
+    def _done(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                [program, *arguments],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TemporaryError(f"{program} did not end within {_SECONDS:.0f} s") from error
+        except OSError as error:
+            raise LocalFileError(f"{program}: cannot be run: {error.strerror}") from error
+
+
+def _write(root: Path, system: BaseSystem, architecture: str, settings: Settings) -> None:
+    """Lays out the private folder: the base's database, sources, preferences and keys."""
+    files = dict(private_sources(system, settings, root))
+    files["status"] = system.texts.get("/var/lib/dpkg/status", b"")
+    files["extended_states"] = system.texts.get("/var/lib/apt/extended_states", b"")
+    files["apt.conf"] = _CONFIG.format(root=root, architecture=architecture).encode()
+    for folder in ("state/lists/partial", "cache/archives/partial", "etc/apt/preferences.d", "etc/apt/apt.conf.d"):
+        (root / folder).mkdir(parents=True)
+    for path, data in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+
+
+def _actions(text: str) -> Iterator[dict[str, str]]:
+    for line in text.splitlines():
+        match = _ACTION.fullmatch(line)
+        if match:
+            yield {name: value or "" for name, value in match.groupdict().items()}
+
+
+def _records(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    records: dict[tuple[str, str], dict[str, str]] = {}
+    for stanza in parse_stanzas(text):
+        records.setdefault((stanza["Package"], stanza["Version"]), stanza)
+    return records
+
+
+def _package(
+    action: Mapping[str, str], records: Mapping[tuple[str, str], Mapping[str, str]], architecture: str
+) -> DebianPackage:
+    record = records.get((action["name"], action["new"]), {})
+    if not {"Filename", "SHA256", "Size"} <= {*record}:
+        raise NeedsEngineError(f"the archive's index names no file or sha256 of {action['name']} {action['new']}")
+    if record["Architecture"] not in {architecture, "all"}:
+        raise NeedsEngineError(f"{action['name']} is of the architecture {record['Architecture']}")
+    return DebianPackage(
+        name=action["name"],
+        version=action["new"],
+        architecture=record["Architecture"],
+        file=record["Filename"],
+        sha256=record["SHA256"],
+        size=int(record["Size"]),
+    )
+
+
+def _last_lines(text: str) -> tuple[str, ...]:
+    lines: Iterable[str] = (line.strip() for line in text.splitlines())
+    errors = [line for line in lines if line.startswith(("E:", "W:"))]
+    return tuple(line[2:].strip() for line in sorted(errors)[:5])

@@ -1,0 +1,225 @@
+"""An installation as the entries of one layer: packages unpacked, known effects, loader cache, databases."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.debian import database
+from training_imgtool.debian.base_system import BaseSystem, Node, resolve
+from training_imgtool.debian.database import Installed
+from training_imgtool.debian.elf import Library, read_library
+from training_imgtool.debian.loader_cache import (
+    FLAGS,
+    CachedLibrary,
+    LoaderCache,
+    loader_folders,
+    read_cache,
+    write_cache,
+)
+from training_imgtool.debian.package_file import PackedFile, read_control, read_files
+from training_imgtool.debian.scripts import AT_INSTALL, Effect, script_effects, trigger_effects
+from training_imgtool.debian.unpack import Unpacking
+from training_imgtool.direct.debian_layer import OpenedLibraries
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Entry, Kind
+from training_imgtool.plan import DebianPackage, LockedDebian
+
+_LIBRARY = re.compile(r"(?:lib.*|ld-.*)\.so(?:\..+)?")
+_LOADER_CONF = re.compile(r"/etc/ld\.so\.conf\.d/.+\.conf")
+_CACHE = "/etc/ld.so.cache"
+_EMPTIED = ("/var/lib/apt/lists", "/var/log/apt")  # folders that the `system` stage empties
+_REMOVED = (
+    "/var/cache/apt/pkgcache.bin",
+    "/var/cache/apt/srcpkgcache.bin",
+    "/var/cache/ldconfig/aux-cache",
+    "/var/log/alternatives.log",
+    "/var/log/dpkg.log",
+)
+
+PackagePath = Callable[[DebianPackage], Path]
+"""Where a package's file lies on this machine, verified."""
+
+
+@dataclass(slots=True)
+class Installation:
+    """The installation of locked packages on a base. `items` gives its entries once, in their order.
+
+    Attributes:
+        system: the base.
+        locked: the packages.
+        package_path: gives their files.
+        architecture: Debian's name of the platform's.
+        opened: libraries that must be there at the end.
+    """
+
+    system: BaseSystem
+    locked: LockedDebian
+    package_path: PackagePath
+    architecture: str
+    opened: OpenedLibraries = field(default_factory=OpenedLibraries)
+    _effects: list[Effect] = field(default_factory=list)
+    _libraries: dict[str, Library] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
+    _cache: bytes = b""
+
+    def items(self) -> Iterator[Item]:
+        """The layer's entries.
+
+        Raises:
+            NeedsEngineError: a script, a trigger or a file is not one that imgtool knows the effect of.
+            VerificationError: a package is damaged, or not the locked one.
+        """
+        self._check_base()
+        installed = [Installed(package, self._control(package)) for package in self.locked.packages]
+        self._effects = [effect for one in installed for effect in _effects_of(one)]
+        unpacking = Unpacking(self.system, replaced=frozenset(effect.path for effect in self._effects if effect.path))
+        for one in installed:
+            for file in read_files(self.package_path(one.package)):
+                yield from self._unpack(one, file, unpacking)
+        for package, trigger in database.activated_triggers(self.system, installed):
+            self._effects += trigger_effects(package, trigger)
+        yield from self._apply(unpacking)
+        self._check_libraries(unpacking)
+        yield from self._clean()
+        if not installed:
+            return
+        written = database.database_files(self.system, installed, self.locked.requested, self.architecture)
+        for path, mode, data in (*written, *database.trigger_files(self.system, installed)):
+            yield from self._write(unpacking, path, mode, data)
+
+    def _check_base(self) -> None:
+        present = database.installed_stanzas(self.system)
+        names = {name for name, _ in present}
+        upgraded = sorted(package.name for package in self.locked.packages if package.name in names)
+        if upgraded:
+            raise NeedsEngineError(f"apt replaces {', '.join(upgraded)} of the base by another version")
+        if self.system.text("/var/lib/dpkg/statoverride").strip():
+            raise NeedsEngineError("the base has a statoverride, which changes what dpkg installs")
+
+    def _control(self, package: DebianPackage) -> Mapping[str, bytes]:
+        return read_control(self.package_path(package))
+
+    def _unpack(self, one: Installed, file: PackedFile, unpacking: Unpacking) -> Iterator[Item]:
+        one.paths.append(file.path if file.path != "/" else "/.")
+        if file.kind == "f":
+            one.md5[file.path] = database.md5(file.data)
+            if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(file.data)):
+                self._libraries[resolve(unpacking.nodes, file.path)] = library
+            if _LOADER_CONF.fullmatch(file.path):
+                self._texts[file.path] = file.data.decode()
+        if any(line == file.path for line in self.system.text("/var/lib/dpkg/diversions").splitlines()):
+            raise NeedsEngineError(f"{file.path} of the package {one.package.name} is diverted in the base")
+        yield from unpacking.place(one.package.name, file)
+
+    def _apply(self, unpacking: Unpacking) -> Iterator[Item]:
+        for effect in dict.fromkeys(self._effects):
+            if effect.kind == "ldconfig":
+                yield from self._loader_cache(unpacking)
+            elif effect.kind == "absent":
+                if any(fnmatch.fnmatchcase(path, effect.path) for path in unpacking.nodes):
+                    raise NeedsEngineError(f"a script of a package works on {effect.path}")
+            else:
+                yield from _make(effect, unpacking)
+
+    def _loader_cache(self, unpacking: Unpacking) -> Iterator[Item]:
+        """The loader's cache with the libraries that packages brought."""
+        cache = read_cache(self.system.texts.get(_CACHE, b""))
+        present = {(row.soname, row.path) for row in cache.libraries}
+        configuration = {
+            path: self.system.text(path) for path in self.system.texts if path.startswith("/etc/ld.so.conf")
+        }
+        added: list[CachedLibrary] = []
+        links: list[tuple[str, str]] = []
+        folders: dict[str, str] = {}
+        for folder in loader_folders({**configuration, **self._texts}):
+            folders.setdefault(resolve(unpacking.nodes, f"{folder}/."), folder)
+        for path, library in sorted(self._libraries_of(unpacking)):
+            real, name = posixpath.split(path)
+            if "/glibc-hwcaps/" in path:
+                raise NeedsEngineError(f"{path}: libraries by hardware capabilities")
+            if real not in folders:
+                continue
+            if library.machine not in FLAGS:
+                raise NeedsEngineError(f"{path}: a library for another machine")
+            soname = library.soname or name
+            row = CachedLibrary(soname, f"{folders[real]}/{soname}", FLAGS[library.machine])
+            if f"{real}/{soname}" not in unpacking.nodes:
+                links.append((f"{real}/{soname}", name))
+            if (row.soname, row.path) not in present:
+                present.add((row.soname, row.path))
+                added.append(row)
+        for path, target in links:
+            if path not in unpacking.nodes:
+                yield from unpacking.make(path, Node("l", 0o777, target=target))
+        self._cache = write_cache(LoaderCache((*cache.libraries, *added), cache.generator))
+        yield from self._write(unpacking, _CACHE, 0o644, self._cache)
+
+    def _libraries_of(self, unpacking: Unpacking) -> Iterator[tuple[str, Library]]:
+        yield from self._libraries.items()
+        for path, node in unpacking.placed.items():
+            if node.kind == "l" and _LIBRARY.fullmatch(posixpath.basename(path)):
+                target = resolve(unpacking.nodes, posixpath.join(posixpath.dirname(path), node.target))
+                library = self._libraries.get(target)
+                if library:
+                    yield path, _as_linked(posixpath.basename(path), posixpath.basename(target), library)
+
+    def _check_libraries(self, unpacking: Unpacking) -> None:
+        """Raises NeedsEngineError unless the loader finds each library that the stage opens."""
+        if not self.opened.sonames:
+            return
+        cache = read_cache(self._cache or self.system.texts.get(_CACHE, b""))
+        known = {row.soname for row in cache.libraries}
+        folders = [folder for folder in self.opened.path.split(":") if folder.startswith("/")]
+        for soname in self.opened.sonames:
+            paths = (resolve(unpacking.nodes, f"{folder}/{soname}") for folder in folders)
+            if soname not in known and not any(path in unpacking.nodes for path in paths):
+                raise NeedsEngineError(f"the loader does not find {soname} in the base or its packages")
+
+    def _write(self, unpacking: Unpacking, path: str, mode: int, data: bytes) -> Iterator[Item]:
+        """A file that the base may have already, with its mode and owner."""
+        present = self.system.nodes.get(path)
+        node = present if present is not None and present.kind == "f" else Node("f", mode)
+        yield from unpacking.make(path, node, data)
+
+    def _clean(self) -> Iterator[Item]:
+        """Whiteouts for what the stage's last command removes from the base."""
+        for path in sorted(self.system.nodes):
+            if posixpath.dirname(path) in _EMPTIED or path in _REMOVED:
+                above, name = posixpath.split(path.lstrip("/"))
+                yield Item(Entry(path=f"{above}/.wh.{name}", kind=Kind.FILE, mode=0o644))
+
+
+def _as_linked(name: str, real: str, library: Library) -> Library:
+    """A library as ldconfig sees it through a link: a link to the soname itself counts under its own name."""
+    soname = library.soname or real
+    own = real == soname or (real.endswith(".so") and soname.startswith(real))
+    return Library(name if own else soname, library.machine)
+
+
+def _effects_of(one: Installed) -> Iterator[Effect]:
+    for name in AT_INSTALL:
+        if name in one.control:
+            yield from script_effects(one.package.name, name, one.control[name])
+
+
+def _make(effect: Effect, unpacking: Unpacking) -> Iterator[Item]:
+    path = resolve(unpacking.nodes, effect.path)
+    if path in unpacking.nodes:
+        if effect.kind == "folder" and unpacking.nodes[path].kind == "d":
+            return
+        raise NeedsEngineError(f"{effect.path}, which a script of a package makes, is in the base already")
+    uid, gid = unpacking.owner(effect.owner)
+    if effect.kind == "folder":
+        yield from unpacking.make(path, Node("d", effect.mode or 0o755, uid, gid))
+    elif effect.kind == "link":
+        yield from unpacking.make(path, Node("l", 0o777, uid, gid, target=effect.target))
+    elif effect.kind == "file":
+        yield from unpacking.make(path, Node("f", effect.mode or 0o644, uid, gid), effect.text.encode())
+    else:
+        raise NeedsEngineError(f"an effect of the kind {effect.kind}")

@@ -1,0 +1,163 @@
+"""The layer of a stage's Debian packages: made once, remembered here and in the registry."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.json_cache import open_cache_file
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.debian.installation import Installation
+from training_imgtool.debian.scripts import table_digest
+from training_imgtool.direct import tree
+from training_imgtool.direct.debian_layer import OpenedLibraries
+from training_imgtool.direct.layers import blobs, splice
+from training_imgtool.direct.layers.codecs import Compression, codec
+from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, layer_key
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Kind
+from training_imgtool.plan import DebianPackage, LockedDebian
+
+if TYPE_CHECKING:
+    import io
+
+    from training_imgtool.debian.base_system import BaseSystem
+    from training_imgtool.debian.store import PackageStore
+
+_VERSION = 1  # of how layers are made
+_NAME = "debian packages"
+_FIELD = "files"
+_MOST_TREE = 16 << 20  # bytes of a listing as text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerMaker:
+    """Makes the layer of locked packages on a base.
+
+    Attributes:
+        base_digest: of the base.
+        locked: the packages.
+        architecture: Debian's name of the platform's.
+        read_system: reads the base; called only when the layer must be made.
+        store: gives the packages' files.
+        cache: keeps the layer and its record.
+        compression: of the layer.
+        mtime: of every entry, in seconds since 1970.
+    """
+
+    base_digest: str
+    locked: LockedDebian
+    architecture: str
+    read_system: Callable[[], BaseSystem]
+    store: PackageStore
+    cache: LayerCache
+    compression: Compression
+    mtime: int
+    _once: SingleFlight[Record] = field(default_factory=SingleFlight)
+
+    def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
+        """The layer; raises what `Installation.items` and `PackageStore.fetch` raise."""
+        record = self._record(opened).layers[0]
+        return LayerSource(
+            descriptor=record.blob, diff_id=record.diff_id, history=history, open=partial(self._open, record, opened)
+        )
+
+    def tree(self, opened: OpenedLibraries) -> tree.Node:
+        """What the layer has where; raises as `layer` does."""
+        claims = self._record(opened).claims or {}
+        try:
+            text = zlib.decompressobj().decompress(base64.b64decode(claims.get(_FIELD, ""), validate=True), _MOST_TREE)
+            return tree.parse(text.decode("ascii"))
+        except (ValueError, binascii.Error, zlib.error) as error:
+            raise VerificationError(f"the record of the layer {_NAME} is damaged: {error}") from error
+
+    def _record(self, opened: OpenedLibraries) -> Record:
+        return self._once.do(opened, lambda: self.cache.find(self._key(opened)) or self._make(opened))
+
+    def _make(self, opened: OpenedLibraries) -> Record:
+        record = self._compressed(opened)
+        self.cache.keep(self._key(opened), record)
+        return record
+
+    def _compressed(self, opened: OpenedLibraries) -> Record:
+        self.store.fetch(self.locked.packages)
+        installation = Installation(
+            self.read_system(), self.locked, _verified(self.store), self.architecture, opened=opened
+        )
+        maker = tree.TreeMaker()
+        tar = splice.tar(_listed(installation.items(), maker), self.mtime)
+        if self.compression is Compression.SPLICE:
+            with ThreadPoolExecutor(2, thread_name_prefix="compress") as pool:
+                layer = blobs.keep_members(_NAME, self.cache, tar, pool, ahead=2)
+        else:
+            layer = blobs.keep(_NAME, self.cache, codec(self.compression), tar)
+        text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
+        return Record((layer,), {_FIELD: base64.b64encode(text).decode()})
+
+    def _open(self, record: LayerRecord, opened: OpenedLibraries) -> Iterator[bytes]:
+        if not self.cache.has_blob(record.blob):
+            made = self._compressed(opened)
+            if made.layers[0].blob != record.blob:
+                self.cache.forget(self._key(opened))
+                raise blobs.RemadeError(record.blob, "a library here differs from the one that made it first")
+        return self.cache.read_blob(record.blob)
+
+    def _key(self, opened: OpenedLibraries) -> str:
+        compressor = blobs.members_codec() if self.compression is Compression.SPLICE else codec(self.compression).name
+        return layer_key(
+            {
+                "kind": "debian",
+                "version": _VERSION,
+                "scripts": table_digest(),
+                "base": self.base_digest,
+                "requested": self.locked.requested,
+                "packages": [[package.name, package.version, package.sha256] for package in self.locked.packages],
+                "opened": [opened.sonames, opened.path] if opened.sonames else [],
+                "mtime": self.mtime,
+                "codec": compressor,
+            }
+        )
+
+
+def _verified(store: PackageStore) -> Callable[[DebianPackage], Path]:
+    """Gives packages' files, each hashed once; raises VerificationError for one that is not the locked one."""
+    known: dict[str, Path] = {}
+
+    def path(package: DebianPackage) -> Path:
+        if package.sha256 not in known:
+            file = store.path(package)
+            with open_cache_file(file) as stream:
+                digest = hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
+            if digest != package.sha256:
+                file.unlink(missing_ok=True)
+                raise VerificationError(f"{file}: damaged, removed", hint="run again: imgtool fetches it anew")
+            known[package.sha256] = file
+        return known[package.sha256]
+
+    return path
+
+
+def _listed(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
+    """Passes entries on and lists them."""
+    for item in items:
+        entry = item.entry
+        above, _, name = entry.path.rpartition("/")
+        if name.startswith(".wh."):
+            maker.add(f"{above}/{name.removeprefix('.wh.')}", tree.WHITEOUT)
+        elif entry.kind is Kind.FOLDER:
+            maker.add(entry.path, tree.folder(tree.Attributes(entry.mode, entry.uid, entry.gid)))
+        elif entry.kind is Kind.LINK:
+            maker.add(entry.path, tree.Node(tree.Kind.LINK, target=entry.target))
+        else:
+            maker.add(entry.path, tree.FILE)
+        yield item

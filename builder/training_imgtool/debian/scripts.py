@@ -1,0 +1,147 @@
+"""Maintainer scripts: which of them do nothing that matters in an image, and what the known others do.
+
+imgtool runs no script. It knows what a script does when, apart from comments, it consists of debhelper's generated
+blocks of `data/debian_scripts.toml`, or when the rest is listed there by its sha256. All others are an engine's work.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from training_imgtool.core.errors import NeedsEngineError
+
+_BLOCK = re.compile(
+    r"^# Automatically added by (?P<helper>[\w-]+)(?:/\S+)?\n(?P<body>.*?)^# End automatically added section\n?",
+    re.DOTALL | re.MULTILINE,
+)
+_TRIVIAL = re.compile(r"#!.*|set -eu?|exit 0|:|true")
+AT_INSTALL = ("preinst", "postinst", "config")
+"""The scripts that run when a package is installed for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a script leaves behind.
+
+    Attributes:
+        kind: `folder`, `link`, `file`, `ldconfig`, or `absent`: no path matches the pattern `path`.
+        path: the path that is made.
+        target: of a link.
+        mode: of a folder or file.
+        owner: `USER:GROUP`, by the base's names.
+        text: of a file.
+    """
+
+    kind: str
+    path: str = ""
+    target: str = ""
+    mode: int = 0
+    owner: str = "root:root"
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    blocks: tuple[tuple[str, re.Pattern[str], tuple[Effect, ...]], ...]
+    scripts: Mapping[str, tuple[Effect, ...]]
+    triggers: Mapping[tuple[str, str], tuple[Effect, ...]]
+
+
+def script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
+    """What a script does when its package is installed for the first time.
+
+    Args:
+        package: the package's name, for the message.
+        name: `preinst`, `postinst` or `config`.
+        data: the script.
+
+    Raises NeedsEngineError, with the package and the script, for a script that is not known.
+    """
+    known = _known()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise NeedsEngineError(f"{package}: its {name} is not text") from error
+    effects: list[Effect] = []
+    rest = _BLOCK.sub(lambda block: _take_block(block, known, effects), text)
+    lines = normalised(rest)
+    if not lines:
+        return tuple(effects)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    if digest not in known.scripts:
+        raise NeedsEngineError(f"the package {package} has a {name} script that only an engine can run")
+    return (*effects, *known.scripts[digest])
+
+
+def trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
+    """What a package's postinst does for a trigger; raises NeedsEngineError when it is not known."""
+    effects = _known().triggers.get((package, trigger))
+    if effects is None:
+        raise NeedsEngineError(f"the trigger {trigger} runs the postinst script of {package}")
+    return effects
+
+
+def normalised(text: str) -> list[str]:
+    """The lines that do something; comments stay in a script with a here-document, where they may be content."""
+    plain = "<<" not in text
+    lines = (line.rstrip() for line in text.splitlines())
+    return [
+        line
+        for number, line in enumerate(lines)
+        if line and not _TRIVIAL.fullmatch(line.strip()) and not (plain and line.lstrip().startswith("#"))
+    ]
+
+
+def _take_block(block: re.Match[str], known: _Known, effects: list[Effect]) -> str:
+    """Takes a known block's effects and leaves nothing of it; an unknown block stays."""
+    body = "\n".join(normalised(block["body"]))
+    for helper, pattern, does in known.blocks:
+        if helper == block["helper"] and pattern.fullmatch(body):
+            effects.extend(does)
+            return ""
+    return f"{block['helper']}\n{block['body']}"
+
+
+def table_digest() -> str:
+    """The sha256 of the table: what it says decides the bytes of layers."""
+    return hashlib.sha256(_table()).hexdigest()
+
+
+@functools.cache
+def _table() -> bytes:
+    return files("training_imgtool").joinpath("data/debian_scripts.toml").read_bytes()
+
+
+@functools.cache
+def _known() -> _Known:
+    document = tomllib.loads(_table().decode())
+    return _Known(
+        blocks=tuple((row["helper"], re.compile(_pattern(row)), _effects(row)) for row in document["block"]),
+        scripts={digest: _effects(row) for row in document["script"] for digest in row["sha256"]},
+        triggers={(row["package"], row["trigger"]): _effects(row) for row in document["trigger"]},
+    )
+
+
+def _pattern(row: Mapping[str, Any]) -> str:
+    return "\n".join(normalised(str(row["pattern"])))
+
+
+def _effects(row: Mapping[str, Any]) -> tuple[Effect, ...]:
+    return tuple(
+        Effect(
+            kind=str(effect["kind"]),
+            path=str(effect.get("path", "")),
+            target=str(effect.get("target", "")),
+            mode=int(str(effect.get("mode", "0")), 8),
+            owner=str(effect.get("owner", "root:root")),
+            text=str(effect.get("text", "")),
+        )
+        for effect in row.get("effects", ())
+    )

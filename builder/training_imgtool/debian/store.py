@@ -1,0 +1,129 @@
+"""Debian packages on this machine: from the base's archives, known by their sha256, kept in the layer cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from training_imgtool.core.errors import TemporaryError, VerificationError
+from training_imgtool.core.http_pool import Pool, make_pool, transport_errors
+from training_imgtool.core.progress import Done, Outcome, Planned, Progress, Transfer
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.plan import DebianPackage
+from training_imgtool.registry.manifests import Descriptor
+
+SUBJECT = "packages"
+_MEDIA_TYPE = "application/vnd.debian.binary-package"
+_AT_ONCE = 6
+_ATTEMPTS = 4
+_BLOCK = 1 << 18
+
+
+class PackageStore:
+    """The packages of one machine. Thread-safe.
+
+    Args:
+        cache: keeps the files.
+        settings: how the network is reached.
+        urls: gives the archives' addresses; called only when a package must be fetched.
+        progress: receives each download.
+        pause: sleeps; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        cache: LayerCache,
+        settings: Settings,
+        urls: Callable[[], tuple[str, ...]],
+        progress: Progress,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cache, self._settings, self._urls, self._progress = cache, settings, urls, progress
+        self._pause = pause
+        self._pools: SingleFlight[Pool] = SingleFlight()
+
+    def path(self, package: DebianPackage) -> Path:
+        """A package's file; raises what `fetch` raises."""
+        blob = _blob(package)
+        if not self._cache.has_blob(blob):
+            self._fetch(package)
+        return self._cache.blob_path(blob)
+
+    def fetch(self, packages: tuple[DebianPackage, ...]) -> None:
+        """Makes sure that all packages are here, several at a time.
+
+        Raises:
+            VerificationError: no archive has the file with the lock's sha256.
+            TemporaryError: the archives do not answer.
+            LocalFileError: the cache cannot be written.
+        """
+        missing = sorted(
+            (package for package in packages if not self._cache.has_blob(_blob(package))), key=lambda row: -row.size
+        )
+        if not missing:
+            return
+        self._progress(Planned(SUBJECT, sum(package.size for package in missing)))
+        pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="debian")
+        try:
+            for future in [pool.submit(self._fetch, package) for package in missing]:
+                future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} Debian packages"))
+
+    def _fetch(self, package: DebianPackage) -> None:
+        digest, _ = self._cache.keep_blob(self._download(package))
+        if digest != f"sha256:{package.sha256}":
+            self._cache.blob_path(Descriptor(_MEDIA_TYPE, digest, 0)).unlink(missing_ok=True)
+            raise VerificationError(
+                f"{package.file}: an archive has another file than the lock's, with {digest}",
+                hint="imgtool lock --upgrade takes what the archive has now",
+            )
+
+    def _download(self, package: DebianPackage) -> Iterator[bytes]:
+        urls = self._urls()
+        for url in urls:
+            blocks = self._open(f"{url}/{quote(package.file)}", package)
+            if blocks is not None:
+                yield from blocks
+                return
+        raise VerificationError(
+            f"no archive of the base has {package.name} {package.version} any more",
+            hint="imgtool lock --upgrade takes the version that the archive has now",
+        )
+
+    def _open(self, url: str, package: DebianPackage) -> Iterator[bytes] | None:
+        """The file's bytes; None when this archive does not have it."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answer = self._pool(url).request("GET", url, preload_content=False, redirect=True)
+                if answer.status == 200:
+                    data = b"".join(answer.stream(_BLOCK))[: package.size + 1]
+                    self._progress(Transfer(SUBJECT, package.name, len(data), package.size))
+                    return iter((data,))
+                answer.drain_conn()
+                if answer.status in {403, 404, 410}:
+                    return None
+                cause = f"it answers {answer.status}"
+            except transport_errors() as error:
+                cause = str(error)
+            if attempt < _ATTEMPTS:
+                self._pause(0.5 * 2**attempt)
+        raise TemporaryError(
+            f"the package archive {urlsplit(url).netloc} does not answer: {cause}", hint="try again later"
+        )
+
+    def _pool(self, url: str) -> Pool:
+        parts = urlsplit(url)
+        make = partial(make_pool, url, proxies=self._settings.proxies, ca_file=self._settings.ca_file)
+        return self._pools.do((parts.scheme, parts.netloc), make)
+
+
+def _blob(package: DebianPackage) -> Descriptor:
+    return Descriptor(_MEDIA_TYPE, f"sha256:{package.sha256}", package.size)

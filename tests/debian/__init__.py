@@ -1,0 +1,1 @@
+"""Tests of Debian packages as layers."""

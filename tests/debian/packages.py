@@ -1,0 +1,94 @@
+"""Small Debian packages, made by dpkg-deb, and a small Debian system for them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.debian.base_system import BaseSystem, Node
+from training_imgtool.plan import DebianPackage
+
+needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not installed")
+
+FOLDERS = (
+    "/etc",
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/share",
+    "/var",
+    "/var/lib",
+    "/var/lib/dpkg",
+    "/var/lib/dpkg/info",
+)
+STATUS = """\
+Package: libc-bin
+Status: install ok installed
+Architecture: amd64
+Version: 2.36-9
+
+"""
+
+
+def system(texts: Mapping[str, str] | None = None, nodes: Mapping[str, Node] | None = None) -> BaseSystem:
+    """A merged-usr system with one package; `texts` and `nodes` are added to it."""
+    contents = {
+        "/var/lib/dpkg/status": STATUS,
+        "/etc/passwd": "root:x:0:0::/root:/bin/sh\n",
+        "/etc/group": "root:x:0:\n",
+    }
+    contents |= texts or {}
+    every = {path: Node("d", 0o755) for path in ("/", *FOLDERS)}
+    every |= {"/bin": Node("l", 0o777, target="usr/bin"), "/lib": Node("l", 0o777, target="usr/lib")}
+    every |= {path: Node("f") for path in contents}
+    return BaseSystem({**every, **(nodes or {})}, {path: text.encode() for path, text in contents.items()})
+
+
+def make_package(
+    folder: Path,
+    name: str,
+    files: Mapping[str, str],
+    control: Mapping[str, str] | None = None,
+    *,
+    fields: str = "",
+    compression: str = "xz",
+) -> tuple[DebianPackage, Path]:
+    """A package: files by absolute path (`-> TARGET` for a link), and further control files."""
+    root = folder / name
+    for path, text in files.items():
+        place = root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if text.startswith("-> "):
+            place.symlink_to(text.removeprefix("-> "))
+        else:
+            place.write_text(text)
+    (root / "DEBIAN").mkdir(parents=True)
+    for path, text in (control or {}).items():
+        (root / "DEBIAN" / path).write_text(text)
+        (root / "DEBIAN" / path).chmod(0o755 if text.startswith("#!") else 0o644)
+    head = f"Package: {name}\nVersion: 1.0-1\nArchitecture: amd64\nMaintainer: Nobody <nobody@example.com>\n"
+    (root / "DEBIAN/control").write_text(f"{head}{fields}Description: {name}\n more text\n")
+    file = folder / f"{name}_1.0-1_amd64.deb"
+    command = ["dpkg-deb", "--root-owner-group", f"-Z{compression}", "--build", str(root), str(file)]
+    subprocess.run(command, check=True, capture_output=True)
+    data = file.read_bytes()
+    package = DebianPackage(
+        name=name,
+        version="1.0-1",
+        architecture="amd64",
+        file=f"pool/main/{file.name}",
+        sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
+    )
+    return package, file
+
+
+def renamed(package: DebianPackage, name: str) -> DebianPackage:
+    """The package under another name, as a lock that was edited by hand has it."""
+    return replace(package, name=name)

@@ -1,0 +1,172 @@
+"""Packages become the entries that dpkg would leave, or an engine's work."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.debian.packages import STATUS, make_package, needs_dpkg, renamed, system
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.debian.base_system import BaseSystem, Node
+from training_imgtool.debian.installation import Installation
+from training_imgtool.direct.debian_layer import OpenedLibraries
+from training_imgtool.direct.layers import splice
+from training_imgtool.plan import DebianPackage, LockedDebian
+
+pytestmark = needs_dpkg
+Made = tuple[DebianPackage, Path]
+
+
+def install(base: BaseSystem, *made: Made, opened: tuple[str, ...] = ()) -> Mapping[str, tuple[tarfile.TarInfo, bytes]]:
+    """The layer's entries by path."""
+    paths = {package.sha256: path for package, path in made}
+    locked = LockedDebian(requested=("first",), packages=tuple(package for package, _ in made))
+    installation = Installation(
+        base, locked, lambda package: paths[package.sha256], "amd64", opened=OpenedLibraries(opened)
+    )
+    stream = io.BytesIO(b"".join(splice.tar(installation.items(), 0)))
+    with tarfile.open(fileobj=stream) as archive:
+        entries = archive.getmembers()
+        assert len({entry.name for entry in entries}) == len(entries), "no path is there twice"
+        return {
+            entry.name: (entry, (archive.extractfile(entry) or io.BytesIO()).read())
+            for entry in entries
+            if not entry.islnk()
+        }
+
+
+@pytest.mark.parametrize("compression", ["xz", "gzip", "none"])
+def test_files_follow_the_links_of_the_base_and_the_database_has_them(tmp_path: Path, compression: str) -> None:
+    first = make_package(
+        tmp_path,
+        "first",
+        {"/bin/tool": "#!/bin/sh\n", "/etc/tool.conf": "a=b\n", "/lib/tool/link": "-> ../../bin/tool"},
+        {"conffiles": "/etc/tool.conf\n"},
+        fields="Multi-Arch: same\nSection: misc\n",
+        compression=compression,
+    )
+    layer = install(system(), first)
+    assert {"usr/bin/tool", "etc/tool.conf", "usr/lib/tool", "usr/lib/tool/link"} <= set(layer)
+    assert not {"bin", "usr", "usr/bin", "etc"} & set(layer), "folders that exist stay as they are"
+    assert layer["usr/lib/tool/link"][0].linkname == "../../bin/tool"
+    status = layer["var/lib/dpkg/status"][1].decode()
+    assert status == (
+        "Package: first\nStatus: install ok installed\nSection: misc\nMaintainer: Nobody <nobody@example.com>\n"
+        "Architecture: amd64\nMulti-Arch: same\nVersion: 1.0-1\nConffiles:\n"
+        " /etc/tool.conf MD5\nDescription: first\n more text\n\n"
+        "Package: libc-bin\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9\n\n"
+    ).replace("MD5", hashlib.md5(b"a=b\n", usedforsecurity=False).hexdigest())
+    listed = layer["var/lib/dpkg/info/first:amd64.list"][1].decode().splitlines()
+    assert sorted(listed) == [
+        "/.",
+        "/bin",
+        "/bin/tool",
+        "/etc",
+        "/etc/tool.conf",
+        "/lib",
+        "/lib/tool",
+        "/lib/tool/link",
+    ]
+
+
+def test_what_apt_chose_itself_is_marked(tmp_path: Path) -> None:
+    layer = install(
+        system({"/var/lib/apt/extended_states": "Package: old\n\n"}),
+        make_package(tmp_path, "second", {"/usr/share/second/x": ""}),
+        make_package(tmp_path, "first", {"/usr/share/first/x": ""}),
+    )
+    states = layer["var/lib/apt/extended_states"][1].decode()
+    assert states == "Package: old\n\nPackage: second\nArchitecture: amd64\nAuto-Installed: 1\n\n"
+
+
+def test_excluded_paths_stay_out_and_whiteouts_clean_what_the_stage_removes(tmp_path: Path) -> None:
+    excludes = "path-exclude /usr/share/doc/*\npath-include /usr/share/doc/*/copyright\n# no\nforce-unsafe-io\n"
+    base = system({"/etc/dpkg/dpkg.cfg.d/docker": excludes}, {"/var/lib/apt/lists/lock": Node("f")})
+    files = {"/usr/share/doc/first/copyright": "c", "/usr/share/doc/first/README": "r", "/usr/share/doc/first/a/b": "b"}
+    layer = install(base, make_package(tmp_path, "first", files))
+    assert "usr/share/doc/first/copyright" in layer
+    assert "usr/share/doc/first/README" not in layer
+    assert "usr/share/doc/first/a/b" not in layer
+    assert "var/lib/apt/lists/.wh.lock" in layer
+    assert b"/usr/share/doc/first/README\n" in layer["var/lib/dpkg/info/first.list"][1]
+
+
+@pytest.mark.parametrize(
+    ("files", "control", "reason"),
+    [
+        ({}, {"postinst": "#!/bin/sh\nset -e\nuseradd someone\n"}, "the package first has a postinst script"),
+        ({}, {"preinst": "#!/bin/sh\nrm -rf /srv\n"}, "the package first has a preinst script"),
+        ({"/usr/bin/there": ""}, {}, "/usr/bin/there of the package first is in the image already"),
+        ({"/srv/x": ""}, {}, None),
+        ({"/home/x": ""}, {}, "the package first has /home"),
+        ({"/opt/venv/x": ""}, {}, "the package first has /opt/venv/x"),
+        ({}, {"triggers": "activate something\n"}, None),
+        ({}, {"triggers": "activate known\n"}, "the trigger known runs the postinst script of libc-bin"),
+        ({"/usr/share/watched/x": ""}, {}, "the trigger /usr/share/watched runs the postinst script of libc-bin"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_an_engines_work(
+    tmp_path: Path, files: dict[str, str], control: dict[str, str], reason: str | None
+) -> None:
+    triggers = {
+        "/var/lib/dpkg/triggers/File": "/usr/share/watched libc-bin/noawait\n",
+        "/var/lib/dpkg/triggers/known": "libc-bin\n",
+    }
+    base = system(triggers, {"/usr/bin/there": Node("f")})
+    package = make_package(tmp_path, "first", files, control)
+    if reason is None:
+        install(base, package)
+        return
+    with pytest.raises(NeedsEngineError, match=reason):
+        install(base, package)
+
+
+def test_generated_blocks_and_comments_need_no_engine(tmp_path: Path) -> None:
+    script = (
+        "#!/bin/sh\nset -e\n\n# nothing\n# Automatically added by dh_installdeb/13.11.4\n"
+        'dpkg-maintscript-helper rm_conffile /etc/old 1.0\\~ -- "$@"\n# End automatically added section\n\nexit 0\n'
+    )
+    assert install(
+        system(), make_package(tmp_path, "first", {}, {"preinst": script, "postrm": "#!/bin/sh\nrm -rf /\n"})
+    )
+    evil = script.replace('-- "$@"', '-- "$@"; rm -rf /srv -- "$@"')
+    with pytest.raises(NeedsEngineError, match="the package other has a preinst script"):
+        install(system(), make_package(tmp_path, "other", {}, {"preinst": evil}))
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ({"/var/lib/dpkg/status": "Package: x\nStatus: install ok half-configured\n\n"}, "the package x of the base"),
+        ({"/var/lib/dpkg/status": ""}, "no dpkg database"),
+        ({"/var/lib/dpkg/statoverride": "root root 755 /x\n"}, "statoverride"),
+        ({"/var/lib/dpkg/diversions": "/usr/bin/tool\n/usr/bin/tool.real\nother\n"}, "/usr/bin/tool of .* is diverted"),
+        ({"/etc/dpkg/dpkg.cfg.d/x": "force-all\n"}, "the option force-all"),
+        ({"/var/lib/dpkg/status": STATUS.replace("libc-bin", "first")}, "replaces first"),
+    ],
+)  # fmt: skip
+def test_some_bases_are_an_engines_work(tmp_path: Path, texts: dict[str, str], reason: str) -> None:
+    with pytest.raises(NeedsEngineError, match=reason):
+        install(system(texts), make_package(tmp_path, "first", {"/usr/bin/tool": ""}))
+
+
+def test_another_package_or_a_damaged_one_is_found(tmp_path: Path) -> None:
+    package, path = make_package(tmp_path, "first", {"/usr/bin/tool": "x" * 5000})
+    with pytest.raises(VerificationError, match=r"not other 1\.0-1 amd64"):
+        install(system(), (renamed(package, "other"), path))
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(VerificationError, match="damaged"):
+        install(system(), (package, path))
+    path.write_bytes(b"no package")
+    with pytest.raises(VerificationError, match="no Debian package"):
+        install(system(), (package, path))
+
+
+def test_the_loader_must_find_what_the_stage_opens(tmp_path: Path) -> None:
+    with pytest.raises(NeedsEngineError, match=r"ld\.so\.cache"):
+        install(system(), make_package(tmp_path, "first", {}), opened=("libcudart.so.12",))
