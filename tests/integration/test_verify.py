@@ -9,21 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import plans
-from tests.integration.conftest import BASE, Run
+from tests.integration.conftest import Run
+from tests.integration.verify_world import Toy, open_toy
 from tests.verify import images
 from tests.verify.images import Change, Layer, Link
-from training_imgtool.build.inputs import Inputs
-from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.registry.connect import Registries
-from training_imgtool.spec.model import Role
 
 pytestmark = pytest.mark.registry
 
@@ -33,45 +29,10 @@ INFO = f"{SITE}/tensorflow_cpu-2.15.1.dist-info"
 KEY = b"-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----\n"
 
 
-@dataclass(frozen=True)
-class Toy:
-    """A good image of a small spec, and where its faulty siblings go."""
-
-    folder: Path
-    inputs: Inputs
-    good: Digest
-    registries: Registries
-    place: str
-    env: dict[str, str]
-
-    def faulty(self, name: str, layers: list[Layer], change: Change | None) -> dict[str, str]:
-        """Pushes a faulty image under the tag of the good one in a repository of its own; the environment for it."""
-        image = self.inputs.images[0]
-        assert image.tag is not None
-        repository = parse_repository(f"{self.place}/{name}/toy")
-        images.derive(self.registries, self.good, layers, change, repository.tag(image.tag.name))
-        return {**self.env, "IMGTOOL_REGISTRY": f"{self.place}/{name}"}
-
-
 @pytest.fixture(scope="module")
 def toy(registry_address: str, services_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
-    root = tmp_path_factory.mktemp("verify")
-    place = f"{services_env['IMGTOOL_REGISTRY']}/verify"
-    env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "cache")}
-    settings = from_environment({**services_env, **env})
-    with Registries(settings, keep_tokens=False) as registries:
-        repository, _, tag = BASE.partition(":")
-        base = registries.at(registry_address).head(parse_repository(f"{registry_address}/{repository}").tag(tag))
-        assert base is not None
-        wheels = tuple(
-            plans.wheel(*one) for one in (("numpy", "1.26.4"), ("six", "1.16.0"), ("tensorflow-cpu", "2.15.1"))
-        )
-        locked = replace(plans.locked(wheels=wheels, roles=(Role.MASTER,)), base_digest=base)
-        folder = images.write_spec(root / "spec", locked)
-        inputs = images.inputs_of(folder, settings)
-        image = inputs.images[0]
-        good = images.push(registries, image, images.good_layers(image, folder))
-        yield Toy(folder, inputs, good, registries, place, env)
+    with open_toy(registry_address, services_env, tmp_path_factory.mktemp("verify")) as made:
+        yield made
 
 
 def _more_env(*lines: str) -> Change:

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,9 @@ def push(
     return _put(registries, source.repository, list(manifest.layers), config, layers, change, target)
 
 
-def derive(registries: Registries, good: Digest, layers: list[Layer], change: Change | None, target: Tag) -> Digest:
+def derive(
+    registries: Registries, good: Digest, layers: Sequence[Layer | bytes], change: Change | None, target: Tag
+) -> Digest:
     """Pushes an image with further layers on a good one, under `target`."""
     manifest = registries.at(good.repository).manifest(good)
     config = json.loads(registries.at(good.repository).read(good.repository, manifest.config))
@@ -177,7 +179,7 @@ def _put(  # noqa: PLR0917 - three callers, all above
     source: Repository,
     below: list[Descriptor],
     config: dict[str, Any],
-    layers: list[Layer],
+    layers: Sequence[Layer | bytes],
     change: Change | None,
     target: Tag,
 ) -> Digest:
@@ -187,7 +189,7 @@ def _put(  # noqa: PLR0917 - three callers, all above
             registries.copy_blob(source, descriptor, repository)
     descriptors = list(below)
     for layer in layers:
-        archive = tar(layer)
+        archive = layer if isinstance(layer, bytes) else tar(layer)
         data = gzip.compress(archive, mtime=0)
         descriptor = Descriptor(OCI_LAYER_GZIP, sha256_digest(data), len(data))
         registry.upload(repository, descriptor, lambda data=data: iter((data,)))  # type: ignore[misc]

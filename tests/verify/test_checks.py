@@ -209,7 +209,7 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
     found = _of(gpu, _without_engine(gpu[0], OWN))
     assert _wrong(found) == set()
     unseen = {name for name, one in found.items() if one.status is Status.UNSEEN}
-    assert unseen == {"python", "libraries", "gpu"}
+    assert unseen == {"python", "bytecode", "libraries", "gpu"}
     assert found["cuda"].found == "12.2.2 by the base's CUDA_VERSION"
     assert found["cudnn"].found == "8.9.6.50 by the base's NV_CUDNN_VERSION"
     assert not {"compute", "tensorflow build"} & found.keys()

@@ -50,8 +50,8 @@ class Target(StrEnum):
 
 CHECKS = (
     "image", "platform", "base", "layers", "entry point", "user", "environment", "python", "tensorflow",
-    "tensorflow build", "compute", "wheels", "pip check", "libraries", "cuda", "cudnn", "xla", "cuda once", "gpu",
-    "trainer", "settings", "secrets", "caches", "size",
+    "tensorflow build", "compute", "wheels", "bytecode", "pip check", "libraries", "cuda", "cudnn", "xla", "cuda once",
+    "gpu", "trainer", "settings", "secrets", "caches", "size",
 )  # fmt: skip
 """The checks of `imgtool verify`, in the order of its report."""
 

@@ -98,6 +98,23 @@ class VenvFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bytecode:
+    """How the bytecode in /opt/venv compares with its sources.
+
+    Attributes:
+        count: how many files there are.
+        differ: those that no compilation of their source gives.
+        ended: how the interpreter that read them came to an end of its own, if it did.
+        unseen: why nobody compared them, if so.
+    """
+
+    count: int
+    differ: tuple[str, ...] = ()
+    ended: str | None = None
+    unseen: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
     """The files of interest in the whole image, by path.
 
@@ -137,6 +154,7 @@ class Facts:
     damaged: Mapping[int, Listing] = field(default_factory=dict)  # those that could not be
     tree: Tree
     base_config: Mapping[str, Any] | None
+    bytecode: Bytecode | None = None
     look: Started | None = None
     run: Started | None = None
     gpus: bool = False  # the container was given GPUs

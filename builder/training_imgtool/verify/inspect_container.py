@@ -8,15 +8,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
-from training_imgtool.verify.facts import Fields, Started, Tree, VenvFiles
+from training_imgtool.verify.facts import Bytecode, Fields, Started, Tree, VenvFiles
 from training_imgtool.verify.program import program_text
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 PYTHON = "/opt/venv/bin/python"
-PROGRAM = ("interesting_paths", "venv_files", "program")  # modules, in the order of their imports
-LOOK_SECONDS = 180.0
+PROGRAM = ("interesting_paths", "bytecode", "venv_files", "program")  # modules, in the order of their imports
+LOOK_SECONDS = 300.0
 RUN_SECONDS = 300.0
 _ROOT = "0:0"  # reads what the image's own user may not
 
@@ -58,6 +58,19 @@ def tree_of(inspection: Started) -> Tree | None:
         files={path: (int(size), str(digest)) for path, (size, digest) in files["contents"].items()},
         venv=VenvFiles(**{name: tuple(paths) for name, paths in files["venv"].items()}),
     )
+
+
+def bytecode_of(inspection: Started) -> Bytecode | None:
+    """What the container says about bytecode; None when it did not get that far."""
+    begun, compared = (inspection.parts.get(part) for part in ("reading bytecode", "bytecode"))
+    if begun is None:
+        return None
+    if compared is not None:
+        return Bytecode(count=begun["count"], differ=tuple(compared["differ"]))
+    end = inspection.parts.get("end") or {}
+    if end.get("signal") and not end.get("late"):
+        return Bytecode(count=begun["count"], ended=f"the image's Python ended by signal {end['signal']}")
+    return Bytecode(count=begun["count"], unseen=f"it takes more than {LOOK_SECONDS:.0f} s")
 
 
 def _text(call: str, request: dict[str, Any]) -> str:

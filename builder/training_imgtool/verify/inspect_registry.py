@@ -14,6 +14,7 @@ from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.direct.layers.codecs import decompress
+from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Layer, Listing
 from training_imgtool.verify.layers import read_layer
 
@@ -43,6 +44,7 @@ class LayerReader:
 
     registries: Registries
     progress: Progress
+    contents: Contents
     listings: dict[tuple[str, bool], Listing] = field(default_factory=dict)
 
     def read(self, stored: Stored, *, beside_container: bool, subject: str) -> dict[int, Listing]:
@@ -56,9 +58,12 @@ class LayerReader:
         }
         if new:
             self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
-        return {number: self._listing(stored.digest, *pair, subject) for number, pair in chosen.items()}
+        kept = None if beside_container else self.contents
+        return {number: self._listing(stored.digest, *pair, subject, kept) for number, pair in chosen.items()}
 
-    def _listing(self, image: Digest, layer: Layer, descriptor: Descriptor, subject: str) -> Listing:
+    def _listing(
+        self, image: Digest, layer: Layer, descriptor: Descriptor, subject: str, kept: Contents | None
+    ) -> Listing:
         key = (descriptor.digest, layer.own)
         if key not in self.listings:
             repository = image.repository
@@ -67,7 +72,7 @@ class LayerReader:
             )
             most = max(LEAST_INFLATED, descriptor.size * MOST_INFLATED)
             archive = decompress(_pieces(blocks, descriptor.media_type), descriptor.media_type)
-            self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most)
+            self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most, kept=kept)
             if listing.diff_id:
                 for _ in blocks:  # bytes behind the end of the stream belong to the digest too
                     pass

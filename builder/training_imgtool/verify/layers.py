@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training_imgtool.core.errors import VerificationError
+from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Fields, FileContent, Listing, Tree, VenvFiles
 from training_imgtool.verify.interesting_paths import LARGEST_TEXT, describe, kind_of, settle, summed, wants_look
 from training_imgtool.verify.venv_files import VENV, compare_records
@@ -82,6 +83,7 @@ class _Content:
     """What the entries of one archive amount to."""
 
     hashed: bool
+    kept: Contents | None = None
     items: list[dict[str, Any]] = field(default_factory=list)
     folders: dict[str, int] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
@@ -104,15 +106,16 @@ class _Content:
         )
 
 
-def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int) -> Listing:
+def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int, kept: Contents | None = None) -> Listing:
     """Reads an uncompressed archive to its end; a damaged one has no diff ID, and a fault that says why.
 
     Args:
         blocks: the archive's bytes.
         hashed: whether to hash every file.
         most: bytes after which reading stops with a fault.
+        kept: takes the files that it wants.
     """
-    archive, content = _Archive(blocks, most), _Content(hashed)
+    archive, content = _Archive(blocks, most), _Content(hashed, kept)
     try:
         with tarfile.open(fileobj=archive, mode="r|", errorlevel=1, tarinfo=_Header) as tar:  # type: ignore[call-overload]
             for member in tar:
@@ -154,9 +157,12 @@ def _read_file(content: _Content, tar: tarfile.TarFile, member: tarfile.TarInfo,
     link = member.linkname if not member.isreg() else None
     interesting = kind is not None or (link is None and wants_look(path, member.size))
     start = b""
+    keeps = content.kept is not None and content.kept.wants(path) and member.size <= LARGEST_TEXT
     if member.isreg() and (interesting or content.hashed):
-        start, digest = _read(tar, member, LARGEST_TEXT if interesting else 0)
+        start, digest = _read(tar, member, LARGEST_TEXT if interesting or keeps else 0)
         content.files[path] = (member.size, digest)
+        if content.kept is not None and keeps:
+            content.kept.keep(digest, start)
     elif member.issym():
         content.files[path] = (0, f"->{member.linkname}")
     elif member.islnk():

@@ -10,10 +10,8 @@ never return. The output contains text of the image: the reader must sanitize it
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import glob
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -27,8 +25,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from training_imgtool.verify.bytecode import differing_bytecode, source_of
 from training_imgtool.verify.interesting_paths import describe, kind_of, settle, summed, wants_look
-from training_imgtool.verify.venv_files import VENV, compare_records
+from training_imgtool.verify.venv_files import VENV, compare_records, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +42,9 @@ def look(request: Fields) -> None:
 
     def work(report: Report) -> None:
         _interpreter(report)
-        _files(request["folders"], request["exclude"], report)
+        bytecode = _files(request["folders"], request["exclude"], report)
         _libraries(request["libraries"], report)
+        _bytecode(bytecode, report)
 
     _apart(request["seconds"], work)
 
@@ -77,8 +77,8 @@ def _interpreter(report: Report) -> None:
     report({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
 
 
-def _files(hashed: list[str], exclude: list[str], report: Report) -> None:
-    """Reports the files of interest, and the hashes of those in the folders `hashed`."""
+def _files(hashed: list[str], exclude: list[str], report: Report) -> list[str]:
+    """Reports the files of interest, and the hashes of those in the folders `hashed`; returns the paths of bytecode."""
     items: list[Fields] = []
     contents: Fields = {}
     prefixes = (VENV, *(folder + "/" for folder in hashed))
@@ -109,7 +109,7 @@ def _files(hashed: list[str], exclude: list[str], report: Report) -> None:
             else:
                 own[folder] += state.st_size
             if path.startswith(prefixes):
-                contents[path] = _content(path, state)
+                contents[path] = content_of(path, state)
             fields = _describe_file(path, state)
             if fields is not None:
                 items.append(fields)
@@ -118,21 +118,13 @@ def _files(hashed: list[str], exclude: list[str], report: Report) -> None:
     settled = [dict(fields, text="") if fields["kind"] == "record" else fields for fields in settle(items)]
     files = {"items": settled, "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
     report(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
+    return [path for path in venv if source_of(path) in venv]
 
 
-def _content(path: str, state: os.stat_result) -> list[Any]:
-    """Size and SHA-256 of a file, as RECORD spells them; the target of a link."""
-    if stat.S_ISLNK(state.st_mode):
-        return [0, "->" + os.readlink("/" + path)]
-    digest = hashlib.sha256()
-    try:
-        if stat.S_ISREG(state.st_mode):
-            with open("/" + path, "rb") as stream:
-                for block in iter(lambda: stream.read(1 << 20), b""):
-                    digest.update(block)
-    except OSError as error:
-        return [state.st_size, "unreadable: " + str(error.strerror)]
-    return [state.st_size, base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")]
+def _bytecode(paths: list[str], report: Report) -> None:
+    report({"part": "reading bytecode", "count": len(paths)})
+    differ = differing_bytecode([["/" + path, "/" + str(source_of(path)), "/" + path] for path in paths])
+    report({"part": "bytecode", "differ": [path[1:] for path in differ]})
 
 
 def _describe_file(path: str, state: os.stat_result) -> Fields | None:

@@ -26,6 +26,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import check
+from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.expected_files import copied_files
 from training_imgtool.verify.facts import Facts, Listing, Status, platform_of
 from training_imgtool.verify.layers import overlaid
@@ -70,8 +71,9 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     images = run.inputs.selected(run.roles)
     with _engine(run) as engine, connect(run.settings, run.progress) as registries:
         locations = _locate(run, images, engine, registries)
-        reader = inspect_registry.LayerReader(registries, run.progress)
-        return tuple(_report(run, image, locations[image.role], engine, reader) for image in images)
+        with Contents() as contents:
+            reader = inspect_registry.LayerReader(registries, run.progress, contents)
+            return tuple(_report(run, image, locations[image.role], engine, reader) for image in images)
 
 
 @contextmanager
@@ -186,7 +188,9 @@ def _facts(
         "base_config": base,
     }
     if "tree" not in inside:
-        values["tree"] = overlaid(whole, len(layers), plan.exclude)
+        values["tree"] = tree = overlaid(whole, len(layers), plan.exclude)
+        python = plan.locked.variant.python
+        values["bytecode"] = reader.contents.compare(tree.files or {}, python, run.settings.environ)
     return Facts(**values | inside)
 
 
@@ -209,7 +213,7 @@ def _seen_inside(
     values: dict[str, Any] = {"look": inspection}
     tree = inspect_container.tree_of(inspection)
     if tree is not None:
-        values["tree"] = tree
+        values |= {"tree": tree, "bytecode": inspect_container.bytecode_of(inspection)}
     if inspection.fault is not None:
         return values
     gpus, values["no_gpus"] = _gpus(image, engine)

@@ -4,26 +4,35 @@ The format is PyPA's, "Recording installed projects". The text of this module al
 the standard library only and keeps to Python 3.7.
 """
 
+# A path is text here, since this runs on thousands of files:
+# ruff: noqa: PTH115, PTH123
+
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
+import os
 import posixpath
 import re
+import stat
 from typing import TYPE_CHECKING
+
+from training_imgtool.verify.bytecode import source_of
 
 if TYPE_CHECKING:
     from typing import Any
 
 VENV = "opt/venv/"
-_BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
 _SKELETON = re.compile(r"opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg|lib64)\Z")  # of the environment, not of a package
 
 
 def compare_records(files: dict[str, Any], records: dict[str, str], exclude: list[str]) -> dict[str, list[str]]:
     """Returns the paths that are `missing`, `changed`, or `unowned` by any package, each list sorted.
 
-    Bytecode may be missing, may exist for any source, and may differ: the installer compiles what a wheel brings. Where
-    packages share a path, one match is enough, since the last one installed wins.
+    Bytecode in `__pycache__` may be missing, may exist for any source, and may differ: the installer compiles what a
+    wheel brings, and `bytecode` compares that. Where packages share a path, one match is enough, since the last one
+    installed wins.
 
     Args:
         files: size and SHA-256 (as RECORD spells it) by path, relative to the root; `->TARGET` for a link.
@@ -45,11 +54,9 @@ def compare_records(files: dict[str, Any], records: dict[str, str], exclude: lis
     missing, changed = [], damaged
     for path, entries in rows.items():
         if path in files:
-            if not path.endswith(".pyc") and not any(_matches(files[path], digest, size) for digest, size in entries):
+            if not source_of(path) and not any(_matches(files[path], digest, size) for digest, size in entries):
                 changed.append(path)
-        elif not path.endswith(".pyc") and not any(
-            path == folder or path.startswith(folder + "/") for folder in left_out
-        ):
+        elif not source_of(path) and not any(path == folder or path.startswith(folder + "/") for folder in left_out):
             missing.append(path)
     unowned = [path for path in files if path not in rows and not _belongs(path, files)]
     return {"missing": sorted(missing), "changed": sorted(changed), "unowned": sorted(unowned)}
@@ -63,7 +70,20 @@ def _matches(file: Any, digest: str, size: str) -> bool:
 
 
 def _belongs(path: str, files: dict[str, Any]) -> bool:
-    bytecode = _BYTECODE.match(path)
-    if bytecode:
-        return bytecode["folder"] + bytecode["name"] + ".py" in files
-    return bool(_SKELETON.match(path))
+    source = source_of(path)
+    return source in files if source else bool(_SKELETON.match(path))
+
+
+def content_of(path: str, state: os.stat_result) -> list[Any]:
+    """Size and SHA-256 of a file below the root, as RECORD spells them; the target of a link."""
+    if stat.S_ISLNK(state.st_mode):
+        return [0, "->" + os.readlink("/" + path)]
+    digest = hashlib.sha256()
+    try:
+        if stat.S_ISREG(state.st_mode):
+            with open("/" + path, "rb") as stream:
+                for block in iter(lambda: stream.read(1 << 20), b""):
+                    digest.update(block)
+    except OSError as error:
+        return [state.st_size, "unreadable: " + str(error.strerror)]
+    return [state.st_size, base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")]

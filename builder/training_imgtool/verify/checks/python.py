@@ -162,6 +162,7 @@ def _packages(case: Case) -> Iterator[Finding]:
         yield case.differs("wheels", complaints, wanted)
     else:
         yield case.ok("wheels", f"{len(case.installed)} packages", wanted)
+    yield _bytecode(case)
     interpreter = case.look_part("python")
     markers = (
         interpreter["markers"] if interpreter else marker_environment(case.variant.python, case.image.plan.platform)
@@ -171,6 +172,18 @@ def _packages(case: Case) -> Iterator[Finding]:
         yield case.differs("pip check", complaints, "no broken requirements")
     else:
         yield case.ok("pip check", "no broken requirements")
+
+
+def _bytecode(case: Case) -> Finding:
+    compared, wanted = case.facts.bytecode, "what the sources compile to"
+    if compared is None or compared.unseen:
+        return case.unseen("bytecode", (compared and compared.unseen) or "not read")
+    if compared.ended:
+        return case.wrong("bytecode", f"{compared.ended} while it read {compared.count} files", wanted)
+    if compared.differ:
+        complaints = [f"/{path} is not compiled from its source" for path in compared.differ]
+        return case.differs("bytecode", complaints, wanted)
+    return case.ok("bytecode", f"{compared.count} files", wanted)
 
 
 def _file_complaints(case: Case) -> Iterator[str]:

@@ -1,0 +1,70 @@
+"""Compares bytecode with what an interpreter of its version makes of the source.
+
+Python takes a .pyc file whose header says "unchecked" (PEP 552) whatever its source is by now, and RECORD has no hash
+of it. Compilations of one source may differ in bytes, within one version of Python too, so code objects are compared,
+without the names of files and the line tables. The text of this module runs inside an image, or in an interpreter of
+its own on this machine: it needs the standard library only and keeps to Python 3.7.
+"""
+# Foreign bytecode may do anything to its reader, and each way to fail is a difference:
+# ruff: noqa: PTH123, BLE001, S302
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import re
+import types
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpython-\d+(?:\.opt-(?P<level>\d))?\.pyc\Z")
+_HEADER = 16  # bytes: the magic number, flags, and a hash of the source or its time and size
+_PARTS = (
+    "argcount", "posonlyargcount", "kwonlyargcount", "flags", "code", "names", "varnames", "freevars", "cellvars",
+    "name", "exceptiontable",
+)  # fmt: skip
+
+
+def source_of(path: str) -> str | None:
+    """The path of the source that a .pyc file in `__pycache__` stands for."""
+    match = BYTECODE.match(path)
+    return match.group("folder") + match.group("name") + ".py" if match else None
+
+
+def differing_bytecode(files: list[list[str]]) -> list[str]:
+    """Returns the paths of the bytecode that is not what this interpreter makes of its source.
+
+    Files for another version of Python, which recompiles instead of reading them, do not count.
+
+    Args:
+        files: for each .pyc file its path in the image, where its source can be read, and where it can be read.
+    """
+    return [path for path, source, bytecode in files if not _is_compiled(path, source, bytecode)]
+
+
+def _is_compiled(path: str, source: str, bytecode: str) -> bool:
+    try:
+        with open(bytecode, "rb") as stream:
+            data = stream.read()
+        if data[:4] != importlib.util.MAGIC_NUMBER:
+            return True
+        with open(source, "rb") as stream:
+            text = stream.read()
+        level = (BYTECODE.match(path) or {"level": None})["level"]
+        made = compile(text, path, "exec", dont_inherit=True, optimize=int(level or 0))
+        return bool(_shape(made) == _shape(marshal.loads(data[_HEADER:])))
+    except Exception:
+        return False
+
+
+def _shape(value: Any) -> Any:
+    """A value that is equal for equal code; 1, 1.0 and True are equal in Python, and not here."""
+    if isinstance(value, types.CodeType):
+        parts = [_shape(getattr(value, "co_" + name)) for name in _PARTS if hasattr(value, "co_" + name)]
+        return ("code", *parts, tuple(_shape(const) for const in value.co_consts))
+    if isinstance(value, (tuple, frozenset)):
+        shapes = [_shape(item) for item in value]
+        return (type(value).__name__, frozenset(shapes) if isinstance(value, frozenset) else tuple(shapes))
+    return (type(value).__name__, repr(value) if isinstance(value, (float, complex)) else value)

@@ -1,0 +1,59 @@
+"""A small spec whose good image is in the registry, for tests that push faulty siblings of it and verify them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests import plans
+from tests.integration.conftest import BASE
+from tests.verify import images
+from tests.verify.images import Change, Layer
+from training_imgtool.build.inputs import Inputs
+from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.registry.connect import Registries
+from training_imgtool.spec.model import Role
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A good image of a small spec, and where its faulty siblings go."""
+
+    folder: Path
+    inputs: Inputs
+    good: Digest
+    registries: Registries
+    place: str
+    env: dict[str, str]
+
+    def faulty(self, name: str, layers: Sequence[Layer | bytes], change: Change | None) -> dict[str, str]:
+        """Pushes a faulty image under the tag of the good one in a repository of its own; the environment for it."""
+        image = self.inputs.images[0]
+        assert image.tag is not None
+        repository = parse_repository(f"{self.place}/{name}/toy")
+        images.derive(self.registries, self.good, layers, change, repository.tag(image.tag.name))
+        return {**self.env, "IMGTOOL_REGISTRY": f"{self.place}/{name}"}
+
+
+@contextmanager
+def open_toy(registry_address: str, services_env: dict[str, str], root: Path) -> Iterator[Toy]:
+    """Pushes the good image."""
+    place = f"{services_env['IMGTOOL_REGISTRY']}/verify"
+    env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "cache")}
+    settings = from_environment({**services_env, **env})
+    with Registries(settings, keep_tokens=False) as registries:
+        repository, _, tag = BASE.partition(":")
+        base = registries.at(registry_address).head(parse_repository(f"{registry_address}/{repository}").tag(tag))
+        assert base is not None
+        wheels = tuple(
+            plans.wheel(*one) for one in (("numpy", "1.26.4"), ("six", "1.16.0"), ("tensorflow-cpu", "2.15.1"))
+        )
+        locked = replace(plans.locked(wheels=wheels, roles=(Role.MASTER,)), base_digest=base)
+        folder = images.write_spec(root / "spec", locked)
+        inputs = images.inputs_of(folder, settings)
+        image = inputs.images[0]
+        good = images.push(registries, image, images.good_layers(image, folder))
+        yield Toy(folder, inputs, good, registries, place, env)

@@ -1,0 +1,161 @@
+"""Ways to tamper with an image, and sound images that look like it: layers on top of a good one, changes of its config.
+
+A tampered image has a mismatch of the check that the table names; what it says is the second part of a row.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.verify import images
+from tests.verify.images import Change, Link
+
+SITE = "opt/venv/lib/python3.11/site-packages"
+APP = "app/trainer"
+Files = Mapping[str, bytes | Link | None]
+_KEY = b"-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----\n"
+_SIX = f"{SITE}/six/__pycache__/__init__.cpython-311"
+
+
+def compiled(source: bytes, *, level: int = 0, flags: int = 1) -> bytes:
+    """Bytecode as `compileall` writes it; only Python 3.11 makes that of the images."""
+    code = compile(source, "/x.py", "exec", dont_inherit=True, optimize=level)
+    return importlib.util.MAGIC_NUMBER + bytes([flags, 0, 0, 0]) + importlib.util.source_hash(b"") + marshal.dumps(code)
+
+
+def _settings(**values: Any) -> Change:
+    return lambda config: config["config"].update(values)
+
+
+def _config(**values: Any) -> Change:
+    return lambda config: config.update(values)
+
+
+def change_env(edit: Callable[[list[str]], list[str]]) -> Change:
+    """Changes the list of environment variables."""
+    return lambda config: config["config"].update(Env=edit(config["config"]["Env"]))
+
+
+def _diff_id(number: int) -> Change:
+    def change(config: dict[str, Any]) -> None:
+        config["rootfs"]["diff_ids"][number] = "sha256:" + "0" * 64
+
+    return change
+
+
+def _history(text: str) -> Change:
+    def change(config: dict[str, Any]) -> None:
+        config["history"] = [{"created_by": text}] * 3
+
+    return change
+
+
+CODE: dict[str, tuple[Files, str]] = {
+    "other-code": ({f"{APP}/task.py": b"import numpy\n"}, f"/{APP}/task.py differs from the context"),
+    "other-module": ({f"{APP}/model.py": b"layers = 3\n"}, f"/{APP}/model.py differs from the context"),
+    "extra-module": ({f"{APP}/evil.py": b""}, f"/{APP}/evil.py is not in the context"),
+    "beside": ({"app/numpy.py": b""}, "/app/numpy.py is not in the context"),
+    "hard-link": (
+        {"tmp/other.py": b"import numpy\n", f"{APP}/task.py": Link("tmp/other.py", hard=True)},
+        f"/{APP}/task.py differs from the context",
+    ),
+    "symlink": ({"tmp/o.py": b"", f"{APP}/task.py": Link("/tmp/o.py")}, f"/{APP}/task.py is a link to /tmp/o.py"),
+    "gone": ({f"{APP}/model.py": None}, f"/{APP}/model.py is missing"),
+    "opaque-app": ({"app/.wh..wh..opq": b""}, f"/{APP}/__init__.py is missing"),
+    "app-link": ({"app": Link("/nonexistent")}, f"/{APP}/task.py is missing"),
+}
+VENV: dict[str, tuple[Files, str]] = {
+    "tensorflow-code": (
+        {f"{SITE}/tensorflow/__init__.py": images.TENSORFLOW.encode() + b"evil = 1\n"},
+        f"/{SITE}/tensorflow/__init__.py differs from its RECORD",
+    ),
+    "file-gone": ({f"{SITE}/six/__init__.py": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
+    "package-gone": ({f"{SITE}/six": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
+    "pth": ({f"{SITE}/evil.pth": b"import evil\n"}, f"/{SITE}/evil.pth belongs to no package"),
+    "sitecustomize": ({f"{SITE}/sitecustomize.py": b""}, f"/{SITE}/sitecustomize.py belongs to no package"),
+    "extra-script": ({"opt/venv/bin/evil": b"#!/bin/sh\n"}, "/opt/venv/bin/evil belongs to no package"),
+    "bytecode-alone": (
+        {f"{SITE}/six/__pycache__/evil.cpython-311.pyc": b"x"},
+        f"/{SITE}/six/__pycache__/evil.cpython-311.pyc belongs to no package",
+    ),
+    "no-source": ({f"{SITE}/six/evil.pyc": b"x"}, f"/{SITE}/six/evil.pyc belongs to no package"),
+    "metadata-gone": ({f"{SITE}/six-1.16.0.dist-info": None}, "six 1.16.0 is missing"),
+    "extra-package": (images.package(SITE, "pandas", "2.2.0", {}), "pandas 2.2.0 is not in the lock"),
+    "site-link": ({SITE: Link("/nonexistent")}, "numpy 1.26.4 is missing"),
+    "site-file": ({SITE: b""}, "numpy 1.26.4 is missing"),
+    "site-opaque": ({f"{SITE}/.wh..wh..opq": b""}, "numpy 1.26.4 is missing"),
+    "tensorflow-metadata": ({f"{SITE}/tensorflow_cpu-2.15.1.dist-info": None}, "belongs to no package"),
+}
+_CAN_COMPILE = sys.version_info[:2] == (3, 11)
+BYTECODE: dict[str, tuple[Files, str]] = {
+    "other-code": ({f"{_SIX}.pyc": compiled(b"evil = 1\n")}, "/__init__.cpython-311.pyc is not compiled from"),
+    "checked-by-time": ({f"{_SIX}.pyc": compiled(b"evil = 1\n", flags=0)}, "is not compiled from its source"),
+    "other-constant": ({f"{_SIX}.pyc": compiled(b"0\n1\nx = 1.0\n")}, "is not compiled from its source"),
+    "optimized": ({f"{_SIX}.opt-2.pyc": compiled(b"evil = 1\n", level=2)}, "opt-2.pyc is not compiled from"),
+    "damaged": ({f"{_SIX}.pyc": compiled(b"")[:20]}, "is not compiled from its source"),
+    "no-code": ({f"{_SIX}.pyc": compiled(b"")[:16] + marshal.dumps([1])}, "is not compiled from its source"),
+} if _CAN_COMPILE else {}  # fmt: skip
+OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
+    "python": (({"opt/venv/bin/python": Link("/usr/bin/python3.12")},), None, "python", "python3.12"),
+    "pip-check": (
+        (images.package(SITE, "six", "1.16.0", {"six/__init__.py": b""}, ("absent>=1",)),),
+        None,
+        "pip check",
+        "requires absent",
+    ),
+    "conflict": (
+        (images.package(SITE, "six", "1.16.0", {"six/__init__.py": b""}, ("numpy<1",)),),
+        None,
+        "pip check",
+        "numpy<1, but 1.26.4",
+    ),
+    "syntax": (({f"{APP}/task.py": b"def train(:\n"},), None, "trainer", f"/{APP}/task.py:1"),
+    "inner-import": (({f"{APP}/model.py": b"import absl\n"},), None, "trainer", "no module absl"),
+    "netrc": (({"root/.netrc": b"machine x login y password z\n"},), None, "secrets", "/root/.netrc"),
+    "history": ((), _history("RUN curl -H 'password: hunter2hunter2' x"), "settings", "history: RUN holds"),
+    "secret-whiteout": (({"app/.npmrc": b"x=y"}, {"app/.npmrc": None}), None, "secrets", "/app/.npmrc"),
+    "secret-opaque": (({"data/.netrc": b"x"}, {"data/.wh..wh..opq": b""}), None, "secrets", "/data/.netrc"),
+    "secret-content": (({"srv/account": _KEY},), None, "secrets", "/srv/account in layer 4"),
+    "twice": (({"srv/a": b"", "srv//a": b""},), None, "layers", "/srv/a is in it twice"),
+    "hard-out": (({"srv/l": Link("../../etc/passwd", hard=True)},), None, "layers", "hard link to ../../etc/passwd"),
+    "hard-none": (({"srv/l": Link("/etc/shadow", hard=True)},), None, "layers", "hard link to /etc/shadow"),
+    "garbage": ((b"no archive" * 200,), None, "layers", "layer 4 "),
+    "bomb": (({"srv/zeros": bytes(11 << 20)},), None, "layers", "it inflates to more than 10 MB"),
+    "diff-id": ((), _diff_id(2), "layers", "and the config says sha256:000000000000"),
+    "base": ((), _diff_id(0), "base", "0 of the base's 1 layers"),
+    "arm64": ((), _config(architecture="arm64"), "platform", "linux/arm64"),
+    "windows": ((), _config(os="windows"), "platform", "windows/amd64"),
+    "entry-point": ((), _settings(Entrypoint=["/bin/sh"]), "entry point", "/bin/sh"),
+    "cmd": ((), _settings(Cmd=["--evil"]), "entry point", "--evil"),
+    "user": ((), _settings(User="1000"), "user", "1000"),
+    "working-folder": ((), _settings(WorkingDir="/tmp"), "environment", "the working folder is /tmp, not /app"),
+    "env-gone": ((), change_env(lambda env: env[:-1]), "environment", " is missing"),
+    "env-other": ((), change_env(lambda env: [*env, "TF_CPP_MIN_LOG_LEVEL=0"]), "environment", "has another value"),
+    "pythonpath": ((), change_env(lambda env: [*env, "PYTHONPATH=/evil"]), "environment", "PYTHONPATH was not planned"),
+    "env-secret": (
+        (),
+        change_env(lambda env: [*env, "DB_PASSWORD=hunter2hunter2"]),
+        "settings",
+        "DB_PASSWORD in the env",
+    ),
+    "label": ((), _settings(Labels={}), "image", "made from no key"),
+    "key": ((), _settings(Labels={"dev.imgtool.key": "0" * 64}), "image", "made from 000000000000"),
+}
+SOUND: dict[str, Files] = {
+    "as-built": {},
+    "bytecode": {f"{SITE}/six/__pycache__/__init__.cpython-311.pyc": b"x"},
+    "optimized-bytecode": {f"{SITE}/six/__pycache__/__init__.cpython-311.opt-1.pyc": b"x"},
+    "compiled": {f"{_SIX}.pyc": compiled(b"") if _CAN_COMPILE else b"x"},
+    "compiled-and-optimized": {f"{_SIX}.opt-1.pyc": compiled(b"", level=1) if _CAN_COMPILE else b"x"},
+    "interpreter-names": {"opt/venv/bin/python3": Link("python"), "opt/venv/bin/python3.11": Link("python")},
+    "lib64": {"opt/venv/lib64": Link("lib")},
+    "same-code-again": {f"{APP}/model.py": b"layers = 2\n"},
+    "same-code-as-a-hard-link": {"srv/model.py": b"layers = 2\n", f"{APP}/model.py": Link("srv/model.py", hard=True)},
+    "debian": {"var/lib/dpkg/status": b"Package: libc6\n", "usr/lib/libgomp.so.1": b"\x7fELF"},
+    "a-folder-beside": {"data/mnist.npz": b"x" * 10},
+    "dots-in-names": {"srv/../srv/a": b"", "/srv/b": b""},
+}
