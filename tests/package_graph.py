@@ -27,23 +27,26 @@ ROOMS: dict[str, str] = {
     "dockerfile": "plan spec",
     "wheels": "plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
+    "attest": "plan registry",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
     "debian": "direct dockerfile plan registry spec",
-    "build": "context debian direct dockerfile engines lock plan registry spec versions wheels",
+    "build": "attest context debian direct dockerfile engines lock plan registry spec versions wheels",
     "cluster": "build context engines jobs registry spec",
-    "verify": "build context direct dockerfile engines plan registry spec versions",
-    "commands": "build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
+    "verify": "attest build context direct dockerfile engines plan registry spec versions",
+    "commands": "attest build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
     "cli": "build cluster commands engines jobs lock spec verify versions",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
 # file is quoted for every YAML 1.1 reader: hence two readers of YAML.
 ADAPTERS: dict[str, tuple[str, ...]] = {
+    "cryptography": ("attest.keys",),
     "docker": ("engines.docker.client",),
     "google": ("registry.auth.google",),
     "isal": ("direct.layers.codecs",),
     "jinja2": ("dockerfile.jinja",),
+    "nacl": ("attest.keys",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.progress",),
     "typer": ("cli.*",),

@@ -157,7 +157,7 @@ def test_a_base_in_another_registry(world: World) -> None:
         world.proxy.clear()
         machine.push(project)
         assert source.log == []
-        assert len(world.proxy.log) == 14
+        assert len(world.proxy.log) == 20
 
 
 def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:

@@ -12,6 +12,7 @@ from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from tests.servers.scripted import Asked, Reply, ScriptedServer
+from training_imgtool.registry.manifests import OCI_INDEX
 
 Refusal = Callable[[list[str]], Reply]  # of the digests that are unknown
 
@@ -42,14 +43,18 @@ class MemoryRegistry:
     Args:
         refusal: the answer to a manifest that names unknown blobs; None accepts it, as `crane registry serve` does.
         software: the `Server` header.
+        referrers: how many entries a page of the referrers API has; 0 for a registry without that API.
     """
 
-    def __init__(self, refusal: Refusal | None = None, software: str = "tests/1") -> None:
+    def __init__(self, refusal: Refusal | None = None, software: str = "tests/1", referrers: int = 0) -> None:
         self.refusal = refusal
+        self.referrers = referrers
         self.software = software
         self.blobs: dict[str, dict[str, bytes]] = {}
         self.manifests: dict[str, dict[str, tuple[str, bytes]]] = {}
         self.deletes = True
+        self._uploads = 0
+        self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
         self._lock = threading.Lock()
         self._server = ScriptedServer(self._reply)
 
@@ -98,20 +103,23 @@ class MemoryRegistry:
 
     def _missing(self, path: str, body: bytes) -> list[str]:
         document = json.loads(body)
-        blobs = [document["config"], *document["layers"]]
+        blobs = [] if "manifests" in document else [document["config"], *document["layers"]]
         return [blob["digest"] for blob in blobs if blob["digest"] not in self.blobs.get(path, {})]
 
     def _reply(self, asked: Asked) -> Reply:
         parts = urlsplit(asked.target)
-        match = re.fullmatch(r"/v2/(.+?)/(manifests|blobs)/(.+)", parts.path) or re.fullmatch(
+        match = re.fullmatch(r"/v2/(.+?)/(manifests|blobs|referrers)/(.+)", parts.path) or re.fullmatch(
             r"/v2/(.+?)/(blobs)/(uploads/)", parts.path
         )
         if not match:
-            return Reply(404)
+            return Reply(200 if parts.path == "/v2/" else 404)
         path, kind, name = match.groups()
         with self._lock:
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-            reply = self._manifest(asked, path, name) if kind == "manifests" else self._blob(asked, path, name, query)
+            if kind == "referrers":
+                reply = self._referrers(path, name, int(query.get("after", 0)))
+            else:
+                reply = self._blob(asked, path, name, query) if kind == "blobs" else self._manifest(asked, path, name)
         return Reply(reply.status, reply.body, {"Server": self.software, **reply.headers}, reply.length)
 
     def _manifest(self, asked: Asked, path: str, name: str) -> Reply:
@@ -123,7 +131,9 @@ class MemoryRegistry:
             digest = f"sha256:{hashlib.sha256(asked.body).hexdigest()}"
             for key in (name, digest):
                 manifests[key] = (asked.headers["content-type"], asked.body)
-            return Reply(201, headers={"Docker-Content-Digest": digest})
+            subject = json.loads(asked.body).get("subject") if self.referrers else None
+            listed = {"OCI-Subject": subject["digest"]} if subject else {}
+            return Reply(201, headers={"Docker-Content-Digest": digest, **listed})
         if asked.method == "DELETE":
             if self.deletes:
                 manifests.pop(name, None)
@@ -134,6 +144,35 @@ class MemoryRegistry:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         return Reply(200, body, {"Content-Type": media_type, "Docker-Content-Digest": digest})
 
+    def _referrers(self, path: str, subject: str, after: int) -> Reply:
+        """One page of the referrers API (distribution specification 1.1)."""
+        if not self.referrers:
+            return Reply(404, b"404 page not found")
+        entries = {}
+        for media_type, body in self.manifests.get(path, {}).values():
+            document = json.loads(body)
+            if document.get("subject", {}).get("digest") == subject:
+                digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+                entry = {"mediaType": media_type, "digest": digest, "size": len(body)}
+                extra = {key: document[key] for key in ("artifactType", "annotations") if key in document}
+                entries[digest] = entry | extra
+        found = list(entries.values())
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": found[after : after + self.referrers]}
+        headers = {"Content-Type": OCI_INDEX}
+        if after + self.referrers < len(found):
+            headers["Link"] = f'</v2/{path}/referrers/{subject}?after={after + self.referrers}>; rel="next"'
+        return Reply(200, json.dumps(index).encode(), headers)
+
+    def _upload(self, asked: Asked, path: str, name: str, query: Mapping[str, str]) -> Reply:
+        """An open upload: content in a PATCH and then a PUT, or in a PUT alone."""
+        if asked.method == "PATCH":
+            self._parts[name] = asked.body
+            return Reply(202, headers={"Location": f"/v2/{path}/blobs/{name}"})
+        if asked.method == "PUT":
+            self.blobs[path][query["digest"]] = self._parts.pop(name, b"") + asked.body
+            return Reply(201)
+        return Reply(204)
+
     def _blob(self, asked: Asked, path: str, name: str, query: Mapping[str, str]) -> Reply:
         blobs = self.blobs.setdefault(path, {})
         if asked.method == "POST":
@@ -141,12 +180,10 @@ class MemoryRegistry:
             if query.get("mount", "") in source:
                 blobs[query["mount"]] = source[query["mount"]]
                 return Reply(201)
-            return Reply(202, headers={"Location": f"/v2/{path}/blobs/uploads/1"})
-        if asked.method == "PUT":
-            blobs[query["digest"]] = asked.body
-            return Reply(201)
-        if asked.method == "DELETE":
-            return Reply(204)
+            self._uploads += 1
+            return Reply(202, headers={"Location": f"/v2/{path}/blobs/uploads/{self._uploads}"})
+        if name.startswith("uploads/"):
+            return self._upload(asked, path, name, query)
         if name not in blobs:
             return _errors(404, {"code": "BLOB_UNKNOWN"})
         return Reply(200, blobs[name], {"Content-Length": str(len(blobs[name]))} if asked.method == "HEAD" else {})

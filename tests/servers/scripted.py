@@ -89,7 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are kept in `asked`."""
 
     def _any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        chunked = self.headers.get("transfer-encoding") == "chunked"
+        body = self._chunks() if chunked else self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         reply = self.server.scripted.reply(Asked(self.command, self.path, headers, body))
         self.send_response_only(reply.status)
@@ -102,5 +103,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
         if reply.length is not None and reply.length != len(reply.body):
             self.close_connection = True
+
+    def _chunks(self) -> bytes:
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 the names http.server calls

@@ -45,10 +45,16 @@ def find_images(
     return run_all({image.role: partial(ask, image) for image in wanted})
 
 
-def require_images(inputs: Inputs, registries: Registries, progress: Progress) -> Mapping[Role, Digest]:
-    """Returns every role's digest; raises InputError that names the missing images and the command that makes them."""
-    digests = find_images(inputs, inputs.images, registries, progress)
-    missing = [image for image in inputs.images if digests[image.role] is None]
+def require_images(
+    inputs: Inputs, registries: Registries, progress: Progress, wanted: tuple[RoleImage, ...] | None = None
+) -> Mapping[Role, Digest]:
+    """Returns the digest of every role, or of those that are `wanted`.
+
+    Raises InputError that names the missing images and the command that makes them.
+    """
+    wanted = inputs.images if wanted is None else wanted
+    digests = find_images(inputs, wanted, registries, progress)
+    missing = [image for image in wanted if digests[image.role] is None]
     if missing:
         names = ", ".join(image.role for image in missing)
         raise InputError(

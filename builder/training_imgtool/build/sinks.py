@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from training_imgtool.build.attestations import Attestations
 from training_imgtool.build.builders import Sink, StartImage
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.build.start_images import BaseImages, RegistryImages
+from training_imgtool.build.start.images import BaseImages, RegistryImages
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.direct.image.docker_archive import load_archive
@@ -54,6 +55,8 @@ class RegistrySink(Sink):
         self._run = run
         self._pushed = pushed
         self._publisher = Publisher(registries, pushed.evidence, run.progress, pushed.pending)
+        registry = registries.at(self._publisher.repository)
+        self._attestations = Attestations(run, registry, self._publisher)
         self.starts: RegistryImages = RegistryImages(run, registries, self._publisher, engine)
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
@@ -79,20 +82,24 @@ class RegistrySink(Sink):
             if other is None:
                 raise
             return BuildResult.of(image, Outcome.FOUND, other)
+        self._attestations.add(image, made, start)
         return BuildResult.of(image, Outcome.APPENDED, digest)
 
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has the engine push the image."""
         digest = stages.push(image, image.label, image.registry_tag, self.starts)
+        self._attestations.add_from_engine(image, digest)
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Remembers the tags, and moves the tags that the user named."""
+        """Waits for attestations, remembers the tags, and moves the tags that the user named."""
+        self._attestations.finish()
         self._pushed.finish(results)
 
     def close(self, *, failed: bool) -> None:
         """Waits for uploads and layer records; gives them up when the run failed."""
         self.starts.close(failed=failed)
+        self._attestations.close()
         self._publisher.close(wait=not failed)  # the registry is told of uploads that turned out to be needless
 
 

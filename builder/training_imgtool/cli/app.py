@@ -18,6 +18,7 @@ VERBS = (
     "config",
     "run",
     "verify",
+    "sign",
     "render",
     "show",
     "lock",

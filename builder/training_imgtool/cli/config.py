@@ -52,6 +52,10 @@ def config(
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
     ] = False,
+    require_signature: Annotated[
+        Path | None,
+        typer.Option("--require-signature", metavar="KEY", help="Only images that this public key verifies."),
+    ] = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
@@ -66,7 +70,10 @@ def config(
         allow_unknown=allow_unknown,
         push=push,
         output=output,
+        signed_by=require_signature,
     )
+    if source is not None and require_signature is not None:
+        raise UsageError("--require-signature goes with a spec's images, not with --from")
     with machine.progress(progress) as view:
         if source is not None:
             old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)

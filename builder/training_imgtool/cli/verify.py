@@ -29,6 +29,10 @@ def verify(
         Path | None,
         typer.Option("--sbom", metavar="FILE", help="Write a CycloneDX SBOM of wheels and Debian packages."),
     ] = None,
+    signature: Annotated[
+        Path | None,
+        typer.Option("--signature", metavar="KEY", help="Also check the signatures, with this public key."),
+    ] = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
@@ -47,7 +51,14 @@ def verify(
 
             check_writable(sbom)
         inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
-        run = VerifyRun(inputs=inputs, roles=tuple(roles or ()), engine=engine, settings=settings, progress=view)
+        run = VerifyRun(
+            inputs=inputs,
+            roles=tuple(roles or ()),
+            engine=engine,
+            signed_by=signature,
+            settings=settings,
+            progress=view,
+        )
         reports = verify_images(run)
     wrong = report.mismatches(reports)
     if as_json:

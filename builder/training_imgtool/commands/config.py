@@ -40,6 +40,7 @@ class Request:
     allow_unknown: bool = False
     push: bool = False
     output: Path | None = None
+    signed_by: Path | None = None  # the public key that must have signed every image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ def write_job_file(
     Raises:
         FieldListError: what the service would refuse, every violation with its place in the spec.
         InputError: an image of the current inputs is not in the registry.
+        VerificationError: an image is not signed by the key that `request` names.
         LocalFileError: the file cannot be written; an older one is as it was.
         ImgtoolError: with `request.push`, as `build.build` raises it.
     """
@@ -97,6 +99,8 @@ def _of_images(
     if errors:
         raise FieldListError(tuple(errors))
     images = (_push if request.push else _find)(inputs, settings, progress)
+    if request.signed_by is not None:
+        _check_signed(images, request.signed_by, settings, progress)
     return make_text(job_data(spec, images, target, options), request, images)
 
 
@@ -114,6 +118,16 @@ def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
 
     run = BuildRun(inputs=inputs, options=BuildOptions(push=True), settings=settings, progress=progress)
     return {image.role: image.digest for image in build(run) if image.digest is not None}
+
+
+def _check_signed(images: Mapping[Role, Digest], key_file: Path, settings: Settings, progress: Progress) -> None:
+    from training_imgtool.attest.keys import read_public_key
+    from training_imgtool.commands.signatures import require_signatures
+    from training_imgtool.registry.connect import connect
+
+    key = read_public_key(key_file)
+    with connect(settings, progress) as registries:
+        require_signatures(images, key, registries)
 
 
 def _packaged(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:

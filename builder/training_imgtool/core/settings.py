@@ -30,6 +30,7 @@ class Settings:
     # reaches them: docker.io=mirror.internal:5000, 127.0.0.1:5000=http://registry.internal:5000
     secrets: tuple[SecretSource, ...] = ()  # --secret
     proxies: Mapping[str, str]  # http, https, no from *_PROXY
+    attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
     source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
     environ: Mapping[str, str]  # of the programs that imgtool runs: credential helpers, uv
 
@@ -63,6 +64,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         builder=environ.get("IMGTOOL_BUILDER") or None,
         builder_registries=_hosts(environ, "IMGTOOL_BUILDER_REGISTRIES"),
         proxies=_proxies(environ),
+        attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
         environ=dict(environ),
     )
@@ -102,6 +104,13 @@ def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
     names = ("http", "https", "no")
     values = {name: environ.get(f"{name}_proxy") or environ.get(f"{name.upper()}_PROXY") for name in names}
     return {name: value for name, value in values.items() if value}
+
+
+def _switch(name: str, environ: Mapping[str, str]) -> bool:
+    text = environ.get(name) or "on"
+    if text not in {"on", "off"}:
+        raise UsageError(f"{name}: {text[:40]!r} is neither on nor off")
+    return text == "on"
 
 
 def _epoch(text: str | None) -> int:

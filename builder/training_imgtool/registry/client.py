@@ -5,6 +5,7 @@ It sends no `/v2/` ping, sends credentials with the first request, and checks al
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,6 +16,7 @@ from training_imgtool.core.reference import Digest, InvalidReferenceError, Repos
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.blobs import read_blob
+from training_imgtool.registry.http.addresses import next_url
 from training_imgtool.registry.http.failures import BlobUnknownError
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Answer
@@ -22,6 +24,8 @@ from training_imgtool.registry.manifest_put import ManifestPut, refuses_unknown_
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
+    OCI_INDEX,
+    OCI_MANIFEST,
     Descriptor,
     Manifest,
     choose,
@@ -34,6 +38,7 @@ from training_imgtool.registry.upload import BlobUpload, OpenBody, Uploaded, has
 
 T = TypeVar("T")
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
+_NO_REFERRERS = frozenset({404, 405, 501})  # how registries say that they have no referrers API
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,34 @@ class Registry:
             VerificationError: the registry stored something else, or nothing.
             RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
         """
+        put = self._put(ref, media_type, body)
+        if confirm and self.head(ref.repository.digest(put.digest)) != put.digest:
+            raise VerificationError(f"{ref}: the registry accepted {put.digest} but does not have it")
+        return put.digest
+
+    def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:
+        """Puts an OCI manifest that has a `subject`, and returns whether the registry lists it as a referrer itself.
+
+        The OCI-Subject header of the answer says so (distribution specification 1.1). Raises as `put_manifest`.
+        """
+        return self._put(ref, OCI_MANIFEST, body).is_listed
+
+    def find_manifest(self, ref: Tag | Digest) -> Manifest | None:
+        """A manifest as `manifest` gives it; None if the registry has no such manifest or repository."""
+        return self._run(lambda _: self._find_manifest(ref))
+
+    def find_referrers(self, subject: Digest, page: str | None = None) -> tuple[Manifest, str | None] | None:
+        """One page of the registry's list of referrers, an OCI index; None where the registry keeps no such list.
+
+        Args:
+            subject: the manifest that they refer to.
+            page: the URL of the page, from an earlier answer; without it, the first page.
+
+        Returns the page and the URL of the next one. Raises as `manifest`.
+        """
+        return self._run(lambda _: self._find_referrers(subject, page))
+
+    def _put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         digest = sha256_digest(body)
         if isinstance(ref, Digest) and ref.digest != digest:
             raise VerificationError(f"{ref}: the manifest to put there is {digest}")
@@ -171,9 +204,7 @@ class Registry:
             for blob in put.blobs:
                 self.uploads.forget((ref.repository, blob.digest))
             raise
-        if confirm and self.head(ref.repository.digest(digest)) != digest:
-            raise VerificationError(f"{ref}: the registry accepted {digest} but does not have it")
-        return digest
+        return put
 
     def _run(self, attempt: Callable[[int], T]) -> T:
         return self.session.retry.run(attempt, who=self.host, notice=self.session.notice)
@@ -200,6 +231,23 @@ class Registry:
         if answer.status == 404:
             raise self.session.refusal(answer, f"reading {ref}")
         return self._verify(ref, answer)
+
+    def _find_manifest(self, ref: Tag | Digest) -> Manifest | None:
+        answer = self._get(ref, f"reading {ref}")
+        return None if answer.status == 404 else self._verify(ref, answer)
+
+    def _find_referrers(self, subject: Digest, page: str | None) -> tuple[Manifest, str | None] | None:
+        doing, scopes = f"looking for referrers of {subject}", pull(subject.repository.path)
+        url = page or self.session.url(subject.repository, f"referrers/{subject.digest}")
+        accept = {"Accept": OCI_INDEX}
+        answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=accept, limit=LARGEST_MANIFEST)
+        if answer.status in _NO_REFERRERS:
+            return None
+        if answer.status != 200 or not answer.complete:
+            raise self.session.refusal(answer, doing)
+        found = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
+        following = next_url(url, found[1], self.session.origin, doing) if found else None
+        return parse_manifest(answer.body, OCI_INDEX, doing), following
 
     def _get(self, ref: Tag | Digest, doing: str) -> Answer:
         scopes = pull(ref.repository.path)

@@ -46,6 +46,9 @@ class ManifestPut:
         manifest: the parsed document.
         body: its bytes.
         head: returns the digest that a reference names, in one try.
+
+    Attributes:
+        is_listed: whether the registry said that it lists the manifest among its subject's referrers.
     """
 
     def __init__(
@@ -63,6 +66,12 @@ class ManifestPut:
         self._body = body
         self._head = head
         self._doing = f"putting {ref}"
+        self.is_listed = False
+
+    @property
+    def digest(self) -> str:
+        """The manifest's digest."""
+        return self._manifest.digest
 
     @property
     def blobs(self) -> tuple[Descriptor, ...]:
@@ -82,6 +91,7 @@ class ManifestPut:
             body=bytes_body(self._body),
         )
         if answer.status == 201:
+            self.is_listed = "oci-subject" in answer.headers
             self._check_stored(answer)
         elif isinstance(self._ref, Tag) and is_immutable_refusal(answer):
             self._check_immutable(self._ref)

@@ -455,6 +455,7 @@ class ImageSpec:
         default="splice",
         choices=("splice", "gzip", "zstd"),
     )
+    attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
     allow_secrets: tuple[str, ...] = key(
         "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
     )

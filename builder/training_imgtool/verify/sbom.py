@@ -1,8 +1,4 @@
-"""A software bill of materials: the wheels of the lock and the Debian packages of the images, as CycloneDX 1.5 JSON.
-
-Written by hand, since it is small: https://cyclonedx.org/docs/1.5/json. It has neither a serial number nor a date, so
-that the same images give the same bytes. Package URLs are those of the purl specification.
-"""
+"""`verify --sbom`: the wheels of the lock and the Debian packages of the images, as CycloneDX 1.5 JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from packaging.utils import canonicalize_name
-
-from training_imgtool import __version__
+from training_imgtool.attest.cyclonedx import SAFE, bill, properties, wheel_component
 from training_imgtool.core.atomic_files import write_atomic
-from training_imgtool.plan import Wheel
 from training_imgtool.verify.report import ImageReport
-
-_SAFE = ".-_~"
 
 
 def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
@@ -37,31 +28,17 @@ def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple
 
 def sbom(name: str, reports: tuple[ImageReport, ...]) -> dict[str, Any]:
     """The document: one component per image, wheel and Debian package, and which image has which."""
-    components: dict[str, dict[str, Any]] = {}
+    components: list[dict[str, Any]] = []
     depends: dict[str, list[str]] = {}
     for report in reports:
-        inside = [_wheel(wheel) for wheel in report.source.plan.locked.wheels]
+        inside = [wheel_component(wheel) for wheel in report.source.plan.locked.wheels]
         inside += _debian(report) if report.debian is not None else []
         image = _image(name, report)
-        for component in (image, *inside):
-            components[component["bom-ref"]] = component
+        components += [image, *inside]
         depends[image["bom-ref"]] = sorted({component["bom-ref"] for component in inside})
+    subject = {"type": "application", "bom-ref": f"spec:{name}", "name": name}
     images = sorted(depends)
-    return {
-        "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.5",
-        "version": 1,
-        "metadata": {
-            "tools": {"components": [{"type": "application", "name": "imgtool", "version": __version__}]},
-            "component": {"type": "application", "bom-ref": f"spec:{name}", "name": name},
-        },
-        "components": [components[ref] for ref in sorted(components)],
-        "dependencies": [
-            {"ref": f"spec:{name}", "dependsOn": images},
-            *({"ref": ref, "dependsOn": depends[ref]} for ref in images),
-        ],
-    }
+    return bill(subject, components, {f"spec:{name}": images, **{ref: depends[ref] for ref in images}})
 
 
 def _image(name: str, report: ImageReport) -> dict[str, Any]:
@@ -72,7 +49,7 @@ def _image(name: str, report: ImageReport) -> dict[str, Any]:
         "bom-ref": f"image:{report.role}",
         "name": f"{name}-{report.role}",
         "version": report.image.rpartition("@")[2],
-        "properties": _properties(
+        "properties": properties(
             {
                 "dev.imgtool.key": report.source.key,
                 "dev.imgtool.base": f"{locked.variant.base}@{locked.base_digest}",
@@ -80,19 +57,6 @@ def _image(name: str, report: ImageReport) -> dict[str, Any]:
                 "dev.imgtool.reference": report.image,
             }
         ),
-    }
-
-
-def _wheel(wheel: Wheel) -> dict[str, Any]:
-    name = canonicalize_name(wheel.name)
-    return {
-        "type": "library",
-        "bom-ref": f"wheel:{wheel.file}:{wheel.sha256[:16]}",
-        "name": name,
-        "version": wheel.version,
-        "purl": f"pkg:pypi/{quote(name, safe=_SAFE)}@{quote(wheel.version, safe=_SAFE)}",
-        "hashes": [{"alg": "SHA-256", "content": wheel.sha256}],
-        "properties": _properties({"dev.imgtool.file": wheel.file}),
     }
 
 
@@ -105,8 +69,8 @@ def _debian(report: ImageReport) -> list[dict[str, Any]]:
             "name": name,
             "version": release,
             "purl": (
-                f"pkg:deb/{distribution}/{quote(name, safe=_SAFE)}@{quote(release, safe=_SAFE)}"
-                f"?arch={quote(architecture, safe=_SAFE)}&distro={quote(f'{distribution}-{version}', safe=_SAFE)}"
+                f"pkg:deb/{distribution}/{quote(name, safe=SAFE)}@{quote(release, safe=SAFE)}"
+                f"?arch={quote(architecture, safe=SAFE)}&distro={quote(f'{distribution}-{version}', safe=SAFE)}"
             ),
         }
         for name, architecture, release in sorted(set(_packages(report.debian or "")))
@@ -128,7 +92,3 @@ def _distribution(report: ImageReport) -> tuple[str, str]:
     fields = {key: value.strip("\"'") for key, _, value in pairs}
     planned = re.match(r"([a-z]+)([0-9.]*)", report.source.plan.locked.variant.os or "") or ["", "debian", ""]
     return fields.get("ID") or planned[1], fields.get("VERSION_ID") or planned[2]
-
-
-def _properties(values: dict[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in sorted(values.items())]

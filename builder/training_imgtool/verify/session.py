@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.build.find import find_images
@@ -26,6 +27,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import check
+from training_imgtool.verify.checks.signature import check_signed
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.expected_files import copied_files
 from training_imgtool.verify.facts import Facts, Listing, Status, platform_of
@@ -46,6 +48,7 @@ class VerifyRun:
     inputs: Inputs
     roles: tuple[Role, ...]
     engine: str  # auto, docker or direct (the registry only)
+    signed_by: Path | None = None  # the public key that must have signed the images
     settings: Settings
     progress: Progress
 
@@ -151,6 +154,8 @@ def _report(
             raise
         refusal, facts = error, _facts(run, image, location, None, reader)
     findings = check(image, facts, spec, context)
+    if run.signed_by is not None:
+        findings += (check_signed(image.role, location.digest, run.signed_by, reader.registries),)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):
         raise refusal
     return ImageReport.of(image, facts, findings)

@@ -17,6 +17,7 @@ from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
 from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.upload import How
 
 _SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
 _AT_ONCE = 4  # uploads, as crane and BuildKit do per registry
@@ -47,6 +48,7 @@ class Publisher:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
         self._mounts = True  # whether to believe the registry when it says that it mounted a blob
         self._lock = threading.Lock()
+        self._uploaded: set[str] = set()  # digests of blobs that the repository lacked before this run
         self._proofs: dict[str, Future[None]] = {}  # by digest: an upload, a mount or a HEAD request of this run
 
     def close(self, *, wait: bool = False) -> None:
@@ -67,6 +69,19 @@ class Publisher:
                 if digest in self._proofs and self._proofs[digest].done():
                     del self._proofs[digest]
                     self._registry.uploads.forget((self.repository, digest))
+
+    def was_missing(self, digest: str) -> bool:
+        """Whether the repository lacked a blob until this run uploaded it."""
+        return digest in self._uploaded
+
+    def require(self, descriptor: Descriptor, data: bytes) -> None:
+        """Makes sure that the repository has a small blob; raises what uploading raises. An image must be there."""
+        put = partial(self._put, descriptor, lambda: iter((data,)), "", before=lambda: None)
+        self._prove(descriptor, put, believe=self.evidence.registry_checks())
+        with self._lock:
+            proof = self._proofs.get(descriptor.digest)
+        if proof is not None:
+            proof.result()
 
     def send(self, layer: LayerSource, subject: str, mount_from: Repository | None = None) -> None:
         """Begins to upload a layer while others are made; `publish` waits for it.
@@ -168,7 +183,7 @@ class Publisher:
     ) -> None:
         mount_from = mount_from if self._mounts and mount_from != self.repository else None
         asks_in_mount = self._mounts and mount_from is None and descriptor.size <= _SMALL
-        self._registry.upload(
+        uploaded = self._registry.upload(
             self.repository,
             descriptor,
             read,
@@ -178,6 +193,8 @@ class Publisher:
             progress=self._progress,
             before=before or self._pending.require_any_missing,
         )
+        if uploaded.how is How.UPLOADED:
+            self._uploaded.add(descriptor.digest)
         self._memory.add_blobs((descriptor.digest,))
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:

@@ -16,7 +16,7 @@ from training_imgtool.build.builders import RoleBuild, StartImage, StartImages, 
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun, missing_push
-from training_imgtool.build.start_files import StartFiles
+from training_imgtool.build.start.files import StartFiles
 from training_imgtool.core.errors import (
     NeedsEngineError,
     RegistryRefusedError,

@@ -1,0 +1,119 @@
+"""Software bills of materials as CycloneDX 1.5 JSON: of a lock's variant, and the parts that other bills share.
+
+Written by hand, since it is small: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial number nor, unless
+SOURCE_DATE_EPOCH is set, a date, so that the same images give the same bytes. Package URLs are those of the purl
+specification.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from packaging.utils import canonicalize_name
+
+from training_imgtool import __version__
+from training_imgtool.core.reference import parse_reference
+from training_imgtool.plan import LockedVariant, RolePlan, Wheel
+
+MEDIA_TYPE = "application/vnd.cyclonedx+json"
+PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
+SAFE = ".-_~"  # characters that package URLs leave as they are
+
+
+def variant_bill(name: str, plan: RolePlan, *, epoch: int = 0) -> dict[str, Any]:
+    """The bill of what a role's image has below its code: its base by digest, and the wheels of the lock.
+
+    Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It does
+    not list the Debian packages that are in the base.
+
+    Args:
+        name: the spec's name.
+        plan: the role's plan.
+        epoch: seconds since 1970, for the date; 0 for none.
+    """
+    locked = plan.locked
+    base = _base(locked)
+    inside = [base, *map(wheel_component, locked.wheels)]
+    image: dict[str, Any] = {
+        "type": "container",
+        "bom-ref": f"variant:{locked.variant.name}",
+        "name": f"{name}-{locked.variant.name}",
+        "properties": properties(
+            {
+                "dev.imgtool.platform": plan.platform,
+                "dev.imgtool.python": locked.variant.python,
+                "dev.imgtool.system-packages": " ".join(plan.system_packages),
+                "dev.imgtool.left-out": " ".join(plan.exclude),
+            }
+        ),
+    }
+    refs = sorted(component["bom-ref"] for component in inside)
+    return bill(image, inside, {image["bom-ref"]: refs}, epoch=epoch)
+
+
+def bill(
+    subject: Mapping[str, Any],
+    components: Iterable[Mapping[str, Any]],
+    depends: Mapping[str, Iterable[str]],
+    *,
+    epoch: int = 0,
+) -> dict[str, Any]:
+    """A bill's document.
+
+    Args:
+        subject: the component that the bill is about.
+        components: what there is; a `bom-ref` that occurs twice counts once.
+        depends: the `bom-ref`s that each `bom-ref` has.
+        epoch: seconds since 1970, for the date; 0 for none.
+    """
+    by_ref = {component["bom-ref"]: component for component in components}
+    when = {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))} if epoch else {}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {
+            "tools": {"components": [{"type": "application", "name": "imgtool", "version": __version__}]},
+            "component": dict(subject),
+            **when,
+        },
+        "components": [by_ref[ref] for ref in sorted(by_ref)],
+        "dependencies": [{"ref": ref, "dependsOn": list(refs)} for ref, refs in depends.items()],
+    }
+
+
+def wheel_component(wheel: Wheel) -> dict[str, Any]:
+    """A wheel's component."""
+    name = canonicalize_name(wheel.name)
+    return {
+        "type": "library",
+        "bom-ref": f"wheel:{wheel.file}:{wheel.sha256[:16]}",
+        "name": name,
+        "version": wheel.version,
+        "purl": f"pkg:pypi/{quote(name, safe=SAFE)}@{quote(wheel.version, safe=SAFE)}",
+        "hashes": [{"alg": "SHA-256", "content": wheel.sha256}],
+        "properties": properties({"dev.imgtool.file": wheel.file}),
+    }
+
+
+def properties(values: Mapping[str, str]) -> list[dict[str, str]]:
+    """Properties as CycloneDX lists them; empty values are left out."""
+    return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
+
+
+def _base(locked: LockedVariant) -> dict[str, Any]:
+    repository = parse_reference(locked.variant.base).repository
+    digest = quote(locked.base_digest, safe=SAFE)
+    where = quote(str(repository), safe=SAFE + "/")
+    name = repository.path.rpartition("/")[2]
+    return {
+        "type": "container",
+        "bom-ref": f"base:{locked.base_digest}",
+        "name": locked.variant.base,
+        "version": locked.base_digest,
+        "purl": f"pkg:oci/{quote(name, safe=SAFE)}@{digest}?repository_url={where}",
+    }

@@ -1,0 +1,104 @@
+"""SLSA provenance, version 1: who made an image, from what, and with which parameters.
+
+Format: https://slsa.dev/spec/v1.0/provenance. Everything in it follows from the spec, the lock and the trainer's files,
+so two machines that make the same image write the same provenance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool import __version__
+from training_imgtool.core.reference import parse_reference
+from training_imgtool.plan import REVISION, RolePlan
+
+PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
+BUILD_TYPE = "urn:dev.imgtool:build:v1"
+BUILDER = "urn:dev.imgtool:builder"  # with `:direct` or `:engine`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What an image was made from.
+
+    Attributes:
+        plan: the role's plan.
+        spec_name: the spec's file name, without its folder.
+        spec_sha256: the hash of its bytes.
+        values: what `--set` gave to the spec's keys.
+        lock_sha256: the hash of the lock's text.
+        dockerfile_sha256: the hash of the rendered Dockerfile.
+        key: the image's content key.
+        compression: how layers are packed.
+        engine: whether an engine made the image.
+        epoch: SOURCE_DATE_EPOCH; 0 for none.
+    """
+
+    plan: RolePlan
+    spec_name: str
+    spec_sha256: str
+    values: Mapping[str, str]
+    lock_sha256: str
+    dockerfile_sha256: str
+    key: str
+    compression: str
+    engine: bool
+    epoch: int = 0
+
+
+def provenance(origin: Origin) -> dict[str, Any]:
+    """The predicate."""
+    metadata: dict[str, str] = {"invocationId": origin.key}
+    if origin.epoch:
+        metadata["finishedOn"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(origin.epoch))
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": _parameters(origin),
+            "internalParameters": {"key": origin.key, "dockerfile": {"sha256": origin.dockerfile_sha256}},
+            "resolvedDependencies": _dependencies(origin),
+        },
+        "runDetails": {
+            "builder": {
+                "id": f"{BUILDER}:{'engine' if origin.engine else 'direct'}",
+                "version": {"imgtool": __version__},
+            },
+            "metadata": metadata,
+        },
+    }
+
+
+def _parameters(origin: Origin) -> dict[str, Any]:
+    plan, variant = origin.plan, origin.plan.locked.variant
+    return {
+        "spec": origin.spec_name,
+        "set": dict(origin.values),
+        "role": str(plan.role),
+        "platform": plan.platform,
+        "tensorflow": variant.tensorflow,
+        "python": variant.python,
+        "accelerator": str(variant.accelerator),
+        "template": plan.template.rpartition("/")[2],
+        "systemPackages": list(plan.system_packages),
+        "exclude": list(plan.exclude),
+        "entrypoint": list(plan.entrypoint),
+        "env": sorted(plan.env),  # names only: values can be private, and are in the image
+        "user": plan.user or "",
+        "compression": origin.compression,
+    }
+
+
+def _dependencies(origin: Origin) -> list[dict[str, Any]]:
+    plan = origin.plan
+    base = parse_reference(plan.base_name).repository.digest(plan.locked.base_digest)
+    dependencies: list[dict[str, Any]] = [
+        {"name": "base", "uri": f"docker://{base}", "digest": {"sha256": base.hex}},
+        {"name": "lock", "digest": {"sha256": origin.lock_sha256}},
+        {"name": "spec", "digest": {"sha256": origin.spec_sha256}},
+    ]
+    if tree := plan.labels.get(REVISION):
+        dependencies.append({"name": "source", "digest": {"gitTree": tree}})
+    return dependencies

@@ -1,0 +1,141 @@
+"""Referrers: manifests that name another one as their `subject` (distribution specification 1.1).
+
+A registry with the referrers API lists them itself. For any other, the specification has a tag of the subject's
+repository, `sha256-HEX`, under which clients keep the list as an index; two clients that write it at the same moment
+may lose an entry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.manifests import (
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    read_descriptor,
+    sha256_digest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Referrer:
+    """One entry of a list of referrers."""
+
+    descriptor: Descriptor
+    artifact_type: str
+    annotations: Mapping[str, str]
+
+
+def referrer_manifest(
+    subject: Descriptor,
+    artifact_type: str,
+    layers: tuple[Mapping[str, Any], ...],
+    *,
+    config: Descriptor,
+    annotations: Mapping[str, str],
+) -> bytes:
+    """The bytes of an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "artifactType": artifact_type,
+        "config": config.document(),
+        "layers": [dict(layer) for layer in layers],
+        "subject": subject.document(),
+        "annotations": dict(annotations),
+    }
+    return json.dumps({key: value for key, value in document.items() if value}, sort_keys=True).encode()
+
+
+def attach(
+    registry: Registry,
+    subject: Digest,
+    body: bytes,
+    *,
+    tag: Tag | None = None,
+    replaced: str = "",
+    is_first: bool = False,
+) -> None:
+    """Puts a manifest that refers to `subject` beside it, and sees that it is listed.
+
+    Args:
+        registry: the client.
+        subject: what it refers to.
+        body: the manifest.
+        tag: a tag for it; by default it has none.
+        replaced: the digest of a referrer whose place this one takes.
+        is_first: the subject is new in the repository, so that nobody has referred to it; saves reading the list.
+
+    Raises what `Registry.put_manifest` raises, and RegistryRefusedError if something else has the list's tag.
+    """
+    digest = sha256_digest(body)
+    if registry.put_referrer(tag or subject.repository.digest(digest), body):
+        return
+    entries = () if is_first else _tagged(registry, subject)
+    entry = _entry(json.loads(body), Descriptor(OCI_MANIFEST, digest, len(body)))
+    if entry in entries:
+        return
+    others = [old for old in entries if old.get("digest") not in {digest, replaced}]
+    document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [*others, entry]}
+    registry.put_manifest(_list_tag(subject), OCI_INDEX, json.dumps(document, sort_keys=True).encode())
+
+
+def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
+    """All referrers of a manifest, from the registry's own list or else from the tag; raises as `Registry.manifest`."""
+    entries = _listed(registry, subject)
+    return tuple(map(_read_entry, _tagged(registry, subject) if entries is None else entries))
+
+
+def _listed(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
+    entries: list[dict[str, Any]] = []
+    page: str | None = None
+    while True:
+        answer = registry.find_referrers(subject, page)
+        if answer is None:
+            return None
+        index, page = answer
+        entries += _entries(index)
+        if page is None:
+            return entries
+
+
+def _tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
+    index = registry.find_manifest(_list_tag(subject))
+    if index is not None and not index.is_index:
+        raise RegistryRefusedError(f"{_list_tag(subject)} is the tag of a list of referrers, and has something else")
+    return () if index is None else tuple(_entries(index))
+
+
+def _entries(index: Manifest) -> Iterator[dict[str, Any]]:
+    for number, entry in enumerate(index.document.get("manifests") or ()):
+        read_descriptor(entry, f"{index.digest}: manifests[{number}]")
+        yield entry
+
+
+def _list_tag(subject: Digest) -> Tag:
+    return subject.repository.tag(subject.digest.replace(":", "-"))
+
+
+def _entry(document: Mapping[str, Any], descriptor: Descriptor) -> dict[str, Any]:
+    """A manifest's entry: with its artifact type and annotations, as the specification wants."""
+    config = document["config"]["mediaType"]
+    entry = descriptor.document() | {"artifactType": document.get("artifactType") or config}
+    annotations = document.get("annotations")
+    return entry | ({"annotations": annotations} if annotations else {})
+
+
+def _read_entry(entry: Mapping[str, Any]) -> Referrer:
+    annotations = entry.get("annotations")
+    return Referrer(
+        read_descriptor(entry, "referrer"),
+        str(entry.get("artifactType", "")),
+        {str(key): str(value) for key, value in annotations.items()} if isinstance(annotations, dict) else {},
+    )

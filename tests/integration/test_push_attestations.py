@@ -1,0 +1,158 @@
+"""What `push` attaches to the images that it makes: a bill of materials and the provenance, never in an index."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.push_world import Machine, Project, Wheels, digests, document, lines, make_base, outcomes
+from tests.registry.support import machine as settings_of
+from tests.servers.fault_proxy import Action, Fault, FaultProxy
+from tests.servers.memory_registry import MemoryRegistry, like_distribution
+from tests.servers.registry_process import run_registry
+from training_imgtool.core.reference import Digest, parse_reference
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.referrers import Referrer, list_referrers
+
+pytestmark = pytest.mark.registry
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
+    with run_registry(tmp_path / "registry") as registry, FaultProxy(registry.host) as running:
+        make_base().put(registry.host)
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
+
+
+def _machine(folder: Path, host: str, project: Project, place: str = "team", **env: str) -> Machine:
+    made = Machine(folder, f"{host}/{place}", host, **env)
+    made.give(project.wheels)
+    return made
+
+
+def _referrers(reference: str) -> tuple[Referrer, ...]:
+    digest = parse_reference(reference)
+    assert isinstance(digest, Digest)
+    with Registries(settings_of(Path("/nonexistent"))) as registries:
+        return list_referrers(registries.at(digest.repository), digest)
+
+
+def _blob(reference: str, digest: str) -> dict[str, Any]:
+    host, _, path = reference.partition("@")[0].partition("/")
+    with urllib.request.urlopen(f"http://{host}/v2/{path}/blobs/{digest}", timeout=10) as answer:
+        return dict(json.load(answer))
+
+
+def test_an_image_says_what_is_in_it_and_how_it_was_made(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    images = _machine(tmp_path / "one", proxy.host, project).push(project)
+    for role, reference in images.items():
+        (referrer,) = _referrers(reference)
+        assert referrer.artifact_type == "application/vnd.cyclonedx+json"
+        manifest = document(proxy.host, f"{reference.partition('@')[0]}@{referrer.descriptor.digest}")
+        assert manifest["subject"]["digest"] == reference.partition("@")[2]
+        bill = _blob(reference, manifest["layers"][0]["digest"])
+        assert not JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(bill))
+        names = {component["name"] for component in bill["components"]}
+        assert names == {"python:3.11-slim-bookworm", "numpy", "tensorflow-cpu"}
+        statement = json.loads(manifest["annotations"]["dev.imgtool.provenance"])
+        assert statement["_type"] == "https://in-toto.io/Statement/v1"
+        assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+        assert statement["subject"][0]["digest"] == {"sha256": reference.rpartition(":")[2]}
+        made = statement["predicate"]["buildDefinition"]
+        assert made["externalParameters"]["role"] == role
+        base = next(item for item in made["resolvedDependencies"] if item["name"] == "base")
+        assert f"sha256:{base['digest']['sha256']}" == project.base.digest
+        assert {item["name"] for item in made["resolvedDependencies"]} == {"base", "lock", "spec", "source"}
+
+
+def test_images_are_the_same_with_and_without(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
+    plain = _machine(tmp_path / "off", proxy.host, project, "off", IMGTOOL_ATTESTATIONS="off").push(project)
+    assert "sha256-" not in "".join(lines(proxy))
+    assert not any(map(_referrers, plain.values()))
+    attested = _machine(tmp_path / "on", proxy.host, project, "on").push(project)
+    assert digests(plain) == digests(attested)
+    project.write("image.yaml", "attestations: false\n" + (project.folder / "image.yaml").read_text())
+    switched = _machine(tmp_path / "spec", proxy.host, project, "spec").push(project)
+    assert digests(switched) == digests(attested)
+    assert not any(map(_referrers, switched.values()))
+
+
+def test_two_machines_attach_the_same(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    moved = Project(tmp_path / "elsewhere/other", project.wheels, project.base)
+    one = _machine(tmp_path / "one", proxy.host, project).push(project, env={"TZ": "Asia/Tokyo"})
+    before = {role: _referrers(reference) for role, reference in one.items()}
+    two = _machine(tmp_path / "two", proxy.host, moved).push(moved, "--no-cache")
+    assert one == two
+    assert before == {role: _referrers(reference) for role, reference in two.items()}
+
+
+def test_a_registry_with_the_referrers_api_gets_one_request_per_image(tmp_path: Path, project: Project) -> None:
+    with MemoryRegistry(like_distribution, referrers=10) as server:
+        project.base.put(server.host)
+        machine = _machine(tmp_path / "one", server.host, project)
+        machine.push(project)
+        counts = []
+        for switch in ("off", "on"):
+            project.write("trainer/task.py", f"print({switch!r})\n")
+            server.clear()
+            images = machine.push(project, env={"IMGTOOL_ATTESTATIONS": switch})
+            counts.append(len(server.requests))
+        assert counts[1] - counts[0] == 3
+        assert all(len(_referrers(reference)) == 1 for reference in images.values())
+        assert not [name for name in server.manifests["team/demo"] if name.startswith("sha256-")]
+        server.clear()
+        machine.push(project)
+        assert dict(server.counted()) == {"HEAD manifests": 3}
+
+
+def test_what_others_attached_stays(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
+    """An image that was signed, lost its tag and is made again keeps what refers to it."""
+    from training_imgtool.registry.manifests import Descriptor
+    from training_imgtool.registry.referrers import attach, referrer_manifest
+
+    machine = _machine(tmp_path / "one", proxy.host, project)
+    reference = machine.push(project)["worker"]
+    subject = parse_reference(reference)
+    assert isinstance(subject, Digest)
+    body = document(proxy.host, reference)
+    with Registries(settings_of(Path("/nonexistent"))) as registries:
+        registry = registries.at(subject.repository)
+        described = registry.manifest(subject).descriptor
+        config = Descriptor(body["config"]["mediaType"], body["config"]["digest"], body["config"]["size"])
+        theirs = referrer_manifest(
+            described, "application/vnd.theirs", (config.document(),), config=config, annotations={}
+        )
+        attach(registry, subject, theirs)
+    for arguments in (("--no-cache",), ()):
+        _machine(tmp_path / f"two{len(arguments)}", proxy.host, project).push(project, *arguments)
+        kinds = [referrer.artifact_type for referrer in _referrers(reference)]
+        assert sorted(kinds) == ["application/vnd.cyclonedx+json", "application/vnd.theirs"]
+
+
+def test_a_registry_that_refuses_attestations_is_noted(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
+    machine = _machine(tmp_path / "one", proxy.host, project)
+    proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/sha256:", status=400, times=-1))
+    out, said = machine.run("push", "--locked", cwd=project.folder)
+    assert len(out.splitlines()) == 3
+    assert "the registry does not take attestations" in said
+    assert set(outcomes(machine, project).values()) == {"found"}
+
+
+def test_a_wrong_switch_is_refused(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
+    machine = _machine(tmp_path / "one", proxy.host, project, IMGTOOL_ATTESTATIONS="maybe")
+    _, said = machine.run("push", cwd=project.folder, code=2)
+    assert "IMGTOOL_ATTESTATIONS: 'maybe' is neither on nor off" in said
