@@ -154,11 +154,16 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
     return JobOptions(
         allow_unknown=request.allow_unknown,
-        file=str(request.output or "config.yaml"),
+        file=_as_argument(request.output or Path("config.yaml")),
         hosts=parse_hosts(request.hosts) if request.hosts else {},
         cuda={role: version for role, version in cuda.items() if version},
         version=__version__,
     )
+
+
+def _as_argument(path: Path) -> str:
+    """The path for a command line: one that begins with a dash would be an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def job_document(

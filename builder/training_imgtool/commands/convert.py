@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,7 @@ def _convert_images(job: dict[str, Any], request: Request, settings: Settings, p
         with connect(settings, progress) as registries:
             heads = {tag: registries.at(tag.repository).head(tag) for tag in tags}
         digests = {tag: tag.repository.digest(digest) for tag, digest in heads.items() if digest}
-    options = replace(job_options(request, None), file=str(request.output or "config.yaml"))
-    written = make_text(convert(job, options, digests), request, {})
+    written = make_text(convert(job, job_options(request, None), digests), request, {})
     write_output(written, request, progress)
     return written
 

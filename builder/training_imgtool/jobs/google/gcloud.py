@@ -134,6 +134,7 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
         if key not in flags | {"persistentResourceId"}:
             yield FieldError("gcloud has no flag for it", field=key, hint=_FILE_HINT)
     first = pools[0].get("containerSpec", {})
+    yield from _repeated(first)
     for index, pool in enumerate(pools):
         where = f"workerPoolSpecs[{index}]"
         container = pool.get("containerSpec", {})
@@ -149,6 +150,16 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
                 yield FieldError(
                     "one flag sets it for every pool", field=f"{where}.containerSpec.{key}", hint=_FILE_HINT
                 )
+
+
+def _repeated(container: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Values that stand twice in one flag: gcloud keeps `--args` and `--command` like sets (`UpdateAction`)."""
+    for key in ("command", "args"):
+        values = container.get(key, [])
+        twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
+        if twice is not None:
+            message = f"gcloud refuses a flag that has {twice!r} twice"
+            yield FieldError(message, field=f"workerPoolSpecs[0].containerSpec.{key}", hint=_FILE_HINT)
 
 
 def _pool_flag(pool: Mapping[str, Any]) -> str:
