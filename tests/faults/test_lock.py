@@ -201,3 +201,16 @@ def test_a_registry_of_bases_that_is_not_there(locking: Project) -> None:
         f"base image mirror.nowhere.invalid/library/python:{BASE_TAG}: the host mirror.nowhere.invalid cannot be found"
     ]
     locking.refused("lock", "--upgrade", code=8, says=says, hint="IMGTOOL_MIRRORS names a registry that has it")
+
+
+def test_a_secret_of_the_spec_is_the_login_of_an_index(locking: Project, index: SimpleIndex) -> None:
+    """It is read where the spec says, sent to that index, and written nowhere."""
+    index.login = ("robot", "s3cret-0b9d27")
+    del locking.env["UV_INDEX_URL"]
+    locking.env |= {"UV_DEFAULT_INDEX": f"team={index.url}", "LOGIN": "robot:s3cret-0b9d27"}
+    assert locking.run("lock").code in {3, 7}
+    locking.spec(WITH_REQUIREMENTS + "secrets:\n  index: {env: LOGIN, index: team}\n", lock=False)
+    ended = locking.run("lock", "--json")
+    assert ended.code == 0, ended.err
+    assert "s3cret" not in ended.out + ended.err
+    assert [path for path in locking.root.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()] == []

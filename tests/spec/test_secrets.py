@@ -31,6 +31,11 @@ def test_the_places_of_a_spec_and_of_the_command_line(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_may_have_a_comma_in_its_name() -> None:
+    secret = parse_secret('id=a,"src=/x,y"')
+    assert (secret.file, secret.argument) == (Path("/x,y"), 'id=a,"src=/x,y"')
+
+
 @pytest.mark.parametrize("text", ["hunter2", "id=a", "src=x", "id=a,src=x,env=B", "id=a,value=hunter2", "id=a b,env=X"])
 def test_a_wrong_secret_shows_no_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -67,7 +67,8 @@ class EngineStages:
                 self._runners.do("engine", self._open)
         except EngineUnavailableError as error:
             message = f"the stage {label} needs an engine ({reason}): {error.message}"
-            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
+            hint = "; ".join(filter(None, (error.hint, "or have a builder of buildx run it: --builder NAME")))
+            raise EngineUnavailableError(message, hint=hint, details=error.details) from error
 
     def build(self, image: RoleImage, label: str) -> str:
         """Builds a stage in the engine's own store and returns its image ID; raises what `StageRunner.run` raises."""

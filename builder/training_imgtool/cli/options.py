@@ -49,7 +49,9 @@ Builder = Annotated[
 Secrets = Annotated[
     list[str] | None,
     typer.Option(
-        "--secret", metavar="id=ID,src=FILE|env=VAR", help="Give RUN --mount=type=secret a secret. Repeatable."
+        "--secret",
+        metavar="id=ID,src=FILE",
+        help="A secret for RUN --mount=type=secret; or id=ID,env=VARIABLE. Repeatable.",
     ),
 ]
 NoCheck = Annotated[

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+QUOTE = '"'
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 
 
@@ -30,8 +31,9 @@ class SecretSource:
 
     @property
     def argument(self) -> str:
-        """The value of buildx's `--secret`."""
-        return f"id={self.id},{f'env={self.env}' if self.env else f'src={self.file}'}"
+        """The value of buildx's `--secret`, a line of CSV."""
+        place = f"env={self.env}" if self.env else f"src={self.file}"
+        return f"id={self.id}," + (f'"{place.replace(QUOTE, QUOTE * 2)}"' if set(place) & {",", QUOTE} else place)
 
     def read(self, environ: Mapping[str, str]) -> str | None:
         """The value as text; None when the variable is not set, or the file cannot be read or is too large."""

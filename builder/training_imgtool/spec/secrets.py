@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ _TOKEN_USER = "__token__"  # noqa: S105 - the user name that indexes expect with
 def parse_secret(text: str) -> SecretSource:
     """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which shows no value."""
     fields: dict[str, str] = {}
-    for part in text.split(","):
+    for part in next(csv.reader([text]), []):
         name, equals, value = part.partition("=")
         if not equals or not value or name not in _NAMES or name in fields:
             raise UsageError(f"--secret: {_EXPECTED}", hint="a value does not belong on the command line")

@@ -1,0 +1,101 @@
+"""A GPU image of images/mnist whose `system` stage BuildKit runs: with apt, on the stand-in nvidia/cuda base.
+
+`scripts/services up cuda engine28 buildx` fetches two gigabytes first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.engines.support import private_engine
+from tests.faults.project import IMGTOOL, NO_ENGINE
+from tests.integration.buildkit_world import BUILDX
+from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy
+from tests.servers.network_bridge import forward_port, proxy_http
+
+pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CUDA_TAG = "12.2.2-cudnn8-runtime-ubuntu22.04"
+DOCKER0 = "172.17.0.1"
+
+
+@dataclass
+class Gpu:
+    """A copy of images/mnist with a GPU master, the environment of a machine without an engine, and its builder."""
+
+    folder: Path
+    environ: dict[str, str]
+    proxy: BuildKitProxy
+    options: tuple[str, ...]
+
+    def push(self, *options: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Runs `imgtool push`, which must succeed."""
+        command = [str(IMGTOOL), "push", "--progress", "plain", *options, str(self.folder)]
+        done = subprocess.run(command, env={**self.environ, **changes}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done
+
+
+@pytest.fixture(params=["remote", "docker"])
+def gpu(
+    request: pytest.FixtureRequest, registry_address: str, services_env: Mapping[str, str], tmp_path: Path
+) -> Iterator[Gpu]:
+    if not (BUILDX / "docker-buildx").exists():
+        pytest.skip("no buildx (scripts/services up buildx)")
+    try:
+        with urllib.request.urlopen(f"http://{registry_address}/v2/nvidia/cuda/tags/list", timeout=10) as answer:
+            tags = json.load(answer)["tags"]
+    except (urllib.error.URLError, ValueError, KeyError):
+        tags = []
+    if CUDA_TAG not in tags:
+        pytest.skip(f"no nvidia/cuda:{CUDA_TAG} in {registry_address} (scripts/services up cuda)")
+    folder = tmp_path / "mnist"
+    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__", "*.lock"))
+    lines = (folder / "gpu.yaml").read_text().splitlines()
+    (folder / "image.yaml").write_text("\n".join(line for line in lines if not line.startswith(("  worker:", "  ps:"))))
+    with ExitStack() as stack:
+        daemon = {"features": {"containerd-snapshotter": True}}
+        engine = stack.enter_context(private_engine("engine28", options="", daemon=daemon))
+        pid = engine.process.pid
+        stack.enter_context(forward_port(registry_address, beside=pid))
+        proxy = stack.enter_context(buildkit_proxy(engine.host, beside=os.getpid()))
+        http = stack.enter_context(proxy_http(DOCKER0, beside=pid))
+        (tmp_path / "docker").mkdir()
+        (tmp_path / "docker/config.json").write_text(json.dumps({"proxies": {"default": {"httpProxy": http}}}))
+        environ = {
+            **services_env,
+            "PATH": f"{BUILDX}:{os.environ['PATH']}",
+            "DOCKER_CONFIG": str(tmp_path / "docker"),
+            "DOCKER_HOST": engine.host if request.param == "docker" else NO_ENGINE,
+            "IMGTOOL_REGISTRY": f"{registry_address}/test/buildx-gpu-{time.time_ns()}",
+            "IMGTOOL_BUILDER_REGISTRIES": f"docker.io={registry_address}",
+        }
+        options: tuple[str, ...] = ("--engine", "buildx")
+        if request.param == "remote":
+            create = [str(BUILDX / "docker-buildx"), "create", "--name", "team", "--driver", "remote", proxy.address]
+            subprocess.run(create, env=environ, check=True, capture_output=True)
+            options = (*options, "--builder", "team")
+        yield Gpu(folder, environ, proxy, options)
+
+
+def test_the_system_stage_of_a_gpu_image(gpu: Gpu, tmp_path: Path) -> None:
+    first = gpu.push(*gpu.options)
+    pushed = [line for line in first.stderr.splitlines() if line.startswith("[system gpu] pushed")]
+    assert len(pushed) == 1, first.stderr
+    assert "master: needs an engine" not in first.stderr
+    assert gpu.proxy.received < 1_000_000  # the wheels are 500 MB
+    machine = {"IMGTOOL_CACHE": str(tmp_path / "cache"), "DOCKER_HOST": NO_ENGINE, "PATH": "/usr/bin:/bin"}
+    assert gpu.push(**machine).stdout == first.stdout
