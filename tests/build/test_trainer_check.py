@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
+from training_imgtool.build import trainer_check
 from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.build.trainer_check import check_trainer
+from training_imgtool.context import python_source
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.core.progress import Event, Note, silent
 from training_imgtool.core.settings import Settings, from_environment
@@ -54,6 +56,11 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "def late():\n    import horovod\n",
         "from __future__ import annotations\nimport sys\nif sys.platform == 'win32':\n    import winthing\n",
         "from google.protobuf import message\n",
+        "\ufeffx = 'ü'\n",
+        "# %%\nx = 1\n# In[2]:\nprint(x)\n",
+        "try:\n    get_ipython().run_line_magic('matplotlib', 'inline')\nexcept NameError:\n    pass\n",
+        "def display(x):\n    print(x)\ndisplay(1)\n",
+        "def late():\n    get_ipython()\n",
     ],
 )
 def test_what_can_start_passes(project: Project, code: str) -> None:
@@ -77,6 +84,21 @@ def test_what_can_start_passes(project: Project, code: str) -> None:
         ("from ...far import x\n", "trainer/task.py:1:1: a relative import outside a package"),
         ("if __name__ == '__main__':\n    import pandas\n", "trainer/task.py:2:1: no locked wheel provides pandas"),
         ("x = '\0'\n", "trainer/task.py:1:1: Python 3.11 cannot parse it"),
+        ("# coding: no-such\nx = 1\n", "Python 3.11 cannot parse it: unknown encoding: no-such"),
+        ("import os\nif True:\nprint()\n", "trainer/task.py:3:1: Python 3.11 cannot parse it: expected an indented"),
+        ("import numpy as np, torch\n", "trainer/task.py:1:1: no locked wheel provides torch"),
+        ("import os\n!pip install pandas\n", "trainer/task.py:2:1: '!pip install pandas' is a command of a notebook"),
+        ("    \n%matplotlib inline\n", "trainer/task.py:2:1: '%matplotlib inline' is a command of a notebook"),
+        ("%%time\nprint()\n", "trainer/task.py:1:1: '%%time' is a command of a notebook"),
+        (
+            "get_ipython().system('pip install -q x')\n",
+            "trainer/task.py:1:1: get_ipython() exists in notebooks only",
+        ),
+        ("x = 1\ndisplay(x)\n", "trainer/task.py:2:1: display() exists in notebooks only"),
+        (
+            "if __name__ == '__main__':\n    get_ipython().run_line_magic('matplotlib', 'inline')\n",
+            "trainer/task.py:2:1: get_ipython() exists in notebooks only",
+        ),
     ],
 )
 def test_what_cannot_start_is_refused_with_its_place(project: Project, code: str, says: str) -> None:
@@ -132,3 +154,38 @@ def test_each_verb_refuses_and_no_check_does_not(project: Project, verb: tuple[s
     project.refused(*verb, code=3, says=["trainer/task.py:1:1: no locked wheel provides pandas", "--no-check"])
     ended = project.run(*verb, "--no-check")
     assert "pandas" not in ended.err
+
+
+def test_a_file_in_another_encoding(project: Project) -> None:
+    (project.folder / "trainer/task.py").write_bytes("# -*- coding: latin-1 -*-\nx = 'ü'\n".encode("latin-1"))
+    assert _notes(project) == []
+    (project.folder / "trainer/task.py").write_bytes("x = 'ü'\n".encode("latin-1"))
+    assert "trainer/task.py:1:8: Python 3.11 cannot parse it: (unicode error) 'utf-8'" in _errors(project)[0]
+
+
+def test_many_files_are_parsed_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        project.write(f"trainer/m{number}.py", f"import os  # {number}\n")
+    assert _notes(project) == []
+    parsed: list[str] = []
+
+    def read(data: bytes, path: str, python: tuple[int, int]) -> python_source.Source:
+        parsed.append(path)
+        return python_source.read_source(data, path, python)
+
+    monkeypatch.setattr(trainer_check, "read_source", read)
+    project.write("trainer/m7.py", "import pandas\n")
+    assert _notes(project) == ["trainer/m7.py:1:1: no locked wheel provides pandas"]
+    assert parsed == ["trainer/m7.py"]
+
+
+def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) -> None:
+    project.write("trainer/task.py", "import odd_name\n")
+    inputs = _inputs(project)
+    before = inputs.plan.roles[0].locked
+    absent = replace(before.wheels[0], name="odd", file="odd-1.0-py3-none-any.whl", sha256="0" * 64)
+    locked = replace(before, wheels=(*before.wheels, absent))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+    assert _notes(project, replace(inputs, plan=plan)) == [
+        "trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"
+    ]

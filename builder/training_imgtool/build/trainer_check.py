@@ -6,57 +6,27 @@ file other than the entry module may import what is missing, since nothing says 
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import posixpath
 import sys
-import warnings
-import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, MutableMapping
 from functools import cached_property
-from typing import TypeGuard
 
 from training_imgtool import __version__
 from training_imgtool.build.inputs import Inputs
+from training_imgtool.build.source_wheels import open_wheel_store
 from training_imgtool.context.entries import Entry, blocks
+from training_imgtool.context.python_source import Import, Source, is_notebook_command, read_source, remembered_sources
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
-from training_imgtool.plan import RolePlan, Wheel
-from training_imgtool.spec.requirements import normalise_name
-from training_imgtool.wheels.store import WheelStore
+from training_imgtool.plan import RolePlan
+from training_imgtool.wheels.import_names import ImportNames
 
 _HINT = "--no-check builds it all the same"
 _MOST_NOTES = 5
-# Packages whose import name is not their name on the index.
-_IMPORT_NAMES = {
-    "absl": "absl-py",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv",
-    "dateutil": "python-dateutil",
-    "google": "protobuf",
-    "grpc": "grpcio",
-    "jwt": "pyjwt",
-    "PIL": "pillow",
-    "pkg_resources": "setuptools",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Import:
-    """An import that runs when its module loads; `level` counts the leading dots, `names` follow `import`."""
-
-    line: int
-    module: str
-    level: int = 0
-    names: tuple[str, ...] = ()
 
 
 def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> None:
@@ -69,7 +39,8 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
         path = settings.cache / "checked" / f"{key}.json"
         notes = read_cached(path)
         if notes is None:
-            errors, notes = check.run()
+            with remembered_sources(settings.cache, inputs.spec_file.folder, check.python) as sources:
+                errors, notes = check.run(sources)
             if errors:
                 raise FieldListError(tuple(errors))
             write_cached(path, notes)
@@ -96,7 +67,8 @@ class _Check:
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
         self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
-        self._wheels = _Wheels(plan.locked.wheels, settings)
+        self._inputs, self._settings = inputs, settings
+        self.python = plan.locked.variant.python
 
     @cached_property
     def key(self) -> str:
@@ -117,6 +89,11 @@ class _Check:
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     @cached_property
+    def _wheels(self) -> ImportNames:
+        store = open_wheel_store(self._inputs, self._settings)
+        return ImportNames(self._plan.locked.wheels, store, self._settings.cache)
+
+    @cached_property
     def _modules(self) -> dict[str, str]:
         """The trainer's modules and packages by dotted name; the value is the file, empty for a plain folder."""
         modules: dict[str, str] = {}
@@ -130,20 +107,21 @@ class _Check:
                 modules[".".join(parts).removesuffix(".__init__")] = path
         return modules
 
-    def run(self) -> tuple[list[FieldError], list[str]]:
-        """Returns errors and notes."""
+    def run(self, sources: MutableMapping[str, Source]) -> tuple[list[FieldError], list[str]]:
+        """Returns errors and notes; reads and adds to what files of these hashes say."""
         errors: list[FieldError] = []
         notes: list[str] = []
         entry = self._entry_file()
-        if self._is_entry and entry is None and (error := self._missing_entry()):
-            errors.append(error)
+        if self._is_entry and entry is None:
+            self._check_missing_entry(errors, notes)
         for path, file in self._files.items():
-            tree = self._parse(path, file, errors, notes)
-            problems = list(self._missing_imports(path, tree)) if tree else []
-            if path == entry and self._is_entry and self._is_proof:
-                errors += problems
-            else:
-                notes += [str(problem) for problem in problems]
+            source = self._read(path, file, sources, errors, notes)
+            problems = list(self._problems(path, source)) if source else []
+            for problem, is_sure in problems:
+                if is_sure and path == entry and self._is_entry and self._is_proof:
+                    errors.append(problem)
+                else:
+                    notes.append(str(problem))
         return errors, notes
 
     def _entry_file(self) -> str | None:
@@ -155,30 +133,49 @@ class _Check:
             path = self._modules.get(f"{entry.module}.__main__")
         return path
 
-    def _missing_entry(self) -> FieldError | None:
+    def _check_missing_entry(self, errors: list[FieldError], notes: list[str]) -> None:
         entry = self._plan.entry
-        top = entry.name.partition(".")[0]
+        is_sure = True
         if entry.file is not None:
             message, hint = f"{entry.file} is not in the build context", "remove it from .dockerignore"
-        elif top not in self._modules and self._wheels.provides(top):
-            return None
         else:
-            message = f"no module {entry.name} in {entry.folder}/ and no locked wheel with {top}"
+            is_own = entry.name.partition(".")[0] in self._modules
+            provided = False if is_own else self._wheels.provides(entry.name)
+            if provided:
+                return
+            is_sure = provided is False
+            message = f"no module {entry.name} in {entry.folder}/ and no locked wheel with it"
             hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
         field = "trainer.module" if entry.module else "trainer.script"
-        return FieldError(message, field=field, location=self._spec_file.locate(field), hint=hint)
+        error = FieldError(message, field=field, location=self._spec_file.locate(field), hint=hint)
+        if is_sure:
+            errors.append(error)
+        else:
+            notes.append(str(error))
 
-    def _parse(self, path: str, file: Entry, errors: list[FieldError], notes: list[str]) -> ast.Module | None:
-        major, minor = (int(part) for part in self._plan.locked.variant.python.split("."))
+    def _read(
+        self,
+        path: str,
+        file: Entry,
+        sources: MutableMapping[str, Source],
+        errors: list[FieldError],
+        notes: list[str],
+    ) -> Source | None:
+        major, minor = (int(part) for part in self.python.split("."))
+        digest = file.sha256 or ""
         if major < 3:
             return None
+        if digest in sources:
+            return sources[digest]
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return ast.parse(b"".join(blocks(file)), path, feature_version=(major, minor))
+            sources[digest] = read_source(b"".join(blocks(file)), path, (major, minor))
+            return sources[digest]
         except SyntaxError as error:
-            message = f"Python {major}.{minor} cannot parse it: {error.msg}"
-            problem = _at(path, error.lineno or 1, message, column=error.offset or 1)
+            message, hint = f"Python {major}.{minor} cannot parse it: {error.msg}", _HINT
+            if is_notebook_command(error):
+                message = f"{(error.text or '').strip()[:60]!r} is a command of a notebook, not Python"
+                hint = f"delete the line, and put packages into requirements; {_HINT}"
+            problem = _at(path, error.lineno or 1, message, column=error.offset or 1, hint=hint)
             if sys.version_info[:2] < (major, minor):
                 notes.append(str(problem))  # it may be syntax that this Python does not know yet
             else:
@@ -187,25 +184,35 @@ class _Check:
             errors.append(_at(path, 1, f"Python cannot parse it: {error}"))
         return None
 
-    def _missing_imports(self, path: str, tree: ast.Module) -> Iterator[FieldError]:
-        for item in _imports(tree.body):
+    def _problems(self, path: str, source: Source) -> Iterator[tuple[FieldError, bool]]:
+        """Yields what does not work when the file loads, and whether that is sure."""
+        if source.notebook:
+            line, name = source.notebook
+            hint = f"delete the line, or guard it with `try`; packages belong in requirements; {_HINT}"
+            yield _at(path, line, f"{name}() exists in notebooks only", hint=hint), True
+        for item in source.imports:
             module = self._absolute(path, item)
             if module is None:
-                yield _at(path, item.line, "a relative import outside a package")
+                yield _at(path, item.line, "a relative import outside a package"), True
                 continue
-            top = module.partition(".")[0]
-            if top not in self._modules:
-                if not self._wheels.provides(top):
-                    yield _at(
-                        path, item.line, f"no locked wheel provides {top}", hint=f"add it to requirements; {_HINT}"
-                    )
-            elif module not in self._modules and not self._wheels.provides(top):
-                yield _at(path, item.line, f"the trainer has no module {module}")
+            if module.partition(".")[0] not in self._modules:
+                yield from self._not_installed(path, item.line, module)
+            elif module not in self._modules and not self._wheels.provides(module):
+                yield _at(path, item.line, f"the trainer has no module {module}"), True
             elif self._modules.get(module) == "":
                 for name in (name for name in item.names if f"{module}.{name}" not in self._modules and name != "*"):
-                    yield _at(path, item.line, f"the trainer has no module {module}.{name}")
+                    yield _at(path, item.line, f"the trainer has no module {module}.{name}"), True
 
-    def _absolute(self, path: str, item: _Import) -> str | None:
+    def _not_installed(self, path: str, line: int, module: str) -> Iterator[tuple[FieldError, bool]]:
+        provided, hint = self._wheels.provides(module), f"add it to requirements; {_HINT}"
+        if provided is None:
+            yield _at(path, line, f"no wheel that imgtool can read provides {module}", hint=hint), False
+        elif not provided:
+            top = module.partition(".")[0]
+            name = module if self._wheels.provides(top) else top
+            yield _at(path, line, f"no locked wheel provides {name}", hint=hint), True
+
+    def _absolute(self, path: str, item: Import) -> str | None:
         """Returns the dotted name that an import means; None for dots that lead out of the packages."""
         if not item.level:
             return item.module
@@ -216,62 +223,8 @@ class _Check:
         return ".".join([*parts[: len(parts) - item.level + 1], *filter(None, [item.module])])
 
 
-class _Wheels:
-    """What the locked wheels provide: known by their names, and by the content of those in the cache."""
-
-    def __init__(self, wheels: tuple[Wheel, ...], settings: Settings) -> None:
-        self._wheels = wheels
-        self._settings = settings
-        self._names = {normalise_name(wheel.name) for wheel in wheels}
-
-    def provides(self, top: str) -> bool:
-        """Returns whether Python or a wheel provides the top-level name."""
-        if top in sys.stdlib_module_names:
-            return True
-        names = {normalise_name(top), _IMPORT_NAMES.get(top, normalise_name(top))}
-        if any(name == wanted or name.startswith(f"{wanted}-") for wanted in names for name in self._names):
-            return True
-        return top in self._content
-
-    @cached_property
-    def _content(self) -> frozenset[str]:
-        """Top-level names in the wheels of the cache."""
-        store = WheelStore(self._settings)
-        tops = set()
-        for path in filter(None, map(store.path, self._wheels)):
-            with zipfile.ZipFile(path) as archive:
-                for member in archive.namelist():
-                    parts = member.split("/")
-                    if parts[0].endswith(".data"):
-                        parts = parts[2:]
-                    tops.add(parts[0].partition(".")[0] if parts else "")
-        return frozenset(tops)
-
-
-def _imports(body: list[ast.stmt]) -> Iterator[_Import]:
-    """Yields the imports that run whenever a module loads: not those in functions, conditions and guarded `try`."""
-    for node in body:
-        if isinstance(node, ast.Import):
-            yield from (_Import(node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield _Import(node.lineno, node.module or "", node.level, tuple(alias.name for alias in node.names))
-        elif _runs(node):
-            yield from _imports(node.body)
-
-
 def _is_below_app(folder: str) -> bool:
     return f"{folder}/".startswith("/app/")
-
-
-def _runs(node: ast.stmt) -> TypeGuard[ast.With | ast.ClassDef | ast.If | ast.Try]:
-    """Returns whether the statements in `node` always run when the module is the program."""
-    if isinstance(node, ast.If):
-        return _is_main(node.test)
-    return isinstance(node, ast.With | ast.ClassDef) or (isinstance(node, ast.Try) and not node.handlers)
-
-
-def _is_main(test: ast.expr) -> bool:
-    return ast.unparse(test).replace('"', "'") == "__name__ == '__main__'"
 
 
 def _at(path: str, line: int, message: str, *, column: int = 1, hint: str | None = _HINT) -> FieldError:

@@ -13,8 +13,8 @@ import os
 import posixpath
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -34,6 +34,7 @@ class Context:
     """The entries, sorted by path; a folder always comes before what it holds."""
 
     entries: tuple[Entry, ...] = ()
+    _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False, compare=False)
 
     def paths(self) -> tuple[str, ...]:
         """The path of every entry."""
@@ -115,20 +116,19 @@ class Context:
         nothing, as every builder does.
         """
         taken: dict[str, Entry] = {}
-        by_path = {entry.path: entry for entry in self.entries}
         for source in sources:
-            matches = self._matches(source, by_path)
+            matches = self._matches(source)
             if not matches:
                 raise InputError(
                     f"{source!r} is not in the build context",
                     hint="it is relative to the spec's folder; .dockerignore may leave it out",
                 )
             taken |= {entry.path: entry for entry in matches}
-        for path in tuple(taken):
-            taken |= {folder: by_path[folder] for folder in _parents(path)}
+        folders = {path.rpartition("/")[0] for path in taken}
+        taken |= {path: self.entry(path) for folder in folders - {""} for path in (*_parents(folder), folder)}
         return Context(_sorted(taken.values()))
 
-    def _matches(self, source: str, by_path: Mapping[str, Entry]) -> list[Entry]:
+    def _matches(self, source: str) -> list[Entry]:
         cleaned = posixpath.normpath(source.lstrip("/") or ".")
         if cleaned == ".":
             return [entry for entry in self.entries if not entry.injected]
@@ -136,14 +136,20 @@ class Context:
             raise InputError(f"{source!r} lies outside the build context")
         pattern = gomatch.compiled(cleaned) if gomatch.has_wildcards(cleaned) else None
         if pattern:
-            named = [path for path, entry in by_path.items() if not entry.injected and pattern.match(path)]
+            named = [entry.path for entry in self.entries if not entry.injected and pattern.match(entry.path)]
         else:
             named = [cleaned]
         links: set[str] = set()
         roots = {self._resolve(path, links) for path in named}
-        inside = (entry for entry in self.entries if not roots.isdisjoint((*_parents(entry.path), entry.path)))
+        inside = (entry for root in sorted(roots) for entry in self._at_or_below(root))
         chosen = [entry for entry in inside if pattern is None or not entry.injected]
-        return [*chosen, *(by_path[link] for link in sorted(links))] if chosen else []
+        return [*chosen, *map(self.entry, sorted(links))] if chosen else []
+
+    def _at_or_below(self, path: str) -> Iterator[Entry]:
+        if (entry := self._find(path)) is not None:
+            yield entry
+        first, end = (bisect_left(self.entries, f"{path}{after}", key=_path) for after in "/0")  # 0 comes after /
+        yield from self.entries[first:end]
 
     def resolve(self, path: str) -> str:
         """The path that a source leads to, through links as engines follow them; raises InputError for a loop."""
@@ -171,7 +177,13 @@ class Context:
 
     def digest(self, sources: Iterable[str] | None = None) -> str:
         """The hash (64 hexadecimal digits) over path, kind, mode, size, content and target of what COPY takes."""
-        chosen = self if sources is None else self.select(sources)
+        key = () if sources is None else tuple(sources)
+        if key not in self._digests:
+            self._digests[key] = self._digest(self if sources is None else self.select(key))
+        return self._digests[key]
+
+    @staticmethod
+    def _digest(chosen: Context) -> str:
         lines = [
             json.dumps(
                 [entry.path, entry.kind, entry.mode, entry.size, entry.sha256, entry.target], separators=(",", ":")

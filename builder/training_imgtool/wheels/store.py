@@ -124,6 +124,12 @@ class WheelStore:
             while block := stream.read(BLOCK):
                 yield block
 
+    def read_tail(self, wheel: Wheel, offset: int) -> bytes:
+        """The bytes of a wheel on an index from `offset` on; raises LookupError when none has it, TemporaryError."""
+        for url in self._urls(wheel):
+            return b"".join(self.index.read(url, offset, limit=wheel.size))
+        raise LookupError(wheel.file)
+
     def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:
         """Caches a wheel that this machine built; its file name gives its name and version."""
         name, version = wheel_file.split("-")[:2]

@@ -1,0 +1,169 @@
+"""Which modules the wheels of a lock provide.
+
+A wheel in the cache is looked into. Of any other, the index has the zip's directory, which one or two range requests
+read. What neither tells stays unknown: nothing is refused for it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+
+from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.core.json_cache import read_cached, write_cached
+from training_imgtool.plan import Wheel
+from training_imgtool.wheels.store import WheelStore
+
+_TAIL = 128 << 10  # bytes at the end of a wheel; most directories are smaller
+_EXTENSIONS = (".so", ".pyd")
+_DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
+    "absl": "absl-py",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "grpc": "grpcio",
+    "jwt": "pyjwt",
+    "PIL": "pillow",
+    "pkg_resources": "setuptools",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "tensorflow": "tensorflow-cpu",
+    "yaml": "pyyaml",
+}
+_HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # they add no module that has another name than its file
+
+
+class ImportNames:
+    """The modules of some wheels.
+
+    Args:
+        wheels: the wheels.
+        store: has their files, or knows where an index has them.
+        cache: remembers what was read, by the wheel's hash.
+    """
+
+    def __init__(self, wheels: tuple[Wheel, ...], store: WheelStore, cache: Path) -> None:
+        self._wheels = wheels
+        self._store = store
+        self._cache = cache / "imports"
+        self._names = {wheel.name.lower().replace("_", "-").replace(".", "-") for wheel in wheels}
+        self._offline = False
+
+    def provides(self, module: str) -> bool | None:
+        """Whether Python itself or a wheel provides a module; None when a wheel that may have it cannot be read."""
+        top = module.partition(".")[0]
+        if top in sys.stdlib_module_names or self._is_named(module):
+            return True
+        roots, complete = self._roots
+        if any(f"{module}.".startswith(f"{root}.") or root.startswith(f"{module}.") for root in roots):
+            return True
+        return False if complete else None
+
+    def _is_named(self, module: str) -> bool:
+        """Whether a wheel has the module's name, the name that a namespace package goes by, or a well-known one."""
+        if _DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
+            return True
+        parts = module.lower().replace("_", "-").split(".")
+        names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)}
+        return bool(names & self._names) or (parts[:2] == ["google", "protobuf"] and "protobuf" in self._names)
+
+    @cached_property
+    def _roots(self) -> tuple[frozenset[str], bool]:
+        """The modules that the wheels bring, without those inside their packages; and whether every wheel was read."""
+        with ThreadPoolExecutor(8, thread_name_prefix="import names") as pool:
+            answers = list(pool.map(self._of_wheel, self._wheels))
+        return frozenset(name for answer in answers for name in answer or ()), None not in answers
+
+    def _of_wheel(self, wheel: Wheel) -> list[str] | None:
+        path = self._cache / f"{wheel.sha256}.json"
+        present = read_cached(path)
+        if isinstance(present, list):
+            return present
+        members = self._members(wheel)
+        if members is None or any(map(_adds_paths, members)):
+            return None
+        roots = sorted(set(root_modules(members)))
+        write_cached(path, roots)
+        return roots
+
+    def _members(self, wheel: Wheel) -> list[str] | None:
+        try:
+            if path := self._store.path(wheel):
+                with zipfile.ZipFile(path) as archive:
+                    return archive.namelist()
+            if self._offline or wheel.source is not None:
+                return None
+            with zipfile.ZipFile(_RemoteFile(wheel, self._store)) as archive:
+                return archive.namelist()
+        except (ImgtoolError, OSError, LookupError, zipfile.BadZipFile):
+            self._offline = True  # the others would wait as long
+            return None
+
+
+def root_modules(members: Iterable[str]) -> Iterator[str]:
+    """The dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
+    paths = [_installed(member) for member in members if not member.endswith("/")]
+    packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if not name.endswith((".py", *_EXTENSIONS)):
+            continue
+        parts = folder.split("/") if folder else []
+        inside = next((end for end in range(1, len(parts) + 1) if "/".join(parts[:end]) in packages), None)
+        yield ".".join(parts[:inside] if inside else [*parts, name.partition(".")[0]])
+
+
+def _installed(member: str) -> str:
+    """Where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
+    parts = member.split("/")
+    if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
+        return "/".join(parts[2:])
+    return member
+
+
+def _adds_paths(member: str) -> bool:
+    return member.endswith(".pth") and "/" not in _installed(member) and not member.endswith(_HARMLESS_PATHS)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A wheel on an index as far as `zipfile` reads its directory: the bytes from some place to the end."""
+
+    def __init__(self, wheel: Wheel, store: WheelStore) -> None:
+        self._wheel, self._store = wheel, store
+        self._at = 0
+        self._begin = max(0, wheel.size - _TAIL)
+        self._tail = store.read_tail(wheel, self._begin)
+
+    def seekable(self) -> bool:
+        """Zip files are read from their end."""
+        return True
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As every file does."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._wheel.size}[whence]
+        if self._at < 0:
+            raise OSError("a place before the file")
+        return self._at
+
+    def tell(self) -> int:
+        """As every file does."""
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """As every file does; raises what `WheelStore.read_tail` raises."""
+        if self._at < self._begin:
+            self._begin, self._tail = self._at, self._store.read_tail(self._wheel, self._at)
+        start = self._at - self._begin
+        data = self._tail[start:] if size < 0 else self._tail[start : start + size]
+        self._at += len(data)
+        return data
