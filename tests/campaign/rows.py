@@ -54,6 +54,7 @@ _TEXTS = {
     "a pattern with dots": "COPY w/../*.txt /x/\n",
     "an owner above 32 bits": "COPY --chown=4294967296 a.txt /x\n",
     "m7 a variable": "ENV X=d Y=a.txt\nCOPY $X /x\nCOPY ${Y} b.txt /x/\nCOPY w/q\\$A.txt /x/\n",
+    "variables with digits for names": "ENV 001=x 1=y 0=z A=$001 B=$1a C=${1} D=$0$10\nCOPY a.txt /$1\n",
     "m7 through a link": "COPY link-dir/x.txt /x/\nCOPY link-dir/inner /x/\n",
 }
 _BASES = {

@@ -73,10 +73,12 @@ def test_ca_file_that_is_not_pem(tmp_path: Path) -> None:
         make_pool("https://pypi.example.com", proxies={}, ca_file=tmp_path / "missing")
 
 
-def test_bad_proxy_shows_no_password() -> None:
-    with pytest.raises(UsageError) as caught:
-        make_pool("https://pypi.example.com", proxies={"https": "ftp://user:s3cret@proxy"})
+@pytest.mark.parametrize("scheme", ["ftp", "socks5"])
+def test_bad_proxy_is_named_and_shows_no_password(scheme: str) -> None:
+    with pytest.raises(UsageError, match="HTTPS_PROXY is not") as caught:
+        make_pool("https://pypi.example.com", proxies={"https": f"{scheme}://user:s3cret@proxy"})
     assert "s3cret" not in str(caught.value)
+    assert "SOCKS" in str(caught.value.hint)
 
 
 def test_a_head_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:

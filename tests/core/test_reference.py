@@ -26,6 +26,12 @@ def test_a_login_in_an_address_is_not_repeated(text: str) -> None:
         assert "cr3t" not in f"{caught.value} {caught.value.hint}"
 
 
+@pytest.mark.parametrize("text", ["name:", f"name:@{HASH}", "host.example:5000/a:", "0" * 64, f"{'a' * 64}:latest"])
+def test_what_engines_take_for_no_name(text: str) -> None:
+    with pytest.raises(InvalidReferenceError):
+        parse_reference(text)
+
+
 @pytest.mark.parametrize("text", [f"host.example:5000/a/b@{HASH}", f"a/b:tag@{HASH}"])
 def test_a_digest_is_no_login(text: str) -> None:
     assert isinstance(parse_reference(text), Digest)

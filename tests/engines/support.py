@@ -176,7 +176,7 @@ def private_engine_missing() -> str | None:
 
 @contextmanager
 def private_engine(
-    version: str = "", *, options: str = _PLAIN, daemon: Mapping[str, Any] | None = None
+    version: str = "", *, options: str = _PLAIN, daemon: Mapping[str, Any] | None = None, disk: str | None = None
 ) -> Iterator[PrivateEngine]:
     """Starts a dockerd in a folder and a network namespace of its own, and ends it with all that it started.
 
@@ -186,6 +186,7 @@ def private_engine(
         version: a part of `scripts/services up`, such as `engine28`, whose programs are started; else this machine's.
         options: of dockerd.
         daemon: its configuration file.
+        disk: the size of a file system of its own for what it stores, such as `60m`.
     """
     if reason := private_engine_missing():
         pytest.skip(reason)
@@ -196,7 +197,8 @@ def private_engine(
     (folder / "daemon.json").write_text(json.dumps(daemon or {}))
     dockerd = f"dockerd -H unix://{folder}/d.sock --data-root {folder}/root --exec-root {folder}/exec -p {folder}/d.pid"
     dockerd += f" --config-file {folder}/daemon.json {options}"
-    command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"]
+    mount = f"mkdir {folder}/root && mount -t tmpfs -o size={disk} tmpfs {folder}/root && " if disk else ""
+    command = ["unshare", "--net", "--mount", "sh", "-c", f"{mount}ip link set lo up && exec {dockerd}"]
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"} if programs else None
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)

@@ -22,7 +22,7 @@ from tests.engines.support import (
     stage,
     wait_for,
 )
-from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.errors import BuildFailedError, EngineUnavailableError
 from training_imgtool.core.progress import LogLine
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.engines.docker.client import connect
@@ -109,3 +109,18 @@ def test_hanging_is_noticed(private: PrivateEngine, tmp_path: Path, monkeypatch:
     with pytest.raises(EngineUnavailableError, match="no answer in time"):
         connect(settings(tmp_path, DOCKER_HOST=private.host), timeout=0.5)
     os.kill(private.process.pid, signal.SIGCONT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "step", ["RUN dd if=/dev/zero of=/x bs=1048576 count=200", "RUN dd if=/dev/zero of=/x bs=1048576 2>/dev/null"]
+)
+def test_a_step_that_fills_the_engines_disk(tmp_path: Path, step: str) -> None:
+    """With its last words, or without any: the message or the hint names the disk."""
+    with private_engine(disk="60m") as private, closing(connected(private, tmp_path)) as engine:
+        base = busybox_base(engine)
+        with pytest.raises((BuildFailedError, EngineUnavailableError)) as caught:
+            engine.build(stage(f"FROM {base}\n{step}\n"), Events())
+        said = " ".join((str(caught.value), str(caught.value.hint), *caught.value.details)).lower()
+        assert "no space left" in said or "disk is full" in said
+        assert "docker system df" in str(caught.value.hint)

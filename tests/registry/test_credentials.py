@@ -113,6 +113,12 @@ def test_forms_of_an_entry(tmp_path: Path, entry: Any, login: Login | None) -> N
     assert find_login("r.example", _config(tmp_path, {"auths": {"r.example": entry}})).login == login
 
 
+def test_an_empty_helper_stands_for_the_file(tmp_path: Path) -> None:
+    auths = {"r.example": {"auth": base64.b64encode(b"me:secret").decode()}}
+    document = {"auths": auths, "credsStore": "absent", "credHelpers": {"r.example": ""}}
+    assert find_login("r.example", _config(tmp_path, document)).login == Login(username="me", password="secret")
+
+
 def test_no_config_is_nobody(tmp_path: Path) -> None:
     found = find_login("r.example", machine(tmp_path))
     assert (found.login, found.tried) == (None, (f"{tmp_path}/.docker/config.json (not there)",))

@@ -75,8 +75,10 @@ def make_pool(
         headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
         return _with_limited_heads(urllib3.ProxyManager(bare, proxy_headers=headers, **options))  # type: ignore[arg-type]
     except (urllib3.exceptions.HTTPError, ValueError) as error:
+        variable = f"{url.partition(':')[0].upper()}_PROXY"
         raise UsageError(
-            "the proxy's URL is not one", hint="HTTP_PROXY and HTTPS_PROXY take http://HOST:PORT"
+            f"{variable} is not the URL of a proxy that imgtool can use",
+            hint=f"{variable} takes http://HOST:PORT; imgtool does not speak SOCKS",
         ) from error
 
 

@@ -15,6 +15,7 @@ from training_imgtool.core.errors import InputError
 
 DOCKER_HUB = "docker.io"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_ID = re.compile(r"[0-9a-f]{64}\Z")
 _PATH = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*\Z")
 _HOST = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?\Z"
@@ -107,6 +108,8 @@ def parse_repository(text: str) -> Repository:
         raise InvalidReferenceError(
             f"{text!r}: {registry!r} is not a registry host: expected HOST or HOST:PORT, the port from 1 to 65535"
         )
+    if registry == DOCKER_HUB and _ID.match(text):
+        raise InvalidReferenceError(f"{text!r} is an image's ID, and no repository")
     if not _PATH.match(path):
         hint = "repository names are lower case" if path != path.lower() else None
         raise InvalidReferenceError(
@@ -144,6 +147,8 @@ def parse_reference(text: str) -> Tag | Digest:
     tag = ""
     if last > name.rfind("/"):
         name, tag = name[:last], name[last + 1 :]
+        if not tag:
+            raise InvalidReferenceError(f"{text!r}: a colon without a tag behind it")
     repository = parse_repository(name)
     if tag or not at:
         tagged = repository.tag(tag or "latest")

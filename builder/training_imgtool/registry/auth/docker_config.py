@@ -78,12 +78,14 @@ def read_config(folder: Path) -> DockerConfig | None:
 
 
 def helper_for(config: DockerConfig, host: str) -> str | None:
-    """The name of the credential helper for a host: its own in `credHelpers`, else `credsStore`, else None."""
+    """The name of the credential helper for a host: its own in `credHelpers`, else `credsStore`, else None.
+
+    An empty name in `credHelpers` stands for the file itself.
+    """
     helpers = config.document.get("credHelpers")
-    helper: Any = None
+    helper: Any = config.document.get("credsStore")
     if isinstance(helpers, dict):
-        helper = next((name for key, name in helpers.items() if _same_host(str(key), host)), None)
-    helper = helper or config.document.get("credsStore")
+        helper = next((name for key, name in helpers.items() if _same_host(str(key), host)), helper)
     if not helper:
         return None
     if not isinstance(helper, str) or not re.match(_HELPER_NAME, helper):
