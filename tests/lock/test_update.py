@@ -128,6 +128,15 @@ def test_a_lock_of_two_variants(place: Place) -> None:
     assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
 
 
+def test_another_tensorflow_package_in_the_requirements_is_left_out_with_a_note(place: Place) -> None:
+    events = Events()
+    lock = place.lock(place.spec(SPEC.replace("  ps: {}\n", ""), "tensorflow_gpu\nscipy\n"), events)
+    assert "scipy" in {wheel.name for wheel in lock.variants[0].wheels}
+    assert [
+        event.text for event in events if isinstance(event, Note) and "tensorflow_gpu is not installed" in event.text
+    ]
+
+
 def test_the_lock_names_no_index_and_no_secret(place: Place) -> None:
     place.index.login = ("user", "s3cret")
     place.settings = replace(

@@ -13,6 +13,7 @@ from tests.servers.git_server import commit, run_git
 from training_imgtool.core.errors import InputError
 from training_imgtool.wheels.sources.archive import hash_folder, pack_folder
 from training_imgtool.wheels.sources.git import Git
+from training_imgtool.wheels.sources.pack import PackedCode
 
 
 @pytest.fixture
@@ -82,3 +83,12 @@ def test_the_hash_of_a_folder_depends_on_names_modes_and_contents_alone(tmp_path
     executable = hash_folder(tmp_path)
     (tmp_path / "b/build/c.py").write_text("z")
     assert len({before, executable, hash_folder(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("revision", "version"),
+    [("@v1.2", "1.2"), ("@release/2.0rc1", "2.0rc1"), ("@main", ""), ("@" + "1" * 40, ""), ("@1234567", ""), ("", "")],
+)
+def test_a_tag_may_name_the_version(revision: str, version: str) -> None:
+    code = PackedCode(path=Path("source.tar"), sha256="", origin=f"git+https://host/p{revision}#subdirectory=a")
+    assert code.version == version

@@ -18,11 +18,11 @@ PYTHON = Path(sys.executable)
 pytestmark = NEEDS_LANDLOCK
 
 
-def build(folder: Path, data: bytes, name: str = "pure-1.0.tar.gz") -> Path:
+def build(folder: Path, data: bytes, name: str = "pure-1.0.tar.gz", version: str = "") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(data)
     (folder / "out").mkdir(exist_ok=True)
-    return build_wheel(folder / name, PYTHON, lambda _: (), folder / "out")
+    return build_wheel(folder / name, PYTHON, lambda _: (), folder / "out", version=version)
 
 
 def content(wheel: Path, name: str = "pure.py") -> str:
@@ -94,11 +94,25 @@ def test_a_build_reaches_neither_the_network_nor_the_user_s_files(tmp_path: Path
         ({"body": "raise SystemExit(\"error: command '/bin/false' failed with exit code 1\")"}, "it needs a compiler"),
         ({"body": "raise ValueError('no such thing')"}, "its build fails: ValueError: no such thing"),
         ({"body": "os._exit(3)"}, "its build fails: exit status 3"),
+        (
+            {"body": "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/')"},
+            "opens a network connection",
+        ),
+        (
+            {"body": "raise LookupError('setuptools-scm was unable to detect version. Make sure')"},
+            "comes from Git tags",
+        ),
+        ({"body": "raise LookupError('Make sure that a README is there')"}, "its build fails: LookupError: Make sure"),
     ],
 )
 def test_what_does_not_become_a_pure_wheel(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceBuildError, match=message):
         build(tmp_path, source_archive("pure", "1.0", **options))
+
+
+def test_backends_that_read_tags_get_the_version_of_the_tag(tmp_path: Path) -> None:
+    body = "global VERSION; VERSION = os.environ['SETUPTOOLS_SCM_PRETEND_VERSION']"
+    assert build(tmp_path, source_archive("pure", "1.0", body=body), version="2.1").name == "pure-2.1-py3-none-any.whl"
 
 
 def test_a_build_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

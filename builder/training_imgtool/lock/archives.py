@@ -120,7 +120,7 @@ class ArchiveBuilder:
             built = self._results.get(key)
             if not isinstance(built, Wheel):
                 self._progress(Step(f"wheel {code.label}", "building"))
-                wheel, requires = self._made(code.path, python)
+                wheel, requires = self._made(code.path, python, code.version)
                 self._progress(Done(f"wheel {code.label}", Outcome.BUILT, wheel.file))
                 file = f"{wheel.name}-{wheel.version}{code.suffix}"
                 size = code.path.stat().st_size
@@ -142,7 +142,7 @@ class ArchiveBuilder:
             raise SourceBuildError(f"its build makes {wheel.file}")
         return replace(wheel, source=Source(archive=archive, python=python, requires=requires))
 
-    def _made(self, archive: Path, python: str) -> tuple[Wheel, tuple[Wheel, ...]]:
+    def _made(self, archive: Path, python: str, tagged: str = "") -> tuple[Wheel, tuple[Wheel, ...]]:
         """The wheel that an archive builds, and the wheels of its build requirements."""
         interpreter = find_interpreter(python, self._environ)
         if interpreter is None:
@@ -158,7 +158,7 @@ class ArchiveBuilder:
             return [self._store.require(wheel) for wheel in required]
 
         with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
-            built = build_wheel(archive, Path(interpreter.path), requirements, Path(temporary))
+            built = build_wheel(archive, Path(interpreter.path), requirements, Path(temporary), version=tagged)
             with built.open("rb") as stream:
                 return self._store.put(built.name, stream), required
 

@@ -29,7 +29,10 @@ from training_imgtool.wheels.store import WheelStore
 
 _METADATA_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "requirements*.in")
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
-_CURE = "build it where a compiler is (pip wheel --no-deps -w wheels {}), and require ./wheels/NAME.whl instead"
+_CURE = (
+    "imgtool builds it with what its [build-system] requires, and no compiler, network or Git history; else run "
+    "`pip wheel --no-deps -w wheels {}` once and require ./wheels/NAME.whl"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from training_imgtool.spec.requirements import (
     Named,
     list_code,
     local_folders,
+    normalise_name,
     parse_requirements,
     read_hashes,
     read_texts,
@@ -192,6 +194,7 @@ class _Maker:
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
         """Returns the wheels, and a sentence for each package that is older because of an archive."""
         lines, limits = resolver_lines(self._folder, self._texts)
+        lines = tuple(line for line in lines if not _is_another_tensorflow(line, variant.package))
         code = self._code.build(variant.python)
         others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
@@ -235,3 +238,9 @@ class _Maker:
     def _pip(self, python: str) -> str:
         last = self._matrix.last_pip.get(python)
         return f"=={last}" if last else ""
+
+
+def _is_another_tensorflow(line: str, package: str) -> bool:
+    """Whether a line names a TensorFlow package that is not the variant's, such as tensorflow-gpu: a rule said so."""
+    name = normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+    return name in TENSORFLOW_PACKAGES and name not in {package, "tensorflow"}

@@ -53,7 +53,9 @@ class SpecFile:
         """Returns the error with the place of its key, unless it has a place."""
         if error.location or not error.field:
             return error
-        return FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
+        located = FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
+        located.details = error.details
+        return located
 
 
 def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:

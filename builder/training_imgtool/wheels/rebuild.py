@@ -16,7 +16,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.source_build import build_wheel
 from training_imgtool.wheels.sources.git import Git
-from training_imgtool.wheels.sources.pack import Packer
+from training_imgtool.wheels.sources.pack import PackedCode, Packer
 
 if TYPE_CHECKING:
     from training_imgtool.wheels.store import WheelStore
@@ -48,10 +48,12 @@ def rebuilt(
     progress(Step(f"wheel {wheel.name}", f"building {source.archive.file}"))
     store.fetch(source.requires if source.origin else (source.archive, *source.requires), progress)
     with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
-        archive = _packed(source, settings, folder, Path(temporary)) if source.origin else store.require(source.archive)
+        code = _packed(source, settings, folder, Path(temporary)) if source.origin else None
+        archive = code.path if code else store.require(source.archive)
         required = [store.require(requirement) for requirement in source.requires]
         (output := Path(temporary, "out")).mkdir()
-        path = build_wheel(archive, Path(interpreter.path), lambda _: required, output)
+        tagged = code.version if code else ""
+        path = build_wheel(archive, Path(interpreter.path), lambda _: required, output, version=tagged)
         with path.open("rb") as stream:
             digest = file_digest(stream, "sha256").hexdigest()
         if digest != wheel.sha256:
@@ -62,8 +64,8 @@ def rebuilt(
         yield path
 
 
-def _packed(source: Source, settings: Settings, folder: Path, work: Path) -> Path:
-    """The archive of code that no index has; raises VerificationError when it is not what the lock says."""
+def _packed(source: Source, settings: Settings, folder: Path, work: Path) -> PackedCode:
+    """The code that no index has; raises VerificationError when it is not what the lock says."""
     git = Git(settings.environ, ca_file=settings.ca_file)
     code = Packer(folder, git, work).pack(source.origin, source.commit)
     if code.sha256 != source.archive.sha256:
@@ -71,4 +73,4 @@ def _packed(source: Source, settings: Settings, folder: Path, work: Path) -> Pat
             f"{source.origin} is not what the lock says: sha256 {code.sha256}, locked {source.archive.sha256}",
             hint="imgtool lock takes what is there now",
         )
-    return code.path
+    return code

@@ -22,7 +22,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,10 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.wheels import build_child
 
+_VERSION_VARIABLES = (
+    "SETUPTOOLS_SCM_PRETEND_VERSION",
+    "PDM_BUILD_SCM_VERSION",
+)  # hatch-vcs and flit-scm read the first
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
 _EPOCH = "315532800"  # the same in seconds
 _SECONDS = 600
@@ -37,7 +41,19 @@ _MOST_BYTES = 4 << 30
 _LAST_LINES = 20
 _LEGACY = ("setuptools<81", "wheel")  # PEP 517 for archives without a build-system; 81 no longer has pkg_resources
 _NATIVE = (".pyx", ".rs", ".f90", "/CMakeLists.txt", "/meson.build", "/Cargo.toml")
-_COMPILER = re.compile(r"command '[^']*(?:cc|g\+\+|clang|false)[^']*' failed|compiler|[Cc]?[Mm]ake|rustc|cargo|bazel")
+_COMPILER = re.compile(
+    r"command '[^']*(?:cc|g\+\+|clang|false)[^']*' failed|(?i:unable to find .*compiler|no .*compiler|compiler .*not)"
+    r"|\bCMake\b|\bcmake\b|\bmake: |'(?:make|rustc|cargo|bazel|gfortran)'|\brustc\b|\bcargo\b"
+)
+_NO_NETWORK = re.compile(r"URLError|ConnectionError|PermissionError: \[Errno 1\]|socket.*\[Errno 1\]")
+_NO_HISTORY = re.compile(
+    r"(?i)setuptools.scm was unable to detect version|no version is set|cannot find.*version.*\bgit\b"
+)
+_REASONS = (
+    (_NO_HISTORY, "its version comes from Git tags, which its build does not see"),
+    (_COMPILER, "it needs a compiler"),
+    (_NO_NETWORK, "its build opens a network connection, which imgtool does not allow"),
+)
 
 
 class SourceBuildError(InputError):
@@ -51,10 +67,16 @@ class BuildSystem:
     requires: tuple[str, ...]
     backend: str
     backend_path: tuple[str, ...]
+    version: str = ""  # of the Git tag, for backends that read it there
 
 
 def build_wheel(
-    archive: Path, python: Path, requirements: Callable[[tuple[str, ...]], Iterable[Path]], output: Path
+    archive: Path,
+    python: Path,
+    requirements: Callable[[tuple[str, ...]], Iterable[Path]],
+    output: Path,
+    *,
+    version: str = "",
 ) -> Path:
     """Builds the wheel of a source archive into the folder `output` and returns its path.
 
@@ -63,6 +85,7 @@ def build_wheel(
         python: the interpreter that the backend runs on.
         requirements: gives the wheels of the build requirements; called again with those that the backend adds.
         output: where the wheel goes.
+        version: what backends take that read the version from a Git tag; empty if no tag names the archive.
 
     Raises:
         SourceBuildError: the archive needs a compiler, its build fails, or this machine cannot confine it.
@@ -70,7 +93,7 @@ def build_wheel(
     with tempfile.TemporaryDirectory(prefix="imgtool-build-") as temporary:
         work = Path(temporary).resolve()
         source = _unpacked(archive, work / "source")
-        system = read_build_system(source)
+        system = replace(read_build_system(source), version=version)
         environment = work / "env"
         _install(requirements(system.requires), environment)
         (work / "out").mkdir()
@@ -147,7 +170,7 @@ def _hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str
         "work": str(work),
         "source": str(source),
         "env": str(work / "env"),
-        "variables": {"PYTHONPATH": str(work / "env")},
+        "variables": {"PYTHONPATH": str(work / "env"), **_version_variables(system.version)},
         "backend": system.backend,
         "backend_path": system.backend_path,
         "hook": hook,
@@ -192,14 +215,19 @@ def _environment(work: Path, python: Path) -> dict[str, str]:
     }
 
 
+def _version_variables(version: str) -> dict[str, str]:
+    return dict.fromkeys(_VERSION_VARIABLES, version) if version else {}
+
+
 def _failure(code: int, output: str, work: str) -> SourceBuildError:
     printed = [line.replace(work, "") for line in output.splitlines() if line.strip()]
     lines = tuple(map(sanitize_line, printed[-_LAST_LINES:]))
     if code == build_child.NOT_CONFINED:
         why = "this machine cannot confine its build: that needs Linux 5.13 with Landlock"
         return SourceBuildError(why, details=lines)
-    if _COMPILER.search(output):
-        return SourceBuildError("it needs a compiler", details=lines)
+    for pattern, reason in _REASONS:
+        if pattern.search(output):
+            return SourceBuildError(reason, details=lines)
     return SourceBuildError(f"its build fails: {lines[-1] if lines else f'exit status {code}'}", details=lines)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.spec.source_requirements import is_archive, parse_git
 from training_imgtool.wheels.sources.archive import pack_folder
 from training_imgtool.wheels.sources.git import Git
 
+_HEXADECIMAL = re.compile(r"[0-9a-f]{7,64}")  # a commit, and not a version such as 1
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -35,6 +39,15 @@ class PackedCode:
         """What was packed, in a few letters, for progress."""
         last = self.origin.partition("#")[0].rpartition("/")[2]
         return "of the project" if last in {".", ".."} else last
+
+    @property
+    def version(self) -> str:
+        """The version that a Git tag in the origin names, such as 1.2 for `@v1.2`; else empty."""
+        revision = parse_git(self.origin).revision if self.origin.startswith("git+") else ""
+        try:
+            return str(Version(revision.rpartition("/")[2])) if not _HEXADECIMAL.fullmatch(revision) else ""
+        except InvalidVersion:
+            return ""
 
     @property
     def suffix(self) -> str:
