@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from training_imgtool.build.content_key import stage_keys
-from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.inputs import Inputs, RoleImage, debian_runs
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.mounts import image_names
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
@@ -30,7 +30,8 @@ def split_wheels(inputs: Inputs, image: RoleImage, label: str) -> RoleImage:
     upper = replace(stage, base=name, instructions=(*arguments, *stage.instructions[cut:]))
     stages = [*dockerfile.stages[: stage.index], lower, upper, *dockerfile.stages[stage.index + 1 :]]
     split = replace(dockerfile, stages=tuple(replace(each, index=number) for number, each in enumerate(stages)))
-    keys = stage_keys(split, inputs.context, inputs.plan.platform, inputs.spec_file.spec.compression)
+    compression, runs = inputs.spec_file.spec.compression, debian_runs(image.plan)
+    keys = stage_keys(split, inputs.context, inputs.plan.platform, compression, runs)
     return replace(image, dockerfile=split, keys={**image.keys, name: keys[name]})
 
 

@@ -16,7 +16,7 @@ from training_imgtool.core.errors import InputError, RegistryRefusedError, Verif
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.single_flight import SingleFlight
-from training_imgtool.dockerfile.mounts import bound_sources, image_names
+from training_imgtool.dockerfile.mounts import bound_sources, image_names, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
 from training_imgtool.engines.stages import context_sources
@@ -169,9 +169,25 @@ def builder_text(dockerfile: Dockerfile, stage: Stage, references: dict[str, str
 
 
 def _with_references(instruction: Instruction, references: dict[str, str]) -> str:
+    """The instruction's lines with a reference for each image that its flags name; raises InputError for quotes."""
+    changes = {}
+    if (name := instruction.flag("from")) and instruction.name in {"ADD", "COPY"}:
+        changes[f"--from={name}"] = f"--from={references[name]}"
+    for mount in list_mounts(instruction):
+        if mount.image:
+            changes[f"--mount={mount.text}"] = f"--mount={_mount_from(mount.text, references[mount.image])}"
     text = instruction.raw
-    for name in image_names(instruction):
-        text, count = re.subn(rf"\bfrom={re.escape(name)}(?![\w.@:/-])", f"from={references[name]}", text)
+    for old, new in changes.items():
+        text, count = re.subn(rf"{re.escape(old)}(?=\s|\Z)", new.replace("\\", r"\\"), text)
         if not count:
-            raise InputError(f"line {instruction.line}: {instruction.name}: write from={name} without quotes")
+            raise InputError(f"line {instruction.line}: {instruction.name}: write {old} without quotes")
     return text
+
+
+def _mount_from(text: str, reference: str) -> str:
+    """The value of a `--mount` whose `from` is another one."""
+    parts = (part.partition("=") for part in text.split(","))
+    return ",".join(
+        f"{name}={reference if name.strip().lower() == 'from' else value}" if equals else name
+        for name, equals, value in parts
+    )
