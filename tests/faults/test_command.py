@@ -241,7 +241,15 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     config.write_text("{")
     ended = project.run("doctor", "--json", "--registry", "127.0.0.1:9/x")
     assert (ended.code, ended.document["ok"]) == (7, False)
-    fixed = {"engine": False, "registry": False, "uv": True, "cache": True, "spec": True, "lock": True}
+    fixed = {
+        "engine": False,
+        "registry": False,
+        "uv": True,
+        "cache": True,
+        "spec": True,
+        "lock": True,
+        "signing": False,
+    }
     checks = {check["name"]: check["ok"] for check in ended.document["checks"]}
     checks.pop("builders")  # buildx may be installed here
     assert checks == fixed

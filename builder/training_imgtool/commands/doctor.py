@@ -11,6 +11,8 @@ from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, U
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SEVERITY_ORDER
 
+_KEYS = ("cosign.key", "cosign.pub")
+
 if TYPE_CHECKING:
     from training_imgtool.engines.buildx.builders import BuilderInfo
 
@@ -55,6 +57,7 @@ def examine(where: Path | None, settings: Settings, *, registry: str | None = No
         _checked("cache", lambda: _cache(settings)),
         _checked("engine", lambda: _engine(settings), needed=False),
         _builders(settings),
+        _signing(where, settings),
     ]
     return (*checks, *_of_spec(where, settings, registry))
 
@@ -155,7 +158,10 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
         hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
         yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)
         return
-    yield _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
+    checked = _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
+    yield checked
+    if checked.ok:
+        yield _referrers(place, spec_file.spec.name, settings)
 
 
 def _registry(place: str, name: str, settings: Settings) -> str:
@@ -167,3 +173,56 @@ def _registry(place: str, name: str, settings: Settings) -> str:
         login = registries.login(repository.registry)
         registries.at(repository).head(repository.tag("imgtool-doctor"))
     return f"{repository} answers; login: {login.name}"
+
+
+def _referrers(place: str, name: str, settings: Settings) -> Check:
+    """Whether the registry lists attestations and signatures itself; imgtool does without."""
+    from training_imgtool.core.reference import parse_repository
+    from training_imgtool.registry.connect import connect
+
+    repository = parse_repository(f"{place.rstrip('/')}/{name}")
+    try:
+        with connect(settings) as registries:
+            listed = registries.at(repository).find_referrers(repository.digest(f"sha256:{'0' * 64}"))
+    except ImgtoolError as error:
+        return Check(name="referrers", ok=False, text=str(error), hint=error.hint, needed=False)
+    text = "the registry lists attestations and signatures of an image"
+    if listed is None:
+        text = "the registry has no referrers API: attestations and signatures are listed under the tag sha256-DIGEST"
+    return Check(name="referrers", ok=listed is not None, text=text, needed=False, facts={"api": listed is not None})
+
+
+def _signing(where: Path | None, settings: Settings) -> Check:
+    """The keys called cosign.key and cosign.pub here and beside the spec; `imgtool sign` takes any other by name."""
+    folder = where if where is None or where.is_dir() else where.parent
+    places = dict.fromkeys(place / name for place in (Path(), folder or Path()) for name in _KEYS)
+    keys = [_key(path, settings) for path in places if path.is_file()]
+    if not keys:
+        hint = "`cosign generate-key-pair` makes one; `imgtool sign --key FILE` takes a key from anywhere"
+        return Check(name="signing", ok=False, text="no cosign.key here", hint=hint, needed=False, facts={"keys": []})
+    text = "; ".join(f"{key['path']}: {key['error'] or key['kind']}" for key in keys)
+    return Check(
+        name="signing", ok=not any(key["error"] for key in keys), text=text, needed=False, facts={"keys": keys}
+    )
+
+
+def _key(path: Path, settings: Settings) -> dict[str, Any]:
+    from training_imgtool.attest.keys import read_private_key, read_public_key
+
+    def password() -> str:
+        names = ("IMGTOOL_KEY_PASSWORD", "COSIGN_PASSWORD")
+        given = [settings.environ[name] for name in names if name in settings.environ]
+        if not given:
+            raise UsageError("encrypted, and neither IMGTOOL_KEY_PASSWORD nor COSIGN_PASSWORD is set")
+        return given[0]
+
+    is_private, error = path.suffix == ".key", None
+    try:
+        if is_private:
+            read_private_key(path, password)
+        else:
+            read_public_key(path)
+    except ImgtoolError as raised:
+        error = str(raised)
+    kind = f"a {'private' if is_private else 'public'} key of ECDSA on P-256"
+    return {"path": str(path), "kind": kind, "error": error}
