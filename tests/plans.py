@@ -104,6 +104,8 @@ def role_plan(
         "entry": entry_point(),
         "user": None,
         "exclude": (),
+        "trimmed": (),
+        "needed": {},
         "env": {},
         "labels": {
             "org.opencontainers.image.title": f"mnist-{role}",

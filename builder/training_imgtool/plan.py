@@ -96,6 +96,15 @@ class LockedDebian:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedPath:
+    """A file or folder of a wheel that nothing in the image can open."""
+
+    path: str  # below site-packages
+    size: int  # bytes, uncompressed
+    rule: str  # of `versions.trim_rules`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedVariant:
     """A variant with its base by digest and exactly the wheels that go in."""
 
@@ -104,6 +113,7 @@ class LockedVariant:
     installer: Wheel  # pip itself, run from its wheel; it does not end up in the image
     wheels: tuple[Wheel, ...]  # sorted by name
     debian: LockedDebian | None = None  # None when the base has all that the stage needs
+    unused: tuple[UnusedPath, ...] = ()  # sorted by path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +145,9 @@ class RolePlan:
     system_packages: tuple[str, ...]
     entry: EntryPoint
     user: str | None
-    exclude: tuple[str, ...]  # folders below site-packages that are left out
+    exclude: tuple[str, ...]  # paths below site-packages that are left out, those of `trimmed` among them
+    trimmed: tuple[UnusedPath, ...]  # left out because nothing can open them
+    needed: Mapping[str, str]  # paths that would be trimmed if the user's own files did not name them; who does
     env: Mapping[str, str]
     labels: Mapping[str, str]  # without the content key, which depends on them
     cuda_base: bool  # the base is an nvidia/cuda image or the like
@@ -181,6 +193,7 @@ def make_plan(
     registry: str | None = None,
     mirrors: Mapping[str, str] | None = None,
     revision: str | None = None,
+    named: Mapping[str, str] | None = None,
 ) -> Plan:
     """Applies a lock to a spec's roles.
 
@@ -192,6 +205,7 @@ def make_plan(
         registry: where images go, instead of the spec's own `registry`.
         mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
         revision: what identifies the source, for the label.
+        named: the rules of trimming whose files the user's own files may open, and which file it is.
     """
     where = registry or spec.registry
     repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
@@ -202,7 +216,15 @@ def make_plan(
         repository=repository,
         platform=spec.platform,
         roles=tuple(
-            _role_plan(spec, role, lock.variant_of(role), entry=entry, mirrors=mirrors or {}, revision=revision)
+            _role_plan(
+                spec,
+                role,
+                lock.variant_of(role),
+                entry=entry,
+                mirrors=mirrors or {},
+                revision=revision,
+                named=named or {},
+            )
             for role in Role
             if role in spec.roles
         ),
@@ -218,8 +240,11 @@ def _role_plan(
     entry: EntryPoint,
     mirrors: Mapping[str, str],
     revision: str | None,
+    named: Mapping[str, str],
 ) -> RolePlan:
     of_role = spec.roles[role]
+    unused = () if spec.trim is False else locked.unused
+    trimmed = tuple(path for path in unused if path.rule not in named)
     needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
     base = parse_reference(locked.variant.base)
     labels = {
@@ -239,7 +264,9 @@ def _role_plan(
         system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
         entry=entry,
         user=spec.user,
-        exclude=tuple(sorted(set(spec.exclude))),
+        exclude=tuple(sorted({*spec.exclude, *(unused.path for unused in trimmed)})),
+        trimmed=trimmed,
+        needed={path.path: named[path.rule] for path in unused if path.rule in named},
         env=dict(sorted({**needed, **spec.env, **of_role.env}.items())),
         labels=labels,
         cuda_base=locked.variant.cuda is not None and spec.cuda_from == "base",

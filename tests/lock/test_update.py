@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -254,3 +256,45 @@ def test_packages_without_a_wheel_are_made_into_one(place: Place, tmp_path: Path
     assert gast.file == "gast-0.2.2-py3-none-any.whl"
     assert WheelStore(place.settings).require(gast).is_file()
     assert not tarfile.is_tarfile(WheelStore(place.settings).require(gast))
+
+
+WHEELS_SPEC = """\
+name: mnist
+tensorflow: "2.15.1"
+python: "3.11"
+cuda_from: wheels
+roles:
+  master: {gpus: {type: NVIDIA_TESLA_V100}}
+  ps: {}
+"""
+
+
+def _add_files(index: SimpleIndex, name: str, version: str, files: dict[str, bytes]) -> None:
+    stem = f"{name.replace('-', '_')}-{version}"
+    stream = io.BytesIO(tiny_wheel(name.replace("-", "_"), version))
+    with zipfile.ZipFile(stream, "a") as archive:
+        for path, data in files.items():
+            archive.writestr(path, data)
+    index.add(name, f"{stem}-py3-none-any.whl", stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("trim", "requirements", "unused"),
+    [
+        ("", "nvidia-nccl-cu12\nlibclang\n", {"gpu": ["clang", "nvidia/nccl/lib/libnccl.so.2"], "cpu": []}),
+        ("", "nvidia-nccl-cu12\nlibclang\nneeds-nccl\n", {"gpu": ["clang"], "cpu": []}),
+        ("trim: false\n", "nvidia-nccl-cu12\nlibclang\n", {"gpu": [], "cpu": []}),
+        ("trim: true\n", "libclang\n", {"gpu": ["clang"], "cpu": ["clang"]}),
+    ],
+)
+def test_the_lock_names_what_nothing_opens(
+    place: Place, trim: str, requirements: str, unused: dict[str, list[str]]
+) -> None:
+    _add_files(place.index, "nvidia-nccl-cu12", "2.16.5", {"nvidia/nccl/lib/libnccl.so.2": b"\x7fELF libnccl.so.2"})
+    _add_files(place.index, "libclang", "18.1.1", {"clang/native/libclang.so": b"\x7fELF", "clang/cindex.py": b"x = 1"})
+    _add_files(place.index, "needs-nccl", "1.0", {"needs_nccl_core.so": b"\x7fELF NEEDED libnccl.so.2"})
+    spec_file = place.spec(WHEELS_SPEC + trim, requirements)
+    lock = place.lock(spec_file)
+    assert {row.variant.name: [path.path for path in row.unused] for row in lock.variants} == unused
+    assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
+    assert place.lock(spec_file) == lock  # the second time out of the machine's memory

@@ -37,6 +37,15 @@ def test_differences() -> None:
     }
 
 
+def test_what_is_left_out_is_not_there() -> None:
+    record = "include/x.h,sha256=X,1\nlib/n.so,sha256=N,1\nlib/n.so.2,sha256=M,1\na-1.dist-info/RECORD,,\n"
+    assert _compare({f"{SITE}/lib/n.so": (1, "N")}, record, "include", "lib/n.so") == {
+        "missing": [f"{SITE}/lib/n.so.2"],
+        "changed": [],
+        "unowned": [f"{SITE}/lib/n.so"],
+    }
+
+
 def test_a_path_of_two_packages_matches_the_last_one_installed() -> None:
     records = {f"{SITE}/{name}-1.dist-info/RECORD": f"tests/__init__.py,sha256={name},1\n" for name in "ab"}
     files = {f"{SITE}/tests/__init__.py": (1, "b")}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from training_imgtool.build.builders import plan_role
 from training_imgtool.build.buildx.secrets import check_given, check_unused
+from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import find_images
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.sinks import open_sink
-from training_imgtool.build.trainer_check import check_trainer
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.registry.connect import Registries, connect

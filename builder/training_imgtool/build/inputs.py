@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from training_imgtool.build.code.named_libraries import named_by_user
 from training_imgtool.build.content_key import context_sources, stage_keys
 from training_imgtool.build.current_lock import ensure_lock
 from training_imgtool.context.code_folders import CodeFolders
@@ -138,6 +139,7 @@ def prepare(
             spec=spec_file.path, top=entry.top, paths=entry.paths, allow_secrets=spec.allow_secrets, hashes=hashes
         )
         context = folders.read()
+        trims = spec.trim is not False and any(locked.unused for locked in lock.variants)
         plan = make_plan(
             spec,
             spec_file.folder,
@@ -146,6 +148,7 @@ def prepare(
             registry=_registry(registry, settings),
             mirrors=settings.mirrors,
             revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
+            named=named_by_user(spec, spec_file.folder, context) if trims else {},
         )
         try:
             roots, render_cache = TemplateRoots(plan.folder), RenderCache(settings.cache)

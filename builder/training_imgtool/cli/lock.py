@@ -33,9 +33,9 @@ def lock(
     as_json: opt.Json = False,
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
+    from training_imgtool.build.code.trainer_check import check_trainer
     from training_imgtool.build.current_lock import ensure_lock
     from training_imgtool.build.inputs import open_spec, prepare
-    from training_imgtool.build.trainer_check import check_trainer
     from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import lock_path

@@ -23,8 +23,8 @@ def show(
     as_json: opt.Json = False,
 ) -> None:
     """Print what each image consists of, and its tag."""
+    from training_imgtool.build.code.trainer_check import check_trainer
     from training_imgtool.build.inputs import open_spec, prepare
-    from training_imgtool.build.trainer_check import check_trainer
     from training_imgtool.commands import show
     from training_imgtool.commands.config import job_notes
 

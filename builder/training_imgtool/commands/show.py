@@ -39,6 +39,8 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
         "read_from": str(image.plan.base),
         "wheels": len(wheels),
         "wheel_bytes": sum(wheel.size for wheel in wheels),
+        "trimmed": [{"path": row.path, "bytes": row.size, "rule": row.rule} for row in image.plan.trimmed],
+        "needed": dict(image.plan.needed),
         "entrypoint": list(image.plan.entrypoint),
         "env": dict(image.plan.env),
         "stages": _stages(inputs, image),
@@ -102,10 +104,22 @@ def as_text(data: dict[str, Any]) -> str:
             f"  wheels      {role['wheels']}, {role['wheel_bytes'] / 1e6:.1f} MB",
             f"  starts      {' '.join(role['entrypoint'])}",
         ]
+        lines += _trimmed_text(role)
         lines += [f"  env         {name}={value}" for name, value in role["env"].items()]
         lines += [f"  stage       {_stage_text(stage)}" for stage in role["stages"]]
         lines += [f"  advice      {role['advice']}"] if role["advice"] else []
     return "\n".join(lines) + "\n"
+
+
+def _trimmed_text(role: dict[str, Any]) -> list[str]:
+    """What nothing can open and the image leaves out, the largest first, and what the user's own files keep."""
+    rows = sorted(role["trimmed"], key=lambda row: (-row["bytes"], row["path"]))
+    total = sum(row["bytes"] for row in rows)
+    lines = (
+        [f"  trimmed     {total / 1e6:.1f} MB uncompressed that nothing opens (trim: false keeps it)"] if rows else []
+    )
+    lines += [f"              {row['bytes'] / 1e6:7.1f} MB  {row['path']}" for row in rows]
+    return lines + [f"  keeps       {path}: {where} names it" for path, where in role["needed"].items()]
 
 
 def _stage_text(stage: dict[str, Any]) -> str:

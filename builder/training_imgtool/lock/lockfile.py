@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
-from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, Wheel
+from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Wheel
 from training_imgtool.spec.load import SpecFile, load
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.yamlfile.reader import read_bytes
@@ -99,6 +99,8 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
         document["system_packages"] = sorted(set(spec.system_packages))
     if Accelerator.GPU in map(spec.accelerator_of, spec.roles) and spec.cuda_from == "base":
         document["debian"] = 1  # its Python comes from Debian packages, which older locks do not have
+    if spec.trim is not None:  # locks from before this key stay current
+        document["trim"] = spec.trim
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -141,6 +143,9 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
         lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
     if old.installer != new.installer:
         lines.append(f"installer {_moved(old.installer, new.installer)}")
+    was_unused, unused = ({path.path for path in locked.unused} for locked in (old, new))
+    lines += [f"unused + {path}" for path in sorted(unused - was_unused)]
+    lines += [f"unused - {path}" for path in sorted(was_unused - unused)]
     before = {wheel.name: wheel for wheel in old.wheels}
     after = {wheel.name: wheel for wheel in new.wheels}
     for name in sorted(before.keys() | after.keys()):
@@ -198,6 +203,8 @@ def _variant_text(locked: LockedVariant) -> str:
     lines.append("wheels = [")
     lines += [f"  {_wheel_text(wheel)}," for wheel in sorted(locked.wheels, key=lambda wheel: wheel.name)]
     lines.append("]")
+    if locked.unused:
+        lines += ["unused = [", *(f"  {_unused_text(unused)}," for unused in locked.unused), "]"]
     if locked.debian is not None:
         lines += _debian_lines(locked.debian)
     return "\n".join([*lines, ""])
@@ -216,6 +223,10 @@ def _package_text(package: DebianPackage) -> str:
         f"architecture = {_text(package.architecture)}, size = {package.size}, sha256 = {_text(package.sha256)}, "
         f"file = {_text(package.file)} }}"
     )
+
+
+def _unused_text(unused: UnusedPath) -> str:
+    return f"{{ path = {_text(unused.path)}, size = {unused.size}, rule = {_text(unused.rule)} }}"
 
 
 def _wheel_text(wheel: Wheel) -> str:

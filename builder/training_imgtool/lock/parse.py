@@ -9,7 +9,7 @@ from typing import Any
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import InvalidReferenceError, check_digest, parse_reference
-from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, Variant, Wheel
+from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Variant, Wheel
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.spec.requirements import normalise_name
 
@@ -22,6 +22,7 @@ _WHEEL = {
     "sha256": r"[0-9a-f]{64}",
     "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
 }
+_UNUSED = r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*"  # a path below site-packages
 _ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip|tar)"
 _ORIGIN, _COMMIT = r"[^\x00-\x1f\x7f]+", r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _DEBIAN = ("debian", "debian_engine", "debian_requested")
@@ -135,7 +136,7 @@ class _Reader:
     def variant(self, row: object, where: str) -> LockedVariant:
         if not isinstance(row, dict):
             raise self.error(where, "expected a table")
-        fields = {*TEXTS, *LISTS, *_DEBIAN, "roles", "accelerator", "base_digest", "installer", "wheels"}
+        fields = {*TEXTS, *LISTS, *_DEBIAN, "roles", "accelerator", "base_digest", "installer", "wheels", "unused"}
         self.check_keys(row, where, (field.rstrip("?") for field in fields))
         texts = {
             field.rstrip("?"): None
@@ -159,6 +160,7 @@ class _Reader:
             base_digest=digest,
             installer=self.wheel(row.get("installer"), f"{where}.installer"),
             wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
+            unused=self.unused(row.get("unused", []), f"{where}.unused"),
             debian=self.debian(row, where),
         )
 
@@ -179,18 +181,34 @@ class _Reader:
         if not isinstance(row, dict):
             raise self.error(where, "expected a Debian package: { name, version, architecture, size, sha256, file }")
         self.check_keys(row, where, (*_PACKAGE, "size"))
+        size = self.size(row, where)
+        return DebianPackage(size=size, **{key: self.text(row, where, key, rule) for key, rule in _PACKAGE.items()})
+
+    def unused(self, rows: object, where: str) -> tuple[UnusedPath, ...]:
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self.error(where, "expected a list of { path, size, rule }")
+        for row in rows:
+            self.check_keys(row, where, ("path", "size", "rule"))
+        return tuple(
+            UnusedPath(
+                path=self.text(row, where, "path", _UNUSED),
+                size=self.size(row, where),
+                rule=self.text(row, where, "rule", r"[A-Za-z][\w ]*"),
+            )
+            for row in rows
+        )
+
+    def size(self, row: Mapping[str, Any], where: str) -> int:
         size = row.get("size")
         if type(size) is not int or size <= 0:
             raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
-        return DebianPackage(size=size, **{key: self.text(row, where, key, rule) for key, rule in _PACKAGE.items()})
+        return size
 
     def wheel(self, row: object, where: str, file: str = _WHEEL["file"]) -> Wheel:
         if not isinstance(row, dict):
             raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
         self.check_keys(row, where, (*_WHEEL, "source"))
-        size = row.get("size")
-        if type(size) is not int or size <= 0:
-            raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
+        size = self.size(row, where)
         patterns = {**_WHEEL, "file": file}
         texts = {key: self.text(row, where, key, pattern) for key, pattern in patterns.items() if pattern}
         if file == _WHEEL["file"] and not _names_file(texts["name"], texts["version"], texts["file"]):

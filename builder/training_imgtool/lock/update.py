@@ -17,8 +17,10 @@ from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.sizes import Sizes
+from training_imgtool.lock.trim import WheelReader
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
+from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.requirements import (
     Named,
     list_code,
@@ -136,6 +138,7 @@ class _Maker:
             git=Git(settings.environ, ca_file=settings.ca_file),
             commits=carried_over.commits,
         )
+        self._reader = WheelReader(self._store, settings.cache / "wheel-contents.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
 
     def check(self, variant: Variant) -> list[Finding]:
@@ -181,8 +184,15 @@ class _Maker:
             base_digest=digest,
             installer=wheels[-1],
             wheels=wheels[:-1],
+            unused=self._reader.unused(wheels[:-1]) if self._trims(variant) else (),
             debian=lock_debian(variant, digest),
         )
+
+    def _trims(self, variant: Variant) -> bool:
+        """Whether the variant's images leave out what nothing opens."""
+        if self._spec.trim is not None:
+            return self._spec.trim
+        return self._spec.cuda_from == "wheels" and variant.accelerator is Accelerator.GPU
 
     def _target(self, variant: Variant) -> Target:
         system = self._matrix.systems.get(variant.os or "")

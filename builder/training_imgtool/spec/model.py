@@ -450,6 +450,7 @@ class ImageSpec:
         pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
         expected="a path below site-packages, such as tensorflow/include",
     )
+    trim: bool | None = key("Leave out what nothing can open; by default where CUDA comes from wheels.", default=None)
     compression: str = key(
         "How the direct builder packs layers; zstd starts faster and needs Docker 23, containerd 1.5 or later.",
         default="splice",

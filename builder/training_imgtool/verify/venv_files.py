@@ -30,9 +30,9 @@ _SKELETON = re.compile(r"opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg|lib64)\Z")  # 
 def compare_records(files: dict[str, Any], records: dict[str, str], exclude: list[str]) -> dict[str, list[str]]:
     """Returns the paths that are `missing`, `changed`, or `unowned` by any package, each list sorted.
 
-    Bytecode in `__pycache__` may be missing, may exist for any source, and may differ: the installer compiles what a
-    wheel brings, and `bytecode` compares that. Where packages share a path, one match is enough, since the last one
-    installed wins.
+    A file below an excluded path is unowned: what is left out must not be there. Bytecode in `__pycache__` may be
+    missing, may exist for any source, and may differ: the installer compiles what a wheel brings, and `bytecode`
+    compares that. Where packages share a path, one match is enough, since the last one installed wins.
 
     Args:
         files: size and SHA-256 (as RECORD spells it) by path, relative to the root; `->TARGET` for a link.
@@ -40,10 +40,11 @@ def compare_records(files: dict[str, Any], records: dict[str, str], exclude: lis
         exclude: path prefixes below site-packages that the spec leaves out.
     """
     rows: dict[str, list[list[str]]] = {}
-    damaged, left_out = [], []
+    damaged: list[str] = []
+    left_out: set[str] = set()
     for record, text in records.items():
         site = record.rsplit("/", 2)[0]
-        left_out += [f"{site}/{prefix}" for prefix in exclude]
+        left_out.update(f"{site}/{prefix}" for prefix in exclude)
         try:
             for row in csv.reader(text.splitlines()):
                 path = posixpath.normpath(posixpath.join("/" + site, row[0]))[1:] if row else ""
@@ -52,14 +53,21 @@ def compare_records(files: dict[str, Any], records: dict[str, str], exclude: lis
         except csv.Error:
             damaged.append(record)
     missing, changed = [], damaged
+    for path in [path for path in rows if _is_below(path, left_out)]:
+        del rows[path]
     for path, entries in rows.items():
         if path in files:
             if not source_of(path) and not any(_matches(files[path], digest, size) for digest, size in entries):
                 changed.append(path)
-        elif not source_of(path) and not any(path == folder or path.startswith(folder + "/") for folder in left_out):
+        elif not source_of(path):
             missing.append(path)
-    unowned = [path for path in files if path not in rows and not _belongs(path, files)]
+    unowned = [path for path in files if _is_below(path, left_out) or (path not in rows and not _belongs(path, files))]
     return {"missing": sorted(missing), "changed": sorted(changed), "unowned": sorted(unowned)}
+
+
+def _is_below(path: str, left_out: set[str]) -> bool:
+    parts = path.split("/")
+    return any("/".join(parts[:count]) in left_out for count in range(len(parts), 0, -1))
 
 
 def _matches(file: Any, digest: str, size: str) -> bool:

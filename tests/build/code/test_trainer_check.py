@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
-from training_imgtool.build import trainer_check
+from training_imgtool.build.code import trainer_check
+from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.inputs import Inputs, prepare
-from training_imgtool.build.trainer_check import check_trainer
 from training_imgtool.context import python_source
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.core.progress import Event, Note, silent
