@@ -1,4 +1,4 @@
-"""Job files of public repositories: `public_files.tsv` has repository, commit, path and SHA-256; the files are elsewhere."""
+"""Job files of public repositories: `public_files.tsv` has repository, commit, path and SHA-256 of each."""
 
 from __future__ import annotations
 

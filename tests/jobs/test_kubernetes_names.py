@@ -38,6 +38,16 @@ def test_a_jobset_name_is_taken_exactly_when_the_webhook_takes_it(shape: str, le
     assert (check(of, images(of), Target.JOBSET) == []) is webhook_takes(name, SHAPES[shape])
 
 
+@pytest.mark.parametrize("target", [Target.TFJOB, Target.JOBSET, Target.PODS, Target.ECI])
+@pytest.mark.parametrize("name", ["a-", "-a", "1a", "A", "a.b", "a_b"])
+def test_a_name_that_the_api_server_refuses(name: str, target: Target) -> None:
+    """Each was sent to an API server with the CRDs (apiextensions-apiserver 1.36)."""
+    of = spec({M: RoleSpec()}, region=None, id=name)
+    errors = check(of, images(of), target)
+    assert [error.field for error in errors] == ["job.id"]
+    assert "is not a Kubernetes name" in str(errors[0])
+
+
 @pytest.mark.parametrize("length", range(30, 64))
 def test_lint_has_the_same_rule(length: int) -> None:
     of = spec(SHAPES["eleven"], region=None, id="short")

@@ -125,10 +125,11 @@ def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldErr
     """
     name = job_name(spec, images)
     field = "job.id" if spec.job.id else "name"
-    if names.dns_label(name[: names.LABEL_LENGTH].rstrip("-"), letter_first=True):
+    start = name if len(name) <= names.LABEL_LENGTH else name[: names.LABEL_LENGTH].rstrip("-")
+    if names.dns_label(start, letter_first=True):
         fixed = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         yield FieldError(
-            f"{name!r} is not a Kubernetes name: expected a-z, 0-9 and -, a letter first",
+            f"{name!r} is not a Kubernetes name: expected a-z, 0-9 and -, a letter first and no - last",
             field=field,
             hint=f"for example {fixed if fixed[:1].isalpha() else 'job-' + fixed}",
         )
