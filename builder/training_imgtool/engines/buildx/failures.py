@@ -16,7 +16,10 @@ from training_imgtool.engines.buildx.rawjson import SolveLog
 from training_imgtool.engines.docker.registry_errors import is_full, registry_error
 
 _IN_MESSAGES = 60  # characters of an instruction: the cause comes after it
-_PREFIX = re.compile(r"(?:failed to build: |failed to solve: |rpc error: code = \w+ desc = )+")
+_PREFIX = re.compile(
+    r"(?:failed to build: |failed to solve: |failed to solve with frontend \S+: |failed to create LLB definition: "
+    r"|rpc error: code = \w+ desc = )+"
+)
 _EXIT = re.compile(r"did not complete successfully: exit code: (\d+)")
 _ENTITLEMENT = re.compile(
     r"(network\.host|security\.insecure|device) is not allowed|granting entitlement (\S+) is not allowed"
@@ -24,7 +27,10 @@ _ENTITLEMENT = re.compile(
     re.IGNORECASE,
 )
 _PUSH = re.compile(r"failed to push (\S+?): ")
-_BASE = re.compile(r"failed to resolve source metadata for (\S+?): |failed to (?:copy|do request): .*?/v2/")
+_BASE = re.compile(
+    r"failed to resolve source metadata for ([^/\s]+)/|failed to (?:copy|do request): .*?https?://([^/\"\s]+)/v2/"
+)
+_HUB = "docker.io"
 _NOT_THERE = re.compile(
     r"no builder .* found|cannot connect to the docker daemon|context deadline exceeded|code = unavailable"
     r"|\bunavailable: |error reading from server|transport is closing|failed to list workers|failed to receive status"
@@ -159,7 +165,7 @@ def _refused_base(attempt: Attempt, words: str) -> ImgtoolError | None:
     match = _BASE.search(words)
     if not match:
         return None
-    host = (match[1] or "the base's registry").partition("/")[0]
+    host = _HUB if (match[1] or match[2]).endswith(_HUB) else match[1] or match[2]
     error = registry_error(attempt.where, words, host, None, engine=attempt.builder)
     error.hint = f"{attempt.builder} reads images itself, not through IMGTOOL_MIRRORS; {_reach(host)}"
     return error
