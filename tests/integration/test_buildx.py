@@ -63,6 +63,14 @@ def test_stages_are_run_once_and_found_by_a_second_machine(world: BuildKitWorld,
     assert "needs an engine" not in third.err
 
 
+def test_changed_code_of_the_same_length_reaches_the_image(world: BuildKitWorld) -> None:
+    """BuildKit compares names, sizes and times of files with those of the last build, and not what is in them."""
+    for code in ("print('aaaa')\n", "print('bbbb')\n"):
+        world.project.write("trainer/task.py", code)
+        world.write_template(after_code=f"RUN cat /app/trainer/task.py; echo {time.time_ns()}")
+        assert f"[worker] | {code}" in world.push("--progress", "plain").err
+
+
 def test_a_secret_is_nowhere(world: BuildKitWorld) -> None:
     world.write_template(
         system_extra=f"{SYSTEM}\nRUN --mount=type=secret,id=file,target=/f cat /f /f > /dev/null; sleep 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import tarfile
@@ -93,15 +94,15 @@ class Buildx:
         """
         with tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
             folder = Path(place)
-            _write_files(solve, folder)
+            context = _write_files(solve, folder)
             log = SolveLog(solve.subject, progress, solve.hidden)
             with open_environment(self._settings, solve.logins) as environ:
-                status = _follow(self._command(solve, folder), environ, log)
+                status = _follow(self._command(solve, folder, context), environ, log)
             if status:
                 raise failure(self._attempt(solve, log, status))
             return _read_metadata(folder / "metadata.json", solve, self.name)
 
-    def _command(self, solve: Solve, folder: Path) -> list[str]:
+    def _command(self, solve: Solve, folder: Path, context: Path) -> list[str]:
         command = [*self._program, "build"]
         if self._builder:
             command += ["--builder", self._builder]
@@ -113,7 +114,7 @@ class Buildx:
             command.append("--no-cache")
         for secret in solve.secrets:
             command += ["--secret", secret.argument]
-        return [*command, str(folder / "context")]
+        return [*command, str(context)]
 
     def _attempt(self, solve: Solve, log: SolveLog, status: int) -> Attempt:
         return Attempt(
@@ -137,22 +138,28 @@ class Buildx:
         return any(found.running for found in builders if (found.name == wanted if wanted else found.current))
 
 
-def _write_files(solve: Solve, folder: Path) -> None:
-    """Writes the Dockerfile and the context; no .dockerignore applies, since the context is what the stage reads."""
+def _write_files(solve: Solve, folder: Path) -> Path:
+    """Writes the Dockerfile and the context, and returns the context's folder.
+
+    No .dockerignore applies, since the context is what the stage reads. The folder is called by what is in it: buildx
+    tells the builder its name, and the builder takes a file for that of the last context of this name if size and time
+    are the same (buildkit `fsutil`, buildx `build/opt.go`).
+    """
     try:
         (folder / "Dockerfile").write_text(solve.dockerfile)
         (folder / "Dockerfile.dockerignore").write_text("# nothing\n")
-        context = folder / "context"
-        context.mkdir()
         with tempfile.TemporaryFile(dir=folder) as archive:
             solve.context(archive)
             archive.seek(0)
-            with tarfile.open(fileobj=archive) as tar:
-                tar.extractall(context, filter="fully_trusted")  # noqa: S202 - imgtool wrote it
-    except tarfile.ReadError:
-        return  # an empty archive: the stage reads no file
+            context = folder / hashlib.file_digest(archive, "sha256").hexdigest()
+            context.mkdir()
+            if archive.tell():
+                archive.seek(0)
+                with tarfile.open(fileobj=archive) as tar:
+                    tar.extractall(context, filter="fully_trusted")  # noqa: S202 - imgtool wrote it
     except (OSError, tarfile.TarError) as error:
         raise LocalFileError(f"{solve.subject}: the files for the builder cannot be written: {error}") from error
+    return context
 
 
 def _follow(command: list[str], environ: Mapping[str, str], log: SolveLog) -> int:
