@@ -25,7 +25,7 @@ ROOMS: dict[str, str] = {
     "jobs": "spec yamlfile",
     "versions": "plan spec yamlfile",
     "dockerfile": "plan spec",
-    "wheels": "plan spec versions",
+    "wheels": "context plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
     "attest": "plan registry",
     "engines": "dockerfile",

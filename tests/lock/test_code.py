@@ -16,7 +16,7 @@ from tests.wheels.archives import NEEDS_LANDLOCK, source_archive, source_files
 from training_imgtool.core.errors import FieldError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.lock.carry_over import Renewal
-from training_imgtool.lock.lockfile import lock_inputs
+from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.store import WheelStore
@@ -182,4 +182,14 @@ def test_the_trainers_own_project_gives_its_requirements_alone(code: Place) -> N
 def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) -> None:
     write(code.folder, {**source_files("own", "0.1", requires=("dep",)), "own/__init__.py": "", "scripts/train.py": ""})
     spec_file = code.spec(f"{SPEC}trainer: scripts/train.py\n", "-e .\n")
-    assert {"own", "dep"} <= {wheel.name for wheel in code.lock(spec_file).variants[0].wheels}
+    lock = code.lock(spec_file)
+    assert {"own", "dep"} <= {wheel.name for wheel in lock.variants[0].wheels}
+    (code.folder / "image.lock").write_text(dump_lock(lock))  # imgtool's own files are no part of the package
+    (code.folder / "job").mkdir()
+    (code.folder / "job/.imgtool-job").touch()
+    assert lock_inputs(spec_file) == lock.inputs
+    [own] = [wheel for wheel in lock.variants[0].wheels if wheel.name == "own"]
+    fresh = WheelStore(replace(code.settings, cache=code.folder.parent / "fresh"), code.folder)
+    fresh.fetch([own])
+    write(code.folder, {"own/__init__.py": "x = 1"})
+    assert lock_inputs(spec_file) != lock.inputs

@@ -24,7 +24,7 @@ from training_imgtool.spec.source_requirements import SourceRequirement, is_arch
 from training_imgtool.wheels.source_build import SourceBuildError
 from training_imgtool.wheels.sources.archive import hash_folder
 from training_imgtool.wheels.sources.git import Git
-from training_imgtool.wheels.sources.pack import Packer, require_project
+from training_imgtool.wheels.sources.pack import Packer, own_paths, require_project
 from training_imgtool.wheels.store import WheelStore
 
 _METADATA_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "requirements*.in")
@@ -93,7 +93,9 @@ class CodeBuilder:
             _require_reachable(requirement.path, self._spec_file.folder)
         with tempfile.TemporaryDirectory(prefix="imgtool-code-") as work:
             largest = _LARGEST_METADATA if is_own_project(requirement, self._spec_file) else None
-            packer = Packer(self._spec_file.folder, self._git, Path(work), largest_file=largest)
+            leave_out = own_paths(self._spec_file.folder, self._spec_file.path.name)
+            folder = self._spec_file.folder
+            packer = Packer(folder, self._git, Path(work), largest_file=largest, leave_out=leave_out)
             return self._archives.build_code(packer.pack(requirement.origin, commit), python)
 
     def _commit(self, origin: str) -> str:
@@ -135,7 +137,7 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()
             else:
                 require_project(spec_file.folder, requirement.path)
-                digest = hash_folder(path)
+                digest = hash_folder(path, leave_out=own_paths(spec_file.folder, spec_file.path.name))
         except ImgtoolError as error:
             raise _placed(requirement, error) from error
         except OSError as error:

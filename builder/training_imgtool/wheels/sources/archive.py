@@ -61,21 +61,25 @@ def _member(path: str) -> tarfile.TarInfo:
     return member
 
 
-def pack_folder(folder: Path, stream: BinaryIO, *, largest_file: int | None = None) -> None:
+def pack_folder(
+    folder: Path, stream: BinaryIO, *, largest_file: int | None = None, leave_out: frozenset[Path] = frozenset()
+) -> None:
     """Packs a folder without what builds, tools and version control leave in it.
 
     Args:
         folder: a folder of this machine.
         stream: where the archive goes.
         largest_file: leaves larger files out, in bytes.
+        leave_out: files and folders to leave out, as absolute paths without links.
 
     Raises InputError for a folder that cannot be read or is too large.
     """
     writer = TreeWriter(stream)
     try:
-        for path in _files(folder, _LEFT_OUT_AT_TOP):
+        top = folder.resolve()
+        for path in _files(top, leave_out, names=_LEFT_OUT_AT_TOP):
             state = path.lstat()
-            name = path.relative_to(folder).as_posix()
+            name = path.relative_to(top).as_posix()
             if stat.S_ISLNK(state.st_mode):
                 writer.link(name, str(path.readlink()))
             elif stat.S_ISREG(state.st_mode) and (largest_file is None or state.st_size <= largest_file):
@@ -85,10 +89,10 @@ def pack_folder(folder: Path, stream: BinaryIO, *, largest_file: int | None = No
     writer.finish()
 
 
-def hash_folder(folder: Path) -> str:
+def hash_folder(folder: Path, *, leave_out: frozenset[Path] = frozenset()) -> str:
     """Returns the sha256 of the archive that `pack_folder` makes, in hexadecimal; raises as it does."""
     digest = _Digest()
-    pack_folder(folder, digest)  # type: ignore[arg-type]  # tarfile needs write() and tell() alone
+    pack_folder(folder, digest, leave_out=leave_out)  # type: ignore[arg-type]  # tarfile needs write() and tell() alone
     return digest.hexdigest
 
 
@@ -111,15 +115,16 @@ class _Digest:
         return self._hash.hexdigest()
 
 
-def _files(folder: Path, left_out: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
+def _files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
     """The files and links below a folder, sorted by path."""
-    with os.scandir(folder) as entries:
-        names = sorted(entries, key=lambda entry: entry.name)
-    for entry in names:
-        if entry.name in left_out or entry.name.endswith(_LEFT_OUT_ENDS):
+    with os.scandir(folder) as scanned:
+        entries = sorted(scanned, key=lambda entry: entry.name)
+    for entry in entries:
+        path = Path(entry.path)
+        if entry.name in names or entry.name.endswith(_LEFT_OUT_ENDS) or path in leave_out:
             continue
         if entry.is_dir(follow_symlinks=False):
-            if not (Path(entry.path) / "pyvenv.cfg").exists():
-                yield from _files(Path(entry.path))
+            if not (path / "pyvenv.cfg").exists():
+                yield from _files(path, leave_out)
         else:
-            yield Path(entry.path)
+            yield path

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from training_imgtool.context.own_files import list_own_files
 from training_imgtool.core.errors import InputError
 from training_imgtool.spec.source_requirements import is_archive, parse_git
 from training_imgtool.wheels.sources.archive import pack_folder
@@ -63,11 +64,20 @@ class Packer:
         git: reads repositories.
         work: a folder for the archive; a local archive is used where it lies.
         largest_file: leaves larger files of a folder out, in bytes.
+        leave_out: further paths to leave out, such as a spec without a lock.
     """
 
-    def __init__(self, spec_folder: Path, git: Git, work: Path, *, largest_file: int | None = None) -> None:
+    def __init__(
+        self,
+        spec_folder: Path,
+        git: Git,
+        work: Path,
+        *,
+        largest_file: int | None = None,
+        leave_out: frozenset[Path] = frozenset(),
+    ) -> None:
         self._spec_folder, self._git, self._work = spec_folder, git, work
-        self._largest_file = largest_file
+        self._largest_file, self._leave_out = largest_file, leave_out
 
     def pack(self, origin: str, commit: str) -> PackedCode:
         """Packs what `origin` names: a path relative to the spec, or `git+URL@REVISION`, of which it takes `commit`.
@@ -83,13 +93,20 @@ class Packer:
         elif not is_archive(origin):
             require_project(self._spec_folder, origin)
             with path.open("wb") as stream:
-                pack_folder(self._spec_folder / origin, stream, largest_file=self._largest_file)
+                folder, leave_out = self._spec_folder / origin, own_paths(self._spec_folder) | self._leave_out
+                pack_folder(folder, stream, largest_file=self._largest_file, leave_out=leave_out)
         try:
             with path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             raise InputError(error.strerror or str(error)) from error
         return PackedCode(path=path, sha256=digest, origin=origin, commit=commit)
+
+
+def own_paths(spec_folder: Path, *names: str) -> frozenset[Path]:
+    """Returns the paths of imgtool's own files in the spec's folder, and of `names`: no package depends on them."""
+    top = spec_folder.resolve()
+    return frozenset(top / name for name in (*list_own_files(spec_folder), *names))
 
 
 def require_project(spec_folder: Path, origin: str) -> None:
