@@ -25,7 +25,7 @@ ORAS = shutil.which("oras")
 ATTESTED = {"slsaprovenance1": "https://slsa.dev/provenance/v1", "cyclonedx": "https://cyclonedx.org/bom"}
 
 
-def _make_keys(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
+def make_keys(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -71,7 +71,7 @@ def _world(folder: Path, host: str) -> World:
     project = Project(folder / "project", Wheels(folder / "wheels"), base)
     machine = Machine(folder / "machine", f"{host}/team", host)
     machine.give(project.wheels)
-    return World(host, machine, project, machine.push(project), *_make_keys(folder / "keys"))
+    return World(host, machine, project, machine.push(project), *make_keys(folder / "keys"))
 
 
 @pytest.fixture(params=["tag", "api"])
@@ -101,7 +101,7 @@ def test_signed_images_pass_and_others_do_not(world: World) -> None:
     assert world.findings(world.public) == dict.fromkeys(world.images, "ok")
     out, _ = world.config(world.public)
     assert all(reference in out for reference in world.images.values())
-    _, other = _make_keys(world.private.parent / "other")
+    _, other = make_keys(world.private.parent / "other")
     _, said = world.config(other, code=10)
     assert "no valid signature by this key" in said
     assert [(row["signed"], row["attestations"]) for row in world.sign()] == [(False, [])] * 3
@@ -158,7 +158,7 @@ def test_imgtool_verifies_what_cosign_signed(world: World) -> None:
 
 
 def test_an_encrypted_key_of_openssl(world: World) -> None:
-    world.private, world.public = _make_keys(world.private.parent / "secret", b"horse")
+    world.private, world.public = make_keys(world.private.parent / "secret", b"horse")
     world.machine.env["IMGTOOL_KEY_PASSWORD"] = "horse"
     world.sign()
     world.config(world.public)

@@ -40,6 +40,10 @@ def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildRes
             return build(run, own)
     if run.options.check:
         check_trainer(run.inputs, run.settings, run.progress)
+    if run.inputs.others:
+        from training_imgtool.build.platforms import build_indexes
+
+        return build_indexes(run, registries)
     check_unused(run)
     pushed = KeyedImages(run, registries) if run.options.push else None
     results = pushed.find(run.wanted) if pushed else {}

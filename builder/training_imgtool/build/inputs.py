@@ -6,9 +6,10 @@ Everything here is a function of files (and, only when a lock must be made, of t
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -85,6 +86,28 @@ class Inputs:
     plan: Plan
     context: Context
     images: tuple[RoleImage, ...]
+    others: tuple[Inputs, ...] = ()  # of the same spec's further platforms
+
+    @property
+    def every(self) -> tuple[Inputs, ...]:
+        """The inputs of each platform, these first."""
+        return (replace(self, others=()), *self.others)
+
+    def index_key(self, role: Role) -> str:
+        """The key of the index over all platforms, 64 hexadecimal digits."""
+        keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.every]
+        return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
+
+    def named_by_index(self) -> Inputs:
+        """These inputs with the tags of the indexes over all platforms; the same where there is one platform."""
+        repository = self.plan.repository
+        if not self.others or repository is None:
+            return self
+        keys = {image.role: self.index_key(image.role) for image in self.images}
+        images = tuple(
+            replace(image, tag=repository.tag(f"{image.role}-{keys[image.role][:KEY_DIGITS]}")) for image in self.images
+        )
+        return replace(self, images=images)
 
     @property
     def repository(self) -> Repository:
@@ -124,12 +147,30 @@ def prepare(
     registries: Registries | None = None,
     write: bool = True,
 ) -> Inputs:
-    """Renders every role of a spec and works out its keys; writes the lock when it is missing or stale.
-
-    Without `write` (a dry run, `show`) a new lock is used and not written.
+    """Renders every role of a spec and works out its keys, for each of its platforms; arguments as `_prepare`.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when `locked`.
+    """
+    files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
+    once = partial(_prepare, registry=registry, locked=locked, registries=registries, write=write)
+    first, *others = (once(file, settings, progress) for file in files)
+    return replace(first, others=tuple(others))
+
+
+def _prepare(
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None = None,
+    locked: bool = False,
+    registries: Registries | None = None,
+    write: bool = True,
+) -> Inputs:
+    """Renders every role for the platform of the spec; writes the lock when it is missing or stale.
+
+    Without `write` (a dry run, `show`) a new lock is used and not written.
     """
     lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
     spec = spec_file.spec

@@ -121,9 +121,10 @@ def foresee_and_print(
     for choice in choices:
         with machine.progress(progress) as view:
             inputs = _prepare(choice, settings, view, registry=registry, locked=locked, write=False)
-            foreseen = foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
-        tags = {image.role: str(image.tag or image.key[:32]) for image in inputs.images}
-        rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
+            for each in inputs.every:
+                foreseen = foresee(BuildRun(inputs=each, options=options, settings=settings, progress=view))
+                tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
+                rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
     many = len(choices) > 1
     if as_json:
         images = [

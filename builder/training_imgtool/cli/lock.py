@@ -47,13 +47,16 @@ def lock(
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
-        made = ensure_lock(spec_file, settings, view, locked=locked, renewal=None if locked else renewal)
-        drifts = () if locked else lock_drifts(made, settings)
+        wanted = None if locked else renewal
+        files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
+        locks = [ensure_lock(file, settings, view, locked=locked, renewal=wanted) for file in files]
+        drifts = () if locked else tuple(drift for made in locks for drift in lock_drifts(made, settings))
         if not no_check:
             check_trainer(prepare(spec_file, settings, view), settings, view)
     rows = [
         {
             "variant": locked_variant.variant.name,
+            "platform": made.platform,
             "roles": [str(role) for role in locked_variant.variant.roles],
             "tensorflow": f"{locked_variant.variant.package} {locked_variant.variant.tensorflow}",
             "python": locked_variant.variant.python,
@@ -61,16 +64,19 @@ def lock(
             "wheels": len(locked_variant.wheels),
             "bytes": sum(wheel.size for wheel in locked_variant.wheels),
         }
+        for made in locks
         for locked_variant in made.variants
     ]
     for drift in drifts:
         answer = f"the lock has {drift.expected}, the registry answers {drift.actual}"
         emit_note(f"{drift.subject}: {answer}; see imgtool mirror")
     if as_json:
-        emit_json({"ok": True, "lock": str(lock_path(spec_file)), "variants": rows})
+        names = [str(lock_path(file)) for file in files]
+        emit_json({"ok": True, "lock": names[0], "locks": names, "variants": rows})
         return
     for row in rows:
+        place = f"{row['platform']} " if len(files) > 1 else ""
         emit(
-            f"{row['variant']} {row['tensorflow']} python {row['python']} {row['base']} "
+            f"{place}{row['variant']} {row['tensorflow']} python {row['python']} {row['base']} "
             f"{row['wheels']} wheels {row['bytes']} bytes\n"
         )

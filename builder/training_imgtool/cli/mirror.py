@@ -42,11 +42,13 @@ def mirror(
     bases: tuple[mirroring.MirroredBase, ...] = ()
     files: tuple[str, ...] = ()
     with machine.progress(progress) as view:
-        lock = ensure_lock(open_spec(spec), settings, view, locked=locked)
-        if place is not None:
-            bases = mirroring.mirror_bases(lock, settings, place, view)
-        if wheels is not None:
-            files = tuple(wheel.file for wheel in mirroring.mirror_wheels(lock, wheels, settings, view))
+        spec_file = open_spec(spec)
+        for platform in spec_file.platforms:
+            lock = ensure_lock(spec_file.for_platform(platform), settings, view, locked=locked)
+            if place is not None:
+                bases += mirroring.mirror_bases(lock, settings, place, view)
+            if wheels is not None:
+                files += tuple(wheel.file for wheel in mirroring.mirror_wheels(lock, wheels, settings, view))
     if as_json:
         rows = [{"base": base.base, "copy": str(base.copy)} for base in bases]
         emit_json({"ok": True, "bases": rows, "wheels": list(files)})

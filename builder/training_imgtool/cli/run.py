@@ -128,10 +128,13 @@ def _run(
 ) -> Summary:
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.cluster import run as cluster_run
+    from training_imgtool.core.interpreters import this_platform
     from training_imgtool.engines.docker.client import connect
 
     settings = machine.settings()
     spec_file = open_spec(spec)
+    if (own := this_platform()) in spec_file.platforms:
+        spec_file = open_spec(spec, {"platform": own})
     cluster_run.check(spec_file.spec, request)
     engine = connect(settings)
     try:

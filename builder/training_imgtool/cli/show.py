@@ -36,6 +36,8 @@ def show(
             check_trainer(inputs, settings, view)
     for note in job_notes(spec_file.spec):
         emit_note(note)
+    for other in inputs.others:
+        emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)
     if as_json:
         emit_json({"ok": True, **data})

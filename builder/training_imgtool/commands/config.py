@@ -109,7 +109,7 @@ def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
     from training_imgtool.registry.connect import connect
 
     with connect(settings, progress) as registries:
-        return require_images(inputs, registries, progress)
+        return require_images(inputs.named_by_index(), registries, progress)
 
 
 def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:

@@ -42,6 +42,8 @@ def sign_images(
 ) -> tuple[SignResult, ...]:
     """Signs the images of the current inputs with a key, and their bill of materials and provenance.
 
+    Of an index for several platforms, it signs the index and each image; the results name the indexes.
+
     What the key has signed already stays as it is. The attested content is made from the inputs on this machine; what
     the registry has is not signed unread.
 
@@ -50,14 +52,29 @@ def sign_images(
     """
     key = read_private_key(key_file, password)
     inputs = prepare(open_spec(where), settings, progress, registry=registry, locked=locked)
-    images = inputs.selected(roles)
     with connect(settings, progress) as registries:
-        digests = require_images(inputs, registries, progress, images)
         results = []
-        for image in images:
-            progress(Step(image.role, "signing"))
-            results.append(_sign(inputs, image, digests[image.role], key, registries=registries, settings=settings))
-        return tuple(results)
+        for each in inputs.every:
+            images = each.selected(roles)
+            digests = require_images(each, registries, progress, images)
+            for image in images:
+                progress(Step(image.role, "signing"))
+                results.append(_sign(each, image, digests[image.role], key, registries=registries, settings=settings))
+        if not inputs.others:
+            return tuple(results)
+        named = inputs.named_by_index()
+        indexes = require_images(named, registries, progress, named.selected(roles))
+        return tuple(_sign_index(role, index, key, registries, results) for role, index in indexes.items())
+
+
+def _sign_index(
+    role: Role, index: Digest, key: PrivateKey, registries: Registries, images: list[SignResult]
+) -> SignResult:
+    """Signs an index; the result has the attestations of its images, which are signed already."""
+    registry = registries.at(index.repository)
+    signed = sign_image(registry, registry.manifest(index).descriptor, index, key)
+    types = {kind for image in images if image.role is role for kind in image.types}
+    return SignResult(role=role, digest=index, signed=signed, types=tuple(sorted(types)))
 
 
 def _sign(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,12 @@ class Interpreter:
         """Where the bytecode of the source at `path` belongs (PEP 3147)."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/__pycache__/{name.removesuffix('.py')}.{self.tag}.pyc"
+
+
+def this_platform() -> str:
+    """The platform of containers that this machine runs, such as `linux/amd64`."""
+    machine = platform.machine().lower()
+    return f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine, machine) }"
 
 
 def find_interpreter(python: str, environ: Mapping[str, str], release: str | None = None) -> Interpreter | None:

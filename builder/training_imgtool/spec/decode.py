@@ -68,6 +68,7 @@ class Reader:
 
     def __init__(self, file: str, folder: Path, *, root: type, allowed: frozenset[str] = frozenset()) -> None:
         self.positions: dict[str, Position] = {}
+        self.several: dict[str, tuple[Any, ...]] = {}  # the lists of keys that take one value or several
         self._file = file
         self._folder = folder
         self._root = root
@@ -100,6 +101,8 @@ class Reader:
             return self._tuple(get_args(kind)[0], node, path, limits)
         if origin is Mapping:
             return self._mapping(kind, node, path, limits)
+        if isinstance(node, Items) and limits.get("several"):
+            return self._several(kind, node, path, limits)
         if not isinstance(node, Scalar):
             hint = _LIST_KEYS.get(path) if isinstance(node, Items) else None
             return self.fail(path, f"expected {describe(kind, limits)}, found {_describe_node(node)}", hint=hint)
@@ -177,6 +180,16 @@ class Reader:
                 continue
             values.append(self._element(kind, item, child, limits))
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
+
+    def _several(self, kind: Any, node: Items, path: str, limits: Mapping[str, Any]) -> Any:
+        """Records the values of a list where a single value is the rule, and returns the first."""
+        values = self._tuple(kind, node, path, limits)
+        if values is _WRONG:
+            return _WRONG
+        if not values or len(set(values)) != len(values):
+            return self.fail(path, f"expected different values, found {', '.join(values) or 'an empty list'}")
+        self.several[path] = values
+        return values[0]
 
     def _mapping(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         key_kind, kind = get_args(annotation)

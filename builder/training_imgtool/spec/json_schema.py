@@ -85,7 +85,11 @@ def _kind(kind: Any, limits: Mapping[str, Any], definitions: dict[str, Any]) -> 
         return {"type": "array", "items": _kind(get_args(kind)[0], limits, definitions)}
     if origin is Mapping:
         return _mapping(get_args(kind), limits, definitions)
-    return _scalar(kind, limits)
+    single = _scalar(kind, limits)
+    if limits.get("several"):
+        several = {"type": "array", "items": single, "minItems": 1, "uniqueItems": True}
+        return {"anyOf": [_nullable(single), several]}
+    return single
 
 
 def _mapping(kinds: tuple[Any, Any], limits: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

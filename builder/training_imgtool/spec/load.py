@@ -32,6 +32,7 @@ class SpecFile:
         text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
         positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
         values: text that the command line gave to keys, instead of what the file has there.
+        platforms: all that `platform` lists; the spec has the first.
     """
 
     path: Path
@@ -41,6 +42,11 @@ class SpecFile:
     text_sha256: str
     positions: Mapping[str, Position]
     values: Mapping[str, str] = field(default_factory=dict)
+    platforms: tuple[str, ...] = ()
+
+    def for_platform(self, platform: str) -> SpecFile:
+        """Returns the spec as if `platform` named this one alone; raises as `load`."""
+        return self if self.spec.platform == platform else load(self.path, {**self.values, "platform": platform})
 
     def locate(self, field: str) -> str | None:
         """Returns `file:line:column` of a key, or of the nearest key above it; None for an empty path."""
@@ -89,6 +95,7 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
         text_sha256=hashlib.sha256(data).hexdigest(),
         positions=MappingProxyType(reader.positions),
         values=MappingProxyType(dict(values or {})),
+        platforms=reader.several.get("platform", (spec.platform,)),
     )
 
 

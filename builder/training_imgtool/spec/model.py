@@ -66,6 +66,7 @@ def key(
     minimum: int | None = None,
     maximum: int | None = None,
     rule: str | None = None,
+    several: bool = False,
 ) -> Any:
     """Returns a dataclass field for a key of the spec.
 
@@ -78,6 +79,7 @@ def key(
         minimum: the smallest number that the key allows.
         maximum: the largest.
         rule: the name of a rule of `spec.value_rules`.
+        several: a list is allowed too; the field has its first value, and `Reader.several` all of them.
     """
     metadata = {
         "doc": doc,
@@ -87,6 +89,7 @@ def key(
         "minimum": minimum,
         "maximum": maximum,
         "rule": rule,
+        "several": several,
     }
     if default is ...:
         return field(metadata=metadata)
@@ -443,7 +446,10 @@ class ImageSpec:
     template: str | None = key(
         "A Dockerfile template, relative to the spec, that extends a built-in one.", default=None, rule="file"
     )
-    platform: str = key("The platform of the images.", default="linux/amd64", choices=("linux/amd64", "linux/arm64"))
+    platform: str = key(
+        "The platform of the images, or a list: then each role's image is an index of all of them.",
+        default="linux/amd64", choices=("linux/amd64", "linux/arm64"), several=True,
+    )  # fmt: skip
     exclude: tuple[str, ...] = key(
         "Folders below site-packages to leave out, such as tensorflow/include.",
         default=(),

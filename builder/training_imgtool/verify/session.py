@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.build.find import find_images
+from training_imgtool.build.find import find_images, require_images
 from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.platforms import check_index
 from training_imgtool.core.errors import (
     EngineUnavailableError,
     ImgtoolError,
@@ -23,6 +24,7 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.reference import Digest
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
@@ -30,7 +32,7 @@ from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.signature import check_signed
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.expected_files import copied_files
-from training_imgtool.verify.facts import Facts, Listing, Status, platform_of
+from training_imgtool.verify.facts import Facts, Finding, Listing, Status, platform_of
 from training_imgtool.verify.layers import overlaid
 from training_imgtool.verify.report import ImageReport
 
@@ -71,12 +73,41 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     """
     from training_imgtool.registry.connect import connect
 
-    images = run.inputs.selected(run.roles)
     with _engine(run) as engine, connect(run.settings, run.progress) as registries:
-        locations = _locate(run, images, engine, registries)
-        with Contents() as contents:
-            reader = inspect_registry.LayerReader(registries, run.progress, contents)
-            return tuple(_report(run, image, locations[image.role], engine, reader) for image in images)
+        reports: list[ImageReport] = []
+        for inputs in run.inputs.every:
+            each = replace(run, inputs=inputs)
+            images = inputs.selected(run.roles)
+            locations = _locate(each, images, engine, registries)
+            with Contents() as contents:
+                reader = inspect_registry.LayerReader(registries, run.progress, contents)
+                reports += [_report(each, image, locations[image.role], engine, reader) for image in images]
+        return _with_indexes(run, tuple(reports), registries) if run.inputs.others else tuple(reports)
+
+
+def _with_indexes(run: VerifyRun, reports: tuple[ImageReport, ...], registries: Registries) -> tuple[ImageReport, ...]:
+    """The reports, each with a finding about the index that names its image; raises InputError for a missing index."""
+    named = run.inputs.named_by_index()
+    indexes = require_images(named, registries, run.progress, named.selected(run.roles))
+    complaints = {
+        image.role: check_index(run.inputs, image, indexes[image.role], registries)
+        for image in named.selected(run.roles)
+    }
+    return tuple(
+        replace(report, findings=(*report.findings, _index_finding(report.role, complaints[report.role], indexes)))
+        for report in reports
+    )
+
+
+def _index_finding(role: Role, complaint: str | None, indexes: Mapping[Role, Digest]) -> Finding:
+    status = Status.OK if complaint is None else Status.MISMATCH
+    return Finding(
+        check="index",
+        role=role,
+        status=status,
+        found=join_lines(complaint or str(indexes[role]), limit=300),
+        expected="the images of all platforms",
+    )
 
 
 @contextmanager

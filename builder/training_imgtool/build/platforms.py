@@ -1,0 +1,146 @@
+"""Images for several platforms: each is made like any other, and an index names them all.
+
+Nothing runs on a foreign processor: the direct builder copies files and wheels. The index has a tag of its own,
+`ROLE-KEY`, whose key follows from those of its images.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from training_imgtool.build.build import build
+from training_imgtool.build.find import find_images
+from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.request import BuildResult, BuildRun
+from training_imgtool.core.errors import UsageError, VerificationError
+from training_imgtool.core.progress import Event, Note, Outcome, Progress
+from training_imgtool.core.reference import Digest
+from training_imgtool.direct.registry.evidence import Evidence
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import (
+    DOCKER_INDEX,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    Manifest,
+    read_descriptor,
+)
+from training_imgtool.spec.model import Role
+
+
+def build_indexes(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
+    """Makes sure that the registry has the index of each selected role, and every image that the index names.
+
+    Raises UsageError unless the images are pushed, and what finding, building and pushing raise.
+    """
+    if not run.options.push:
+        platforms = ", ".join(run.inputs.spec_file.platforms)
+        raise UsageError(
+            f"an index of {platforms} needs a registry", hint="--push, or one platform: --set platform=linux/amd64"
+        )
+    inputs = run.inputs.named_by_index()
+    wanted = inputs.selected(run.options.roles)
+    evidence = Evidence(registries, inputs.repository, run.settings.cache, believe=not run.options.no_cache)
+    found: Mapping[Role, Digest | None] = {}
+    if not run.options.no_cache:
+        found = find_images(inputs, wanted, registries, run.progress, evidence.find)
+    missing = tuple(image for image in wanted if found.get(image.role) is None)
+    made = _make(run, missing, registries) if missing else {}
+    results = tuple(made.get(image.role) or _found(run.inputs, image, found[image.role]) for image in wanted)
+    for result in results:
+        if result.tag:
+            evidence.memory.add_tag(result.tag.name)
+        for name in run.options.tags:
+            _name(run, result, name, registries)
+    return results
+
+
+def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Registries) -> str | None:
+    """What is wrong with the index of a role, compared with the images of its platforms; None if nothing is.
+
+    Raises what reading from the registry raises.
+    """
+    manifest = registries.at(index.repository).manifest(index)
+    if not manifest.is_index:
+        return "it is no index"
+    named = {}
+    for number, entry in enumerate(manifest.document.get("manifests") or ()):
+        described = read_descriptor(entry, f"{index}: manifests[{number}]")
+        platform = entry.get("platform") or {}
+        named[f"{platform.get('os')}/{platform.get('architecture')}"] = described.digest
+    wanted = {}
+    for each in inputs.every:
+        tag = each.selected((image.role,))[0].registry_tag
+        wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
+    if named != wanted:
+        return f"it names {json.dumps(named, sort_keys=True)}, expected {json.dumps(wanted, sort_keys=True)}"
+    return None
+
+
+def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, BuildResult]:
+    """Builds the images of every platform, and puts their indexes."""
+    roles = tuple(image.role for image in missing)
+    options = replace(run.options, roles=roles, tags=())
+    of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
+    for inputs in run.inputs.every:
+        view = partial(_tell, run.progress, inputs.plan.platform)
+        for result in build(replace(run, inputs=inputs, options=options, progress=view), registries):
+            of_role[result.role].append(result)
+    return {image.role: _put_index(run, image, of_role[image.role], registries) for image in missing}
+
+
+def _put_index(run: BuildRun, image: RoleImage, results: list[BuildResult], registries: Registries) -> BuildResult:
+    repository = image.registry_tag.repository
+    registry = registries.at(repository)
+    images = []
+    for result in results:
+        if result.digest is None:
+            raise AssertionError(f"{image.role}: pushed without a digest")
+        manifest = registry.manifest(result.digest)
+        images.append((manifest, json.loads(registry.read(repository, manifest.config))))
+    media_type, body = _index(images)
+    digest = registry.put_manifest(image.registry_tag, media_type, body)
+    built = any(result.outcome is Outcome.BUILT for result in results)
+    outcome = Outcome.BUILT if built else Outcome.APPENDED
+    made = BuildResult.of(image, outcome, repository.digest(digest))
+    seconds = sum(result.seconds for result in results)
+    return replace(made, key=run.inputs.index_key(image.role), seconds=seconds)
+
+
+def _index(images: list[tuple[Manifest, Mapping[str, Any]]]) -> tuple[str, bytes]:
+    """The media type of an index, of the family of its images, and its bytes. It has the platforms of their configs."""
+    entries = []
+    for manifest, config in images:
+        platform = {key: config[key] for key in ("architecture", "os", "variant") if config.get(key)}
+        entries.append({**manifest.descriptor.document(), "platform": platform})
+    docker = all(manifest.media_type == DOCKER_MANIFEST for manifest, _ in images)
+    media_type = DOCKER_INDEX if docker else OCI_INDEX
+    document = {"schemaVersion": 2, "mediaType": media_type, "manifests": entries}
+    return media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _found(inputs: Inputs, image: RoleImage, digest: Digest | None) -> BuildResult:
+    return replace(BuildResult.of(image, Outcome.FOUND, digest), key=inputs.index_key(image.role))
+
+
+def _name(run: BuildRun, result: BuildResult, name: str, registries: Registries) -> None:
+    """Gives an index a further tag: NAME, or ROLE-NAME when the run has several roles."""
+    if result.digest is None:
+        raise VerificationError(f"{result.role}: the registry has no index")
+    repository = result.digest.repository
+    tag = repository.tag(name if len(run.wanted) == 1 else f"{result.role}-{name}")
+    registry = registries.at(repository)
+    manifest = registry.manifest(result.digest)
+    registry.put_manifest(tag, manifest.media_type, manifest.body)
+    run.progress(Note(f"{result.role}: tagged {tag}"))
+
+
+def _tell(progress: Progress, platform: str, event: Event) -> None:
+    """Passes an event on with the platform behind its subject."""
+    if isinstance(event, Note):
+        progress(replace(event, text=f"{platform}: {event.text}"))
+    else:
+        progress(replace(event, subject=f"{event.subject} {platform}"))
