@@ -48,3 +48,30 @@ def test_what_is_refused(text: str, extras: tuple[str, ...], groups: tuple[str, 
     with pytest.raises(FieldError, match=message) as caught:
         read(text, extras=extras, groups=groups)
     assert hint in (caught.value.hint or "")
+
+
+SOURCES = """
+[project]
+name = "x"
+dependencies = ["a[train]>=1", "b", "c ; python_version > '3.8'", "d", "e"]
+[tool.uv.sources]
+a = { path = "libs/a", editable = true }
+B = { git = "https://host/b.git", tag = "v1", subdirectory = "py" }
+c = { git = "https://host/c" }
+d = { path = "../wheels/d-1.0-py3-none-any.whl" }
+e = { index = "company" }
+"""
+
+
+def test_the_sources_of_uv_say_where_a_package_is() -> None:
+    assert read(SOURCES) == [
+        "a[train] @ ./libs/a",
+        "b @ git+https://host/b.git@v1#subdirectory=py",
+        'c @ git+https://host/c ; python_version > "3.8"',
+        "../wheels/d-1.0-py3-none-any.whl",
+        "e",
+    ]
+    for source in ("{ workspace = true }", '{ url = "https://host/a.whl" }', '[{ path = "a" }]'):
+        with pytest.raises(FieldError, match=r"tool\.uv\.sources\.a: imgtool does not follow") as caught:
+            read(f'[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {source}\n')
+        assert "{ path" in (caught.value.hint or "")

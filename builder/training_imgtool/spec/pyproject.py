@@ -46,7 +46,53 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
             lines += _extra(project, canonicalize_name(extra), name, ())
     for group in groups:
         lines += _group(document.get("dependency-groups"), canonicalize_name(group), name, ())
-    return "".join(f"{line}\n" for line in dict.fromkeys(lines))
+    sources = _by_name(_uv(document).get("sources"))
+    return "".join(f"{_sourced(line, sources, name)}\n" for line in dict.fromkeys(lines))
+
+
+def _uv(document: dict[str, Any]) -> dict[str, Any]:
+    tool = document.get("tool")
+    uv = tool.get("uv") if isinstance(tool, dict) else None
+    return uv if isinstance(uv, dict) else {}
+
+
+def _sourced(line: str, sources: dict[str, Any], name: str) -> str:
+    """The line with the place that `tool.uv.sources` gives its package; raises FieldError for a place of another kind.
+
+    Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources
+    """
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return line  # refused later, with its line
+    source = sources.get(canonicalize_name(requirement.name))
+    if source is None or requirement.url or (isinstance(source, dict) and "index" in source):
+        return line
+    place = _place(source) if isinstance(source, dict) else None
+    if place is None:
+        kind = next(iter(source)) if isinstance(source, dict) and source else "a list"
+        raise FieldError(
+            f"{name}: tool.uv.sources.{requirement.name}: imgtool does not follow {kind}",
+            field=_FIELD,
+            hint='write { path = "FOLDER" } or { git = "URL", rev = "COMMIT" }',
+        )
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    is_wheel = place.endswith(".whl")
+    return f"{place}{extras}{marker}" if is_wheel else f"{requirement.name}{extras} @ {place}{marker}"
+
+
+def _place(source: dict[str, Any]) -> str | None:
+    """Where a source is, as a requirements file writes it; None for one of another kind than a path and Git."""
+    texts = {key: value for key, value in source.items() if isinstance(value, str)}
+    if "path" in texts:
+        path = texts["path"]
+        return path if path.startswith((".", "/")) else f"./{path}"
+    if "git" not in texts:
+        return None
+    revision = next((f"@{texts[key]}" for key in ("rev", "tag", "branch") if key in texts), "")
+    subdirectory = f"#subdirectory={texts['subdirectory']}" if "subdirectory" in texts else ""
+    return f"git+{texts['git']}{revision}{subdirectory}"
 
 
 def project_line(extras: tuple[str, ...]) -> str:
