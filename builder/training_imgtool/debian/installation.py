@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian import database
+from training_imgtool.debian import certificates, database
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
 from training_imgtool.debian.database import Installed
+from training_imgtool.debian.effects import made_path, make_effect
 from training_imgtool.debian.elf import Library, read_library
 from training_imgtool.debian.loader_cache import (
     FLAGS,
@@ -23,7 +23,7 @@ from training_imgtool.debian.loader_cache import (
     write_cache,
 )
 from training_imgtool.debian.package_file import PackedFile, read_control, read_files
-from training_imgtool.debian.scripts import AT_INSTALL, Effect, script_effects, trigger_effects
+from training_imgtool.debian.scripts import AT_INSTALL, Effect, EffectKind, script_effects, trigger_effects
 from training_imgtool.debian.unpack import Unpacking
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.splice import Item
@@ -31,7 +31,8 @@ from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.plan import DebianPackage, LockedDebian
 
 _LIBRARY = re.compile(r"(?:lib.*|ld-.*)\.so(?:\..+)?")
-_LOADER_CONF = re.compile(r"/etc/ld\.so\.conf\.d/.+\.conf")
+_LOADER_CONF = "/etc/ld.so.conf"
+_KEPT = (_LOADER_CONF, certificates.SHIPPED)  # contents that effects read
 _CACHE = "/etc/ld.so.cache"
 _EMPTIED = ("/var/lib/apt/lists", "/var/log/apt")  # folders that the `system` stage empties
 _REMOVED = (
@@ -65,7 +66,8 @@ class Installation:
     opened: OpenedLibraries = field(default_factory=OpenedLibraries)
     _effects: list[Effect] = field(default_factory=list)
     _libraries: dict[str, Library] = field(default_factory=dict)
-    _texts: dict[str, str] = field(default_factory=dict)
+    _contents: dict[str, bytes] = field(default_factory=dict)  # of files that effects read
+    _sources: frozenset[str] = frozenset()
     _cache: bytes = b""
 
     def items(self) -> Iterator[Item]:
@@ -78,7 +80,8 @@ class Installation:
         self._check_base()
         installed = [Installed(package, self._control(package)) for package in self.locked.packages]
         self._effects = [effect for one in installed for effect in _effects_of(one)]
-        unpacking = Unpacking(self.system, replaced=frozenset(effect.path for effect in self._effects if effect.path))
+        self._sources = frozenset(effect.target for effect in self._effects if effect.kind is EffectKind.COPY)
+        unpacking = Unpacking(self.system, replaced=frozenset(map(made_path, self._effects)))
         for one in installed:
             for file in read_files(self.package_path(one.package)):
                 yield from self._unpack(one, file, unpacking)
@@ -111,33 +114,48 @@ class Installation:
             one.md5[file.path] = database.md5(file.data)
             if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(file.data)):
                 self._libraries[resolve(unpacking.nodes, file.path)] = library
-            if _LOADER_CONF.fullmatch(file.path):
-                self._texts[file.path] = file.data.decode()
+            if file.path.startswith(_KEPT) or file.path in self._sources:
+                self._contents[file.path] = file.data
         if any(line == file.path for line in self.system.text("/var/lib/dpkg/diversions").splitlines()):
             raise NeedsEngineError(f"{file.path} of the package {one.package.name} is diverted in the base")
         yield from unpacking.place(one.package.name, file)
 
     def _apply(self, unpacking: Unpacking) -> Iterator[Item]:
         for effect in dict.fromkeys(self._effects):
-            if effect.kind == "ldconfig":
+            if effect.kind is EffectKind.LDCONFIG:
                 yield from self._loader_cache(unpacking)
-            elif effect.kind == "absent":
-                if any(fnmatch.fnmatchcase(path, effect.path) for path in unpacking.nodes):
-                    raise NeedsEngineError(f"a script of a package works on {effect.path}")
+            elif effect.kind is EffectKind.CERTIFICATES:
+                yield from self._certificates(unpacking)
+            elif effect.kind is EffectKind.APPEND:
+                text = self.system.texts.get(effect.path, b"") + effect.text.encode()
+                yield from self._write(unpacking, effect.path, 0o644, text)
             else:
-                yield from _make(effect, unpacking)
+                yield from make_effect(effect, unpacking, self._contents)
+
+    def _certificates(self, unpacking: Unpacking) -> Iterator[Item]:
+        """What update-ca-certificates makes of a first installation."""
+        shipped = {path: data for path, data in self._contents.items() if path.startswith(certificates.SHIPPED)}
+        folders = (f"{certificates.FOLDER}/", "/usr/local/share/ca-certificates/", certificates.CONFIGURATION)
+        there = next((path for path in self.system.nodes if path.startswith(folders)), None)
+        if there:
+            raise NeedsEngineError(f"the base has {there}, which update-ca-certificates works on")
+        plain = Node("f", 0o644)
+        yield from unpacking.make(certificates.CONFIGURATION, plain, certificates.configuration_text(shipped))
+        for path, target in certificates.certificate_links(shipped):
+            yield from unpacking.make(path, Node("l", 0o777, target=target))
+        bundle = certificates.bundle_text(shipped)
+        yield from unpacking.make(f"{certificates.FOLDER}/ca-certificates.crt", plain, bundle)
 
     def _loader_cache(self, unpacking: Unpacking) -> Iterator[Item]:
         """The loader's cache with the libraries that packages brought."""
         cache = read_cache(self.system.texts.get(_CACHE, b""))
         present = {(row.soname, row.path) for row in cache.libraries}
-        configuration = {
-            path: self.system.text(path) for path in self.system.texts if path.startswith("/etc/ld.so.conf")
-        }
+        configuration = {path: self.system.text(path) for path in self.system.texts if path.startswith(_LOADER_CONF)}
+        brought = {path: data.decode() for path, data in self._contents.items() if path.startswith(_LOADER_CONF)}
         added: list[CachedLibrary] = []
         links: list[tuple[str, str]] = []
         folders: dict[str, str] = {}
-        for folder in loader_folders({**configuration, **self._texts}):
+        for folder in loader_folders({**configuration, **brought}):
             folders.setdefault(resolve(unpacking.nodes, f"{folder}/."), folder)
         for path, library in sorted(self._libraries_of(unpacking)):
             real, name = posixpath.split(path)
@@ -206,20 +224,3 @@ def _effects_of(one: Installed) -> Iterator[Effect]:
     for name in AT_INSTALL:
         if name in one.control:
             yield from script_effects(one.package.name, name, one.control[name])
-
-
-def _make(effect: Effect, unpacking: Unpacking) -> Iterator[Item]:
-    path = resolve(unpacking.nodes, effect.path)
-    if path in unpacking.nodes:
-        if effect.kind == "folder" and unpacking.nodes[path].kind == "d":
-            return
-        raise NeedsEngineError(f"{effect.path}, which a script of a package makes, is in the base already")
-    uid, gid = unpacking.owner(effect.owner)
-    if effect.kind == "folder":
-        yield from unpacking.make(path, Node("d", effect.mode or 0o755, uid, gid))
-    elif effect.kind == "link":
-        yield from unpacking.make(path, Node("l", 0o777, uid, gid, target=effect.target))
-    elif effect.kind == "file":
-        yield from unpacking.make(path, Node("f", effect.mode or 0o644, uid, gid), effect.text.encode())
-    else:
-        raise NeedsEngineError(f"an effect of the kind {effect.kind}")

@@ -11,7 +11,8 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
@@ -21,9 +22,25 @@ _BLOCK = re.compile(
     r"^# Automatically added by (?P<helper>[\w-]+)(?:/\S+)?\n(?P<body>.*?)^# End automatically added section\n?",
     re.DOTALL | re.MULTILINE,
 )
-_TRIVIAL = re.compile(r"#!.*|set -eu?|exit 0|:|true")
+_TRIVIAL = re.compile(r"#!.*|set -eu?|:|true")
+_PYTHON = re.compile(r"\b(libpython|python)3\.(\d+)")
 AT_INSTALL = ("preinst", "postinst", "config")
 """The scripts that run when a package is installed for the first time."""
+
+
+class EffectKind(StrEnum):
+    """What an effect does to its path."""
+
+    ABSENT = "absent"  # nothing matches the pattern `path`, or an engine has to run the script
+    PRESENT = "present"  # the path is there, or an engine has to run the script
+    FOLDER = "folder"
+    LOCAL_FOLDER = "local-folder"  # below /usr/local: of root:staff where the base says so (Debian Policy 9.1.2)
+    LINK = "link"
+    FILE = "file"
+    COPY = "copy"  # of the file `target` of a package
+    APPEND = "append"  # `text` to a file of the base
+    LDCONFIG = "ldconfig"
+    CERTIFICATES = "certificates"  # update-ca-certificates
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +48,22 @@ class Effect:
     """What a script leaves behind.
 
     Attributes:
-        kind: `folder`, `link`, `file`, `ldconfig`, or `absent`: no path matches the pattern `path`.
-        path: the path that is made.
-        target: of a link.
+        kind: what it does.
+        path: where.
+        target: of a link; the source of a copy.
         mode: of a folder or file.
         owner: `USER:GROUP`, by the base's names.
         text: of a file.
+        keep: what is at the path already stays.
     """
 
-    kind: str
+    kind: EffectKind
     path: str = ""
     target: str = ""
     mode: int = 0
     owner: str = "root:root"
     text: str = ""
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class _Known:
     blocks: tuple[tuple[str, re.Pattern[str], tuple[Effect, ...]], ...]
     scripts: Mapping[str, tuple[Effect, ...]]
     triggers: Mapping[tuple[str, str], tuple[Effect, ...]]
+    data: tuple[re.Pattern[str], ...]
 
 
 def script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
@@ -71,13 +91,35 @@ def script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
         raise NeedsEngineError(f"{package}: its {name} is not text") from error
     effects: list[Effect] = []
     rest = _BLOCK.sub(lambda block: _take_block(block, known, effects), text)
-    lines = normalised(rest)
-    if not lines:
+    digest, python = script_digest(rest)
+    if not digest:
         return tuple(effects)
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     if digest not in known.scripts:
         raise NeedsEngineError(f"the package {package} has a {name} script that only an engine can run")
-    return (*effects, *known.scripts[digest])
+    return (*effects, *(_of_python(effect, python) for effect in known.scripts[digest]))
+
+
+def script_digest(rest: str) -> tuple[str, str]:
+    """The sha256 of what is left of a script without generated blocks, and the minor version of Python in it.
+
+    The versions of Python's packages differ in nothing but that number, so `@` stands for it. Lines that only list data
+    count as `DATA`. The digest is empty when nothing is left.
+    """
+    lines = normalised(rest)
+    if lines and lines[-1].strip() == "exit 0":
+        lines.pop()
+    if not lines:
+        return "", ""
+    text = "\n".join("DATA" if any(rule.fullmatch(line) for rule in _known().data) else line for line in lines)
+    minors = {match[2] for match in _PYTHON.finditer(text)}
+    python = minors.pop() if len(minors) == 1 else ""
+    if python:
+        text = _PYTHON.sub(r"\g<1>3.@", text)
+    return hashlib.sha256(text.encode()).hexdigest(), python
+
+
+def _of_python(effect: Effect, python: str) -> Effect:
+    return replace(effect, path=effect.path.replace("@", python)) if python else effect
 
 
 def trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
@@ -126,6 +168,7 @@ def _known() -> _Known:
         blocks=tuple((row["helper"], re.compile(_pattern(row)), _effects(row)) for row in document["block"]),
         scripts={digest: _effects(row) for row in document["script"] for digest in row["sha256"]},
         triggers={(row["package"], row["trigger"]): _effects(row) for row in document["trigger"]},
+        data=tuple(re.compile(row["pattern"]) for row in document["data"]),
     )
 
 
@@ -136,12 +179,13 @@ def _pattern(row: Mapping[str, Any]) -> str:
 def _effects(row: Mapping[str, Any]) -> tuple[Effect, ...]:
     return tuple(
         Effect(
-            kind=str(effect["kind"]),
+            kind=EffectKind(effect["kind"]),
             path=str(effect.get("path", "")),
             target=str(effect.get("target", "")),
             mode=int(str(effect.get("mode", "0")), 8),
             owner=str(effect.get("owner", "root:root")),
             text=str(effect.get("text", "")),
+            keep=bool(effect.get("keep", False)),
         )
         for effect in row.get("effects", ())
     )

@@ -1,0 +1,68 @@
+"""Effects of scripts that stand for themselves: folders, links, files, and conditions."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.debian.base_system import Node, resolve
+from training_imgtool.debian.scripts import Effect, EffectKind
+from training_imgtool.debian.unpack import Unpacking
+from training_imgtool.direct.layers.splice import Item
+
+_STAFF = "/etc/staff-group-for-usr-local"  # Debian Policy 9.1.2
+_REPLACES = frozenset({EffectKind.LINK, EffectKind.FILE, EffectKind.COPY})
+
+
+def made_path(effect: Effect) -> str:
+    """The path that an effect makes in place of a package's own file; empty when it makes none."""
+    return effect.path if effect.kind in _REPLACES and not effect.keep else ""
+
+
+def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, bytes]) -> Iterator[Item]:
+    """The entries of one effect.
+
+    Args:
+        effect: what a script does.
+        unpacking: the image by now.
+        contents: the files that effects copy.
+
+    Raises NeedsEngineError where the script would do something else on this base.
+    """
+    if effect.kind is EffectKind.ABSENT:
+        pattern = effect.path
+        there = next((path for path in unpacking.nodes if fnmatch.fnmatchcase(path, pattern)), None)
+        if there:
+            raise NeedsEngineError(f"a script of a package works on {there}")
+        return
+    path = resolve(unpacking.nodes, effect.path)
+    if effect.kind is EffectKind.PRESENT:
+        if path not in unpacking.nodes:
+            raise NeedsEngineError(f"a script of a package makes {effect.path}, which is not there")
+        return
+    if path in unpacking.nodes:
+        if effect.keep or effect.kind is EffectKind.LOCAL_FOLDER:
+            return
+        raise NeedsEngineError(f"{effect.path}, which a script of a package makes, is there already")
+    yield from unpacking.make(path, _node(effect, unpacking), _data(effect, contents))
+
+
+def _node(effect: Effect, unpacking: Unpacking) -> Node:
+    if effect.kind is EffectKind.LOCAL_FOLDER:
+        staff = _STAFF in unpacking.nodes
+        return Node("d", 0o2755 if staff else 0o755, *unpacking.owner("root:staff" if staff else "root:root"))
+    owner = unpacking.owner(effect.owner)
+    if effect.kind is EffectKind.FOLDER:
+        return Node("d", effect.mode or 0o755, *owner)
+    if effect.kind is EffectKind.LINK:
+        return Node("l", 0o777, *owner, target=effect.target)
+    return Node("f", effect.mode or 0o644, *owner)
+
+
+def _data(effect: Effect, contents: Mapping[str, bytes]) -> bytes:
+    if effect.kind is not EffectKind.COPY:
+        return effect.text.encode()
+    if effect.target not in contents:
+        raise NeedsEngineError(f"no package has {effect.target}, which a script copies")
+    return contents[effect.target]

@@ -1,0 +1,103 @@
+"""What known scripts leave behind: certificates as OpenSSL names them, folders, links, copies, and conditions."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.debian.packages import system
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.debian.base_system import Node
+from training_imgtool.debian.certificates import (
+    SHIPPED,
+    bundle_text,
+    certificate_links,
+    configuration_text,
+    subject_hash,
+)
+from training_imgtool.debian.effects import make_effect
+from training_imgtool.debian.scripts import Effect, EffectKind, script_digest, script_effects
+from training_imgtool.debian.unpack import Unpacking
+
+_CERTIFICATES = Path("/etc/ssl/certs")
+
+
+def test_certificates_have_the_names_that_openssl_gives_them() -> None:
+    links = [path for path in _CERTIFICATES.glob("*.0") if re.fullmatch(r"[0-9a-f]{8}\.0", path.name) and path.exists()]
+    if not links:
+        pytest.skip("this machine has no /etc/ssl/certs")
+    for path in links:
+        assert path.name == f"{subject_hash(path.read_bytes())}.0"
+
+
+def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> None:
+    source = next((path for path in _CERTIFICATES.glob("*.pem") if path.exists()), None)
+    if source is None:
+        pytest.skip("this machine has no /etc/ssl/certs")
+    data = source.read_bytes().rstrip(b"\n")
+    shipped = {f"{SHIPPED}mozilla/{name}.crt": data for name in ("b (x), y", "A", "é")}
+    assert configuration_text(shipped).decode().splitlines()[-3:] == ["mozilla/A.crt", "mozilla/b (x), y.crt", "mozilla/é.crt"]
+    assert bundle_text(shipped) == 3 * (data + b"\n")
+    links = dict(certificate_links(shipped))
+    digest = subject_hash(data)
+    assert links["/etc/ssl/certs/b_=x=__y.pem"] == f"{SHIPPED}mozilla/b (x), y.crt"
+    assert [links[f"/etc/ssl/certs/{digest}.{number}"] for number in range(3)] == ["A.pem", "b_=x=__y.pem", "é.pem"]
+    with pytest.raises(NeedsEngineError, match="cannot read this certificate"):
+        dict(certificate_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}))
+
+
+@pytest.mark.parametrize(
+    ("effect", "made"),
+    [
+        (Effect(EffectKind.FOLDER, "/var/lib/x/y", mode=0o2775), ["var/lib/x", "var/lib/x/y"]),
+        (Effect(EffectKind.LINK, "/lib/link", target="there"), ["usr/lib/link"]),
+        (Effect(EffectKind.COPY, "/etc/copy", target="/usr/share/source"), ["etc/copy"]),
+        (Effect(EffectKind.COPY, "/etc/passwd", target="/usr/share/source", keep=True), []),
+        (Effect(EffectKind.LOCAL_FOLDER, "/usr/share"), []),
+        (Effect(EffectKind.LOCAL_FOLDER, "/usr/local/lib/x"), ["usr/local", "usr/local/lib", "usr/local/lib/x"]),
+        (Effect(EffectKind.PRESENT, "/etc/passwd"), []),
+        (Effect(EffectKind.ABSENT, "/etc/nothing*"), []),
+        (Effect(EffectKind.PRESENT, "/etc/nothing"), None),
+        (Effect(EffectKind.ABSENT, "/etc/pass*"), None),
+        (Effect(EffectKind.FILE, "/etc/passwd", text="x"), None),
+        (Effect(EffectKind.FOLDER, "/var/lib/x", owner="root:staff"), None),
+        (Effect(EffectKind.COPY, "/etc/copy", target="/usr/share/nothing"), None),
+    ],
+)
+def test_effects_make_what_scripts_make_or_are_an_engines_work(effect: Effect, made: list[str] | None) -> None:
+    unpacking = Unpacking(system())
+    if made is None:
+        with pytest.raises(NeedsEngineError):
+            list(make_effect(effect, unpacking, {}))
+        return
+    items = list(make_effect(effect, unpacking, {"/usr/share/source": b"data"}))
+    assert [item.entry.path for item in items] == made
+    if effect.kind is EffectKind.FOLDER:
+        assert items[-1].entry.mode == 0o2775
+    if made and effect.kind is EffectKind.COPY:
+        assert items[-1].data == b"data"
+
+
+def test_folders_below_usr_local_are_of_staff_where_the_base_says_so() -> None:
+    nodes = {"/etc/staff-group-for-usr-local": Node("f")}
+    unpacking = Unpacking(system({"/etc/group": "root:x:0:\nstaff:x:50:\n"}, nodes))
+    *_, item = make_effect(Effect(EffectKind.LOCAL_FOLDER, "/usr/local/x"), unpacking, {})
+    assert (item.entry.mode, item.entry.gid) == (0o2755, 50)
+
+
+def test_pythons_version_is_no_difference_between_scripts() -> None:
+    scripts = [f"files=$(dpkg -L libpython3.{minor}-stdlib)\n/usr/bin/python3.{minor} x\n" for minor in (10, 12)]
+    assert {script_digest(text)[0] for text in scripts} == {script_digest(scripts[0])[0]}
+    assert [script_digest(text)[1] for text in scripts] == ["10", "12"]
+    assert script_digest("python3.10\npython3.12\n")[1] == ""
+    assert script_digest("#!/bin/sh\nset -e\n# comment\n\nexit 0\n") == ("", "")
+    assert script_digest("a\nexit 0\nb\n") != script_digest("a\nb\n"), "an exit in the middle counts"
+    assert script_digest("cat <<EOF\n# kept\nEOF\n")[0] == hashlib.sha256(b"cat <<EOF\n# kept\nEOF").hexdigest()
+
+
+def test_an_unknown_script_is_named_with_its_package() -> None:
+    with pytest.raises(NeedsEngineError, match="the package openssh-server has a postinst script"):
+        script_effects("openssh-server", "postinst", b"#!/bin/sh\nssh-keygen -A\n")
