@@ -11,14 +11,14 @@ import pytest
 from tests.debian.packages import system
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import Node
-from training_imgtool.debian.certificates import (
+from training_imgtool.debian.effects import make_effect
+from training_imgtool.debian.formats.certificates import (
     SHIPPED,
     bundle_text,
     certificate_links,
     configuration_text,
     subject_hash,
 )
-from training_imgtool.debian.effects import make_effect
 from training_imgtool.debian.scripts import Effect, EffectKind, script_digest, script_effects
 from training_imgtool.debian.unpack import Unpacking
 
@@ -39,14 +39,20 @@ def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> No
         pytest.skip("this machine has no /etc/ssl/certs")
     data = source.read_bytes().rstrip(b"\n")
     shipped = {f"{SHIPPED}mozilla/{name}.crt": data for name in ("b (x), y", "A", "é")}
-    assert configuration_text(shipped).decode().splitlines()[-3:] == ["mozilla/A.crt", "mozilla/b (x), y.crt", "mozilla/é.crt"]
+    assert configuration_text(shipped).decode().splitlines()[-3:] == [
+        "mozilla/A.crt",
+        "mozilla/b (x), y.crt",
+        "mozilla/é.crt",
+    ]
     assert bundle_text(shipped) == 3 * (data + b"\n")
     links = dict(certificate_links(shipped))
     digest = subject_hash(data)
     assert links["/etc/ssl/certs/b_=x=__y.pem"] == f"{SHIPPED}mozilla/b (x), y.crt"
     assert [links[f"/etc/ssl/certs/{digest}.{number}"] for number in range(3)] == ["A.pem", "b_=x=__y.pem", "é.pem"]
     with pytest.raises(NeedsEngineError, match="cannot read this certificate"):
-        dict(certificate_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}))
+        dict(
+            certificate_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"})
+        )
 
 
 @pytest.mark.parametrize(

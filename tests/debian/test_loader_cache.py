@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian.elf import read_library
-from training_imgtool.debian.loader_cache import LoaderCache, loader_folders, read_cache, write_cache
+from training_imgtool.debian.formats.elf import read_library
+from training_imgtool.debian.formats.loader_cache import LoaderCache, loader_folders, read_cache, write_cache
 
 _CACHE = Path("/etc/ld.so.cache")
 

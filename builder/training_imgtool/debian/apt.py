@@ -18,7 +18,7 @@ from training_imgtool.core.errors import InputError, LocalFileError, NeedsEngine
 from training_imgtool.core.settings import Settings
 from training_imgtool.debian.archives import private_sources
 from training_imgtool.debian.base_system import BaseSystem
-from training_imgtool.debian.control import parse_stanzas
+from training_imgtool.debian.formats.control import parse_stanzas
 from training_imgtool.plan import DebianPackage
 
 _SECONDS = 600.0  # for one run of apt, downloads of indexes included

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
-from training_imgtool.debian.blocks import BlockFile
+from training_imgtool.debian.formats.blocks import BlockFile
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, layer_key
 from training_imgtool.registry.manifests import Descriptor

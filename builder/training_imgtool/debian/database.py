@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.debian.base_system import BaseSystem
-from training_imgtool.debian.control import Stanza, parse_stanzas, status_text
+from training_imgtool.debian.formats.control import Stanza, parse_stanzas, status_text
 from training_imgtool.plan import DebianPackage
 
 DPKG = "/var/lib/dpkg"

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian import certificates, database
+from training_imgtool.debian import database
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
 from training_imgtool.debian.database import Installed
 from training_imgtool.debian.effects import made_path, make_effect
-from training_imgtool.debian.elf import Library, read_library
-from training_imgtool.debian.loader_cache import (
+from training_imgtool.debian.formats import certificates
+from training_imgtool.debian.formats.elf import Library, read_library
+from training_imgtool.debian.formats.loader_cache import (
     FLAGS,
     CachedLibrary,
     LoaderCache,
@@ -22,7 +23,7 @@ from training_imgtool.debian.loader_cache import (
     read_cache,
     write_cache,
 )
-from training_imgtool.debian.package_file import PackedFile, read_control, read_files
+from training_imgtool.debian.formats.package_file import PackedFile, read_control, read_files
 from training_imgtool.debian.scripts import AT_INSTALL, Effect, EffectKind, script_effects, trigger_effects
 from training_imgtool.debian.unpack import Unpacking
 from training_imgtool.direct.debian_layer import OpenedLibraries

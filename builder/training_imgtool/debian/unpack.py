@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
-from training_imgtool.debian.package_file import PackedFile
+from training_imgtool.debian.formats.package_file import PackedFile
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 

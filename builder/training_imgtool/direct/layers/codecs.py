@@ -115,7 +115,7 @@ def _zstd_library() -> Any:
         import zstandard
     except ImportError as error:
         raise UsageError(
-            "compression zstd: the package zstandard is not installed", hint="pip install 'training-imgtool[zstd]'"
+            "compression zstd: the package zstandard is not installed", hint="pip install zstandard"
         ) from error
     return zstandard
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, UsageError, VerificationError
-from training_imgtool.debian.blocks import BlockFile
+from training_imgtool.debian.formats.blocks import BlockFile
 from training_imgtool.direct.layers.codecs import decompress
 
 _MAGIC = b"!<arch>\n"

@@ -1,0 +1,1 @@
+"""File formats of a Debian system, without effects: packages, control data, libraries, certificates."""
