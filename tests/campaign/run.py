@@ -166,7 +166,7 @@ class Engine:
         text = text_of(case, self._name(case.base))
         command = ["buildx", "build"] if self._buildkit else ["build", "--rm", "--force-rm"]
         environment = {"DOCKER_BUILDKIT": "1" if self._buildkit else "0"}
-        arguments = [*command, "--quiet", "--file", "-", str(self._context)]
+        arguments = [*command, "--quiet", "--target", "role", "--file", "-", str(self._context)]
         image = _docker(*arguments, stdin=text.encode(), env=environment).decode().strip()
         self._images.add(image)
         return image

@@ -65,11 +65,16 @@ def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.t
     containers = Containers(api)
     container = ""
     try:
-        container = _create(api, probe, now() + probe.seconds + 2 * _GRACE_SECONDS)
-        try:
-            containers.start(container, "the probe")
-        except RefusedError as error:
-            return Answer(fault=error.message.partition("the Docker Engine says: ")[2])
+        for most in (_PIDS, None):
+            container = _create(api, probe, now() + probe.seconds + 2 * _GRACE_SECONDS, most)
+            try:
+                containers.start(container, "the probe")
+                break
+            except RefusedError as error:
+                words = error.message.partition("the Docker Engine says: ")[2]
+                if most is None or "pids" not in words:
+                    return Answer(fault=words)
+            containers.remove(container)  # a rootless engine may have no right to limit processes
         late = not _ended(api, container, probe.seconds + _GRACE_SECONDS)
         if late:
             containers.signal(container, "SIGKILL")
@@ -91,7 +96,7 @@ def sweep(api: DockerApi, *, now: Callable[[], float] = time.time) -> int:
     return gone
 
 
-def _create(api: DockerApi, probe: Probe, until: float) -> str:
+def _create(api: DockerApi, probe: Probe, until: float, most: int | None) -> str:
     with api.ask("making a container to look into the image", refused=_refused) as client:
         options: dict[str, Any] = {"tmpfs": {"/tmp": "rw,exec"}} if probe.read_only else {}  # noqa: S108 - the container's
         if probe.gpus:
@@ -110,7 +115,7 @@ def _create(api: DockerApi, probe: Probe, until: float) -> str:
                 cap_drop=["ALL"],
                 cap_add=["DAC_READ_SEARCH"] if probe.user else None,  # root that may read every file, and no more
                 security_opt=["no-new-privileges"],
-                pids_limit=_PIDS,
+                pids_limit=most,
                 restart_policy={"Name": "no"},
                 log_config={"type": "json-file", "config": {}},
                 **options,
