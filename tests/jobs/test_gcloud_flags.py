@@ -73,3 +73,11 @@ def test_a_value_that_looks_like_a_flag_stays_a_value(target: Target) -> None:
     if target is Target.VERTEX:
         assert "--display-name=-rf" in job.flags()
         assert "--display-name=-rf" in job.command
+
+
+def test_a_bucket_that_gcloud_refuses_in_a_flag() -> None:
+    """gcloud 528 ends with a usage error for `--job-dir gs://b/x`, and sends the same from a file."""
+    job = job_data(of := spec(ONE, job_dir="gs://b/x"), images(of), Target.AI_PLATFORM)
+    assert job.flags is not None
+    with pytest.raises(FieldListError, match=r"trainingInput\.jobDir: gcloud refuses it in a flag: 'b' cannot be"):
+        job.flags()

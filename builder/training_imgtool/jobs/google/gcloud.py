@@ -12,6 +12,7 @@ from itertools import permutations
 from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
+from training_imgtool.jobs.google.common import bucket_findings
 from training_imgtool.jobs.model import Document
 
 CUSTOM_JOBS = "custom-jobs"
@@ -126,6 +127,10 @@ def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
         missing += [f"{role}Config.{k}" for k in ("diskConfig", "containerCommand", "containerArgs") if k in config]
     for key in missing:
         yield FieldError("gcloud has no flag for it", field=f"trainingInput.{key}", hint=_FILE_HINT)
+    for key in ("jobDir", "packageUris"):
+        values = training.get(key) or []
+        for finding in (f for uri in ([values] if key == "jobDir" else values) for f in bucket_findings(uri, ())):
+            yield FieldError(f"gcloud refuses it in a flag: {finding.message}", field=f"trainingInput.{key}")
 
 
 def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iterator[FieldError]:
