@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
@@ -172,3 +174,10 @@ def test_a_gap_between_pools_is_told() -> None:
 def test_default_accelerator_of_a_role_needs_no_note() -> None:
     of = spec({M: cpu(accelerator=Accelerator.GPU, gpus=V100)})
     assert notes(of, VX) == []
+
+
+def test_zstd_layers_that_the_target_may_not_read() -> None:
+    of = replace(spec(TRIO), compression="zstd")
+    assert any("Vertex AI is not known to read layers compressed with zstd" in note for note in notes(of, VX))
+    assert not any("zstd" in note for note in notes(spec(TRIO), VX))
+    assert not any("zstd" in note for note in notes(of, Target.COMPOSE))

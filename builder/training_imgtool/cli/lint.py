@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.core.progress import silent
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +25,9 @@ def lint(
         bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    images: Annotated[
+        bool, typer.Option("--images", help="Ask the registries: is each image there, and can the target read it?")
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Check a job file against the rules of its service.
@@ -33,7 +38,14 @@ def lint(
     from training_imgtool.jobs.lint import lint_file
     from training_imgtool.jobs.model import Severity
 
-    messages = lint_file(file, allow_unknown=allow_unknown, region=region, strict=strict)
+    if images:
+        from training_imgtool.commands.lint import lint_with_images
+
+        messages = lint_with_images(
+            file, machine.settings(), silent, allow_unknown=allow_unknown, region=region, strict=strict
+        )
+    else:
+        messages = lint_file(file, allow_unknown=allow_unknown, region=region, strict=strict)
     wrong = any(message.severity is Severity.ERROR for message in messages)
     if as_json:
         rows = [

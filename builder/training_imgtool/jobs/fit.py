@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.layers import zstd_problem
 from training_imgtool.jobs.model import replicas
 from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target
@@ -95,6 +96,8 @@ def leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
     yield from _gpu_warnings(spec, target)
+    if spec.compression == "zstd" and not spec.job.runtime_version and (problem := zstd_problem(target)):
+        yield f"warning: compression: {problem}"
 
 
 def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:

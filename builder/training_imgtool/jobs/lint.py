@@ -17,6 +17,7 @@ from training_imgtool.jobs.google.vertex_rules import (
     tuning_job_findings,
 )
 from training_imgtool.jobs.kubernetes.rules import object_findings
+from training_imgtool.jobs.layers import LayerTypes, layer_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, dotted, first_of_each
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.yamlio import Parsed, read
@@ -57,7 +58,13 @@ class Message:
 
 
 def lint(
-    text: str, file: str, *, allow_unknown: bool = False, region: str | None = None, strict: bool = False
+    text: str,
+    file: str,
+    *,
+    allow_unknown: bool = False,
+    region: str | None = None,
+    strict: bool = False,
+    layer_types: LayerTypes | None = None,
 ) -> tuple[Message, ...]:
     """Everything wrong with a job file of any target, in the order of the file.
 
@@ -67,6 +74,7 @@ def lint(
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
         region: where the job will run, for files of Google's services that leave it to a flag.
         strict: warnings are errors.
+        layer_types: asks a registry for the images, as `layers.layer_findings` does; None asks nobody.
 
     Raises:
         InputError: the text is not YAML.
@@ -78,19 +86,25 @@ def lint(
         return (_message(nothing, file, None),)
     for parsed in documents:
         findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
-        findings = [_filled_in(finding, parsed.data) for finding in findings]
+        findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
+        findings += layer_findings(parsed.data, layer_types) if layer_types else ()
         if strict:
             findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
-        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in first_of_each(findings)]
+        messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in findings]
     return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
 
 
 def lint_file(
-    path: File, *, allow_unknown: bool = False, region: str | None = None, strict: bool = False
+    path: File,
+    *,
+    allow_unknown: bool = False,
+    region: str | None = None,
+    strict: bool = False,
+    layer_types: LayerTypes | None = None,
 ) -> tuple[Message, ...]:
     """`lint` of a file; raises InputError also when the file cannot be read."""
     text = read_bytes(path).decode("utf-8", errors="replace")
-    return lint(text, str(path), allow_unknown=allow_unknown, region=region, strict=strict)
+    return lint(text, str(path), allow_unknown=allow_unknown, region=region, strict=strict, layer_types=layer_types)
 
 
 def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
