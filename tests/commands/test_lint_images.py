@@ -13,7 +13,7 @@ from tests.servers.registry_process import run_registry
 from training_imgtool.commands.lint import lint_with_images
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.jobs.layers import zstd_problem
+from training_imgtool.jobs.images.layers import zstd_problem
 from training_imgtool.registry.manifests import OCI_LAYER_ZSTD, OCI_MANIFEST
 from training_imgtool.spec.model import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.jobs.image_names import image_findings
+from training_imgtool.jobs.images.names import image_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, get, sourced
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 

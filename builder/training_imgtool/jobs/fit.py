@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.layers import zstd_problem
+from training_imgtool.jobs.images.layers import zstd_problem
 from training_imgtool.jobs.model import replicas
 from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target

@@ -16,8 +16,8 @@ from training_imgtool.jobs.google.vertex_rules import (
     custom_job_spec_findings,
     tuning_job_findings,
 )
+from training_imgtool.jobs.images.layers import LayerTypes, layer_findings
 from training_imgtool.jobs.kubernetes.rules import object_findings
-from training_imgtool.jobs.layers import LayerTypes, layer_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, dotted, first_of_each
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.yamlio import Parsed, read
@@ -74,7 +74,7 @@ def lint(
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
         region: where the job will run, for files of Google's services that leave it to a flag.
         strict: warnings are errors.
-        layer_types: asks a registry for the images, as `layers.layer_findings` does; None asks nobody.
+        layer_types: asks a registry for the images, as `layer_findings` does; None asks nobody.
 
     Raises:
         InputError: the text is not YAML.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.jobs.image_names import image_findings
+from training_imgtool.jobs.images.names import image_findings
 from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.kubernetes.jobset_rules import jobset_findings
 from training_imgtool.jobs.kubernetes.pod_rules import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from training_imgtool.core.reference import Digest, Tag
-from training_imgtool.jobs.image_names import parse_image
+from training_imgtool.jobs.images.names import parse_image
 from training_imgtool.jobs.model import Finding, Path, Severity, get
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.model import Target

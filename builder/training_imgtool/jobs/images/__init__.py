@@ -1,0 +1,1 @@
+"""What lint says of the images that a job file names."""
