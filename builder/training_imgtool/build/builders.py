@@ -205,8 +205,7 @@ def plan_role(inputs: Inputs, image: RoleImage) -> RoleBuild:
 
 def _material(inputs: Inputs, image: RoleImage) -> Material:
     plan = image.plan
-    libraries = libraries_to_open(plan)
-    return Material(context=inputs.context, locked=plan.locked, exclude=plan.exclude, libraries=libraries)
+    return Material(context=inputs.context, locked=plan.locked, exclude=plan.exclude, libraries=libraries_to_open(plan))
 
 
 def plan_stage_image(inputs: Inputs, image: RoleImage, label: str) -> RoleBuild:
@@ -232,6 +231,7 @@ def append_stages(
     records: SharedRecords | None = None,
     compression: Compression | None = None,
     context_layers: OnceEach | None = None,
+    compiles: bool = True,
 ) -> Iterator[DirectImage]:
     """Executes the stages of `start` on its image; the layers can be read until the block ends.
 
@@ -244,6 +244,7 @@ def append_stages(
         records: layer records that other machines share.
         compression: of the layers, instead of the spec's.
         context_layers: layers of context files that the roles of this run share.
+        compiles: whether layers of wheels come with bytecode.
 
     Raises what `direct.build.build_image` raises.
     """
@@ -270,6 +271,7 @@ def append_stages(
         ready=lambda layer: send(layer, subject),
         expect=wheels.expect,
         contexts=context_layers or SingleFlight(),
+        compiles=compiles,
     )
     try:
         yield build_image(

@@ -105,13 +105,21 @@ class EngineStages:
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
+    def has_builder(self, image: RoleImage, label: str) -> bool:
+        """Whether a builder runs this stage, and not an engine with a store of its own."""
+        return self._builder_for(image, label) is not None
+
+    def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
+        """Has the builder make bytecode for /opt/venv on an image, and pushes the result; raises as `push`."""
+        return self._builder().compile(image, label, tag, below)
+
     def _builder_for(self, image: RoleImage, label: str) -> BuilderStages | None:
         """The builder that runs a stage: where the options or the machine name one, or the stage needs BuildKit.
 
         None for the engine. Raises EngineUnavailableError when buildx is named and not installed.
         """
         options = self._run.options
-        if options.engine == "docker" or self._given is not None:
+        if options.engine in {"direct", "docker"} or self._given is not None:
             return None
         if options.engine == "buildx" or options.builder or self._run.settings.builder:
             return self._builder()

@@ -9,11 +9,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from training_imgtool.core.errors import NeedsEngineError
+
 _ASK = """
 import sys, importlib.util
 print(sys.implementation.name, "%d.%d" % sys.version_info[:2], importlib.util.MAGIC_NUMBER.hex(),
       sys.implementation.cache_tag, sys.version.split()[0])
 """
+
+
+class NoInterpreterError(NeedsEngineError):
+    """This machine has no Python of the minor version that is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

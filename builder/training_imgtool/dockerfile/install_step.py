@@ -74,13 +74,20 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tu
     ]
     commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]
     if tuple(int(part) for part in python.split(".")) >= _UNCHECKED_HASH_SINCE:
-        # -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files
-        # that are not for this Python; they are left uncompiled, as pip does.
-        commands.append(
-            f"{{ {VENV}/bin/python -m compileall -q -f -j 0 -x /{UNCOMPILED}/ --invalidation-mode unchecked-hash {site}"
-            " >/dev/null || true; }"
-        )
+        commands.append(compile_command(locked))
     return tuple(commands)
+
+
+def compile_command(locked: LockedVariant) -> str:
+    """The shell command that compiles /opt/venv once.
+
+    -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files that are
+    not for this Python; they are left uncompiled, as pip does.
+    """
+    return (
+        f"{{ {VENV}/bin/python -m compileall -q -f -j 0 -x /{UNCOMPILED}/ --invalidation-mode unchecked-hash"
+        f" {site_packages(locked)} >/dev/null || true; }}"
+    )
 
 
 def install_script(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> str:

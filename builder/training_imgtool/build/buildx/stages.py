@@ -16,6 +16,7 @@ from training_imgtool.core.errors import InputError, RegistryRefusedError, Verif
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.mounts import bound_sources, image_names, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
@@ -61,6 +62,27 @@ class BuilderStages:
         solve = self._solve(image, image.dockerfile.stage(label), tag, images)
         solved = self._buildx.run(replace(solve, subject=subject), run.progress)
         pushed = self._confirm(solved, tag)
+        run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+        return pushed
+
+    def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
+        """Compiles /opt/venv of the image `below`, which has everything of the stage but bytecode; raises as `push`."""
+        run, started, subject = self._run, time.monotonic(), image.subject_of(label)
+        line = image.dockerfile.stage(label).line
+        command = install_step.compile_command(image.plan.locked)
+        reference = self._at_builder(below.repository).digest(below.digest)
+        solve = Solve(
+            subject=subject,
+            dockerfile=f"FROM {reference}\nRUN {command}\n",
+            lines=(line, line),
+            context=lambda _: None,
+            name=str(self._at_builder(tag.repository).tag(tag.name)),
+            plain_http=self._plain_http(tag.repository),
+            platform=run.inputs.plan.platform,
+            logins=self._logins([tag.repository]),
+            no_cache=run.options.no_cache,
+        )
+        pushed = self._confirm(self._buildx.run(solve, run.progress), tag)
         run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 

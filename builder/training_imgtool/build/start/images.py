@@ -22,6 +22,7 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     VerificationError,
 )
+from training_imgtool.core.interpreters import NoInterpreterError
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Step
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.direct.build import Start
@@ -31,6 +32,7 @@ from training_imgtool.direct.layers.shared_records import RegistryRecords
 from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, stored_of, with_inline_config
+from training_imgtool.direct.stage_plan import ROOT
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError
@@ -145,12 +147,30 @@ class RegistryImages(StartImages):
         wheels = role.image.plan.locked.wheels
         self._run.progress(Planned(role.packages, sum(wheel.size for wheel in wheels), is_estimate=True))
         self._run.progress(Step(role.packages, f"{len(wheels)} wheels become layers"))
-        image = self._append_packages(role, tag)
+        try:
+            image = self._append_packages(role, tag)
+        except NoInterpreterError as error:
+            return self._compile_packages(role, tag, error)
         self._stored.keep(tag, image)
         self._background.submit(self._records.leave)
         seconds = time.monotonic() - started
         self._run.progress(Done(role.packages, Outcome.APPENDED, f"{len(image.layers)} layers", seconds))
         return stored_of(image)
+
+    def _compile_packages(self, role: RoleBuild, tag: Tag, error: NoInterpreterError) -> Stored:
+        """Has a builder make bytecode, on an image of the wheels without it; raises `error` if no builder can."""
+        if not self._engine.has_builder(role.image, role.parent):
+            raise error
+        self._run.progress(Note(f"{role.packages}: {error.message}; the builder makes it"))
+        plain = tag_of_stage(self._repository, f"{role.parent}-plain", role.image.keys[role.parent])
+        stored = self._find_stage(plain, anew=False)
+        if stored is None:
+            start = self._start(role, self._base(role, anew=False), role.shared)
+            stored = stored_of(self._append(role, plain, start, compiles=False))
+        if (read_config(stored.config).get("config") or {}).get("User") not in ROOT:
+            raise error
+        below = self._repository.digest(stored.manifest.digest)
+        return self._read_pushed(tag, self._engine.compile(role.image, role.parent, tag, below))
 
     def _append_packages(self, role: RoleBuild, tag: Tag) -> DirectImage:
         """Appends the wheels, and does it again when a layer record or this machine's memory of the start was wrong.
@@ -163,6 +183,8 @@ class RegistryImages(StartImages):
             return append(start)
         except BlobUnknownError as error:
             return append(self._start(role, self._base(role, anew=start.lacks(error)), role.shared))
+        except NoInterpreterError:
+            raise
         except (VerificationError, NeedsEngineError, RegistryRefusedError) as error:
             used = self._records.disbelieve()
             if isinstance(error, RemadeError):
@@ -171,9 +193,11 @@ class RegistryImages(StartImages):
                 raise
             return append(start)
 
-    def _append(self, role: RoleBuild, tag: Tag, start: StartImage) -> DirectImage:
+    def _append(self, role: RoleBuild, tag: Tag, start: StartImage, *, compiles: bool = True) -> DirectImage:
         send = partial(self._publisher.send, mount_from=self._records.store)
-        with append_stages(self._run, role, start, send, subject=role.packages, records=self._records) as made:
+        subject, records = role.packages, self._records
+        making = append_stages(self._run, role, start, send, subject=subject, records=records, compiles=compiles)
+        with making as made:
             image = with_inline_config(made)
             self._publisher.publish(image, tag, role.packages, start.repository)
         return image
@@ -192,7 +216,10 @@ class RegistryImages(StartImages):
         reason = role.chain.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
         self._engine.require(role.image, label, reason)
-        pushed = self._engine.push(role.image, label, tag, self)
+        return self._read_pushed(tag, self._engine.push(role.image, label, tag, self))
+
+    def _read_pushed(self, tag: Tag, pushed: Digest) -> Stored:
+        """The image that an engine pushed; raises VerificationError when the registry has none under the tag."""
         self._stored.forget(tag)
         stored = self._stored.stage(tag)
         if stored is None:

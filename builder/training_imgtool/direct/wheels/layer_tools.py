@@ -30,6 +30,7 @@ class LayerTools:
         wheel_path: fetches a wheel if needed and says where it is; called from several threads.
         find_interpreter: a CPython of a minor version, or None.
         mtime: of every entry, in seconds since 1970.
+        compiles: whether the wheels' layers come with bytecode.
         workers: how many cores to use.
         ready: takes each layer as soon as it has a digest; several threads call it.
         expect: takes, once, the wheels that `wheel_path` will be called for, first the one that every layer needs;
@@ -42,6 +43,7 @@ class LayerTools:
     find_interpreter: Callable[[str], Interpreter | None]
     compression: Compression = Compression.SPLICE
     mtime: int = MTIME
+    compiles: bool = True
     workers: int = 2
     ready: Callable[[LayerSource], None] = _ignore
     expect: Callable[[tuple[Wheel, ...]], None] = _ignore

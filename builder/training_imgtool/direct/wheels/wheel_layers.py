@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.interpreters import Interpreter
+from training_imgtool.core.interpreters import Interpreter, NoInterpreterError
 from training_imgtool.direct.layers import blobs, splice
 from training_imgtool.direct.layers.codecs import Compression, codec
 from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, layer_key
@@ -174,7 +174,7 @@ class _Making:
 
     @property
     def _compiles(self) -> bool:
-        return "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
+        return self._tools.compiles and "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
 
     def _files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
         if self._spliced:
@@ -190,7 +190,7 @@ class _Making:
         python = self._locked.variant.python
         interpreter = self._tools.find_interpreter(python)
         if interpreter is None:
-            raise NeedsEngineError(
+            raise NoInterpreterError(
                 f"bytecode for Python {python} cannot be made here: no such interpreter",
                 hint=f"install Python {python} (uv python install), or use an engine",
             )
@@ -255,7 +255,7 @@ class _Making:
         """Over the script's text, which names the Python minor and so the bytecode's format, and all that it reads."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
-            "kind": kind,
+            "kind": kind if self._tools.compiles else f"{kind} without bytecode",
             "version": splice.VERSION,
             "script": hashlib.sha256(script.encode()).hexdigest(),
             "pip": self._locked.installer.sha256,
