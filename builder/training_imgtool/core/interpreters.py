@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import platform
 import shutil
 import subprocess
@@ -52,7 +53,7 @@ def this_platform() -> str:
 
 
 def find_interpreter(python: str, environ: Mapping[str, str], release: str | None = None) -> Interpreter | None:
-    """A CPython of the minor version `python`: this one, one on PATH, or one that uv knows; None without one.
+    """A CPython of the minor version `python`: this one, one on PATH, of pyenv, or that uv knows; None without one.
 
     Args:
         python: the minor version, `3.11`.
@@ -80,6 +81,10 @@ def _candidates(python: str, environ: Mapping[str, str], release: str | None) ->
         yield sys.executable
     for folder in environ.get("PATH", "").split(":"):
         if folder and (program := shutil.which(f"python{python}", path=folder)):
+            yield program
+    pyenv = environ.get("PYENV_ROOT") or f"{environ.get('HOME', '')}/.pyenv"  # its shims on PATH run a chosen one only
+    for folder in sorted(glob.glob(f"{glob.escape(pyenv)}/versions/{python}.*/bin"), reverse=True):  # noqa: PTH207
+        if program := shutil.which(f"python{python}", path=folder):
             yield program
     uv = shutil.which("uv", path=environ.get("PATH", ""))
     for version in filter(None, (release, python)) if uv else ():

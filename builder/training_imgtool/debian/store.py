@@ -83,7 +83,7 @@ class PackageStore:
             self._cache.blob_path(Descriptor(_MEDIA_TYPE, digest, 0)).unlink(missing_ok=True)
             raise VerificationError(
                 f"{package.file}: an archive has another file than the lock's, with {digest}",
-                hint="imgtool lock --upgrade takes what the archive has now",
+                hint=f"imgtool lock --upgrade-package {package.name} takes what the archive has now",
             )
 
     def _download(self, package: DebianPackage) -> Iterator[bytes]:
@@ -95,7 +95,7 @@ class PackageStore:
                 return
         raise VerificationError(
             f"no archive of the base has {package.name} {package.version} any more",
-            hint="imgtool lock --upgrade takes the version that the archive has now",
+            hint=f"imgtool lock --upgrade-package {package.name} takes the version that the archive has now",
         )
 
     def _open(self, url: str, package: DebianPackage) -> Iterator[bytes] | None:

@@ -43,9 +43,12 @@ class Renewal:
     def carry_over(self, lock: Lock, platform: str) -> CarriedOver:
         """Selects what a new lock for `platform` takes over; the bases of another platform have other digests.
 
+        Debian packages are never taken over: an archive keeps only its newest versions.
+
         Raises UsageError for a package that the lock does not have.
         """
-        unknown = sorted(self.packages.difference(*map(_packages, lock.variants)))
+        debian = (package.name for row in lock.variants if row.debian for package in row.debian.packages)
+        unknown = sorted(self.packages.difference(debian, *map(_packages, lock.variants)))
         if unknown:
             raise UsageError(
                 f"the lock has no package {unknown[0]}, so there is nothing to upgrade",
