@@ -35,7 +35,7 @@ ROOMS: dict[str, str] = {
     "cluster": "build context engines jobs registry spec",
     "verify": "attest build context direct dockerfile engines plan registry spec versions",
     "commands": "attest build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
-    "cli": "build cluster commands engines jobs lock spec verify versions",
+    "cli": "attest build cluster commands engines jobs lock spec verify versions",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
@@ -49,6 +49,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "nacl": ("attest.keys",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.progress",),
+    "sigstore": ("attest.keyless",),
     "typer": ("cli.*",),
     "urllib3": ("core.http_pool", "registry.http.connection_errors"),
     "uv": ("wheels.uv",),

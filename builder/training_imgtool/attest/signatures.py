@@ -47,6 +47,22 @@ class _Layer:
     content: bytes
 
 
+def sign_with_key(
+    registry: Registry,
+    image: Descriptor,
+    where: Digest,
+    predicates: Mapping[str, Mapping[str, Any]],
+    *,
+    key: PrivateKey,
+) -> tuple[bool, tuple[str, ...]]:
+    """Signs an image and a statement per predicate; returns whether it signed the image, and the types that it signed.
+
+    Raises what reading and writing in the registry raise.
+    """
+    signed = sign_image(registry, image, where, key)
+    return signed, sign_attestations(registry, image, where, key, predicates)
+
+
 def sign_image(registry: Registry, image: Descriptor, where: Digest, key: PrivateKey) -> bool:
     """Signs an image, unless the key's signature is there already; returns whether it signed.
 
@@ -110,7 +126,7 @@ def check_signature(registry: Registry, where: Digest, key: PublicKey) -> Signed
     layers = _layers(registry, tag, present) if present else ()
     claimed = {str(_annotations(layer).get("predicateType", "")) for layer in layers}
     statements = [said for layer in layers if (said := envelope.open_statement(layer.content, key))]
-    types = {str(said.get("predicateType")) for said in statements if _is_about(said, where)}
+    types = {str(said.get("predicateType")) for said in statements if is_about(said, where)}
     if missing := sorted(claimed - types):
         raise VerificationError(f"{where} has no valid attestation by this key of type {', '.join(missing)}")
     return Signed(digest=where, types=tuple(sorted(types)))
@@ -128,7 +144,8 @@ def _is_signature(layer: _Layer, where: Digest, key: PublicKey) -> bool:
         return False
 
 
-def _is_about(said: Mapping[str, Any], where: Digest) -> bool:
+def is_about(said: Mapping[str, Any], where: Digest) -> bool:
+    """Whether an in-toto statement is about an image."""
     subjects = said.get("subject")
     return isinstance(subjects, list) and any(
         isinstance(subject, dict) and subject.get("digest", {}).get("sha256") == where.hex for subject in subjects

@@ -53,9 +53,10 @@ def config(
         bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
     ] = False,
     require_signature: Annotated[
-        Path | None,
-        typer.Option("--require-signature", metavar="KEY", help="Only images that this public key verifies."),
+        str | None,
+        typer.Option("--require-signature", metavar="KEY|IDENTITY", help="Only images signed by this key or identity."),
     ] = None,
+    issuer: opt.Issuer = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
@@ -70,7 +71,7 @@ def config(
         allow_unknown=allow_unknown,
         push=push,
         output=output,
-        signed_by=require_signature,
+        signed_by=machine.signatory(require_signature, issuer, machine.settings()) if require_signature else None,
     )
     if source is not None and require_signature is not None:
         raise UsageError("--require-signature goes with a spec's images, not with --from")

@@ -6,10 +6,15 @@ import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from training_imgtool.cli.progress import open_progress
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.settings import Settings, from_environment
+
+if TYPE_CHECKING:
+    from training_imgtool.attest.trust import Signatory
 
 
 def settings(secrets: tuple[str, ...] = ()) -> Settings:
@@ -25,3 +30,11 @@ def settings(secrets: tuple[str, ...] = ()) -> Settings:
 def progress(mode: str) -> AbstractContextManager[Progress]:
     """Opens a progress view on stderr; raises UsageError for an unknown mode."""
     return open_progress(mode, sys.stderr, os.environ)
+
+
+def signatory(name: str, issuer: str | None, given: Settings) -> Signatory:
+    """Whose signatures count, by the command line and IMGTOOL_SIGSTORE_CONFIG."""
+    from training_imgtool.attest.trust import Signatory
+
+    config = given.environ.get("IMGTOOL_SIGSTORE_CONFIG")
+    return Signatory(name=name, issuer=issuer, config=Path(config) if config else None)

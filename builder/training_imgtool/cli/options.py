@@ -54,6 +54,7 @@ Secrets = Annotated[
         help="A secret for RUN --mount=type=secret; or id=ID,env=VARIABLE. Repeatable.",
     ),
 ]
+Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that vouches for the identity.")]
 NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Do not check that the trainer's modules, syntax and imports fit the image.")
 ]

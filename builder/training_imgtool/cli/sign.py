@@ -24,7 +24,8 @@ def register(app: typer.Typer) -> None:
 def sign(
     spec: opt.Spec = None,
     key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="The private key, such as cosign.key.")
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="A private key, instead of an OIDC token."),
     ] = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
@@ -33,22 +34,15 @@ def sign(
     as_json: opt.Json = False,
 ) -> None:
     """Sign the images, their bill of materials and provenance."""
-    from training_imgtool.commands.signatures import sign_images
+    from training_imgtool.commands.signatures import open_signer, sign_images
 
-    if key is None:
-        raise UsageError("no key", hint="--key FILE; `cosign generate-key-pair` makes one")
     settings = machine.settings()
-    with machine.progress(progress) as view:
-        results = sign_images(
-            spec,
-            settings,
-            view,
-            key_file=key,
-            password=lambda: _password(key, settings.environ),
-            roles=tuple(roles or ()),
-            registry=registry,
-            locked=locked,
-        )
+
+    def password() -> str:
+        return _password(key, settings.environ)
+
+    with machine.progress(progress) as view, open_signer(key, password, settings) as signer:
+        results = sign_images(spec, signer, settings, view, roles=tuple(roles or ()), registry=registry, locked=locked)
     if as_json:
         rows = [
             {"role": str(row.role), "reference": str(row.digest), "signed": row.signed, "attestations": list(row.types)}
@@ -59,7 +53,7 @@ def sign(
         emit("".join(f"{row.role} {row.digest}\n" for row in results))
 
 
-def _password(key: Path, environ: Mapping[str, str]) -> str:
+def _password(key: Path | None, environ: Mapping[str, str]) -> str:
     """The key's password: of the environment, else typed; raises UsageError where nobody can type one."""
     for name in ("IMGTOOL_KEY_PASSWORD", "COSIGN_PASSWORD"):
         if name in environ:

@@ -30,9 +30,10 @@ def verify(
         typer.Option("--sbom", metavar="FILE", help="Write a CycloneDX SBOM of wheels and Debian packages."),
     ] = None,
     signature: Annotated[
-        Path | None,
-        typer.Option("--signature", metavar="KEY", help="Also check the signatures, with this public key."),
+        str | None,
+        typer.Option("--signature", metavar="KEY|IDENTITY", help="Also check who signed."),
     ] = None,
+    issuer: opt.Issuer = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
@@ -55,7 +56,7 @@ def verify(
             inputs=inputs,
             roles=tuple(roles or ()),
             engine=engine,
-            signed_by=signature,
+            trust=machine.signatory(signature, issuer, settings).open() if signature else None,
             settings=settings,
             progress=view,
         )

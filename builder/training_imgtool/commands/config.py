@@ -21,6 +21,7 @@ from training_imgtool.jobs.tf_config import parse_hosts
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
 if TYPE_CHECKING:
+    from training_imgtool.attest.trust import Signatory
     from training_imgtool.spec.load import SpecFile
 
 
@@ -40,7 +41,7 @@ class Request:
     allow_unknown: bool = False
     push: bool = False
     output: Path | None = None
-    signed_by: Path | None = None  # the public key that must have signed every image
+    signed_by: Signatory | None = None  # who must have signed every image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +121,13 @@ def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
     return {image.role: image.digest for image in build(run) if image.digest is not None}
 
 
-def _check_signed(images: Mapping[Role, Digest], key_file: Path, settings: Settings, progress: Progress) -> None:
-    from training_imgtool.attest.keys import read_public_key
+def _check_signed(images: Mapping[Role, Digest], signatory: Signatory, settings: Settings, progress: Progress) -> None:
     from training_imgtool.commands.signatures import require_signatures
     from training_imgtool.registry.connect import connect
 
-    key = read_public_key(key_file)
+    trust = signatory.open()
     with connect(settings, progress) as registries:
-        require_signatures(images, key, registries)
+        require_signatures(images, trust, registries)
 
 
 def _packaged(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from training_imgtool.attest.keys import Password, PrivateKey, PublicKey, read_private_key
-from training_imgtool.attest.signatures import check_signature, sign_attestations, sign_image
+from training_imgtool.attest.keys import Password
 from training_imgtool.build.attestations import attestation_of
 from training_imgtool.build.find import require_images
 from training_imgtool.build.inputs import Inputs, RoleImage, open_spec, prepare
@@ -15,8 +17,16 @@ from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
+from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.attest.trust import Trust
+
+# Signs an image, and a statement per predicate, by predicate type; returns whether it signed the image, and the types.
+Sign = Callable[[Registry, Descriptor, Digest, Mapping[str, Mapping[str, Any]]], tuple[bool, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,28 +39,48 @@ class SignResult:
     types: tuple[str, ...]
 
 
+@contextmanager
+def open_signer(key_file: Path | None, password: Password, settings: Settings) -> Iterator[Sign]:
+    """What signs an image and predicates about it: a key, or without `key_file` the identity of an OIDC token.
+
+    The token is SIGSTORE_ID_TOKEN or that of the CI service; IMGTOOL_SIGSTORE_CONFIG names another Sigstore instance.
+
+    Raises UsageError for a key of another kind or a wrong password, CredentialsError without a token, and what reading
+    the files raises.
+    """
+    if key_file is not None:
+        from training_imgtool.attest.keys import read_private_key
+        from training_imgtool.attest.signatures import sign_with_key
+
+        yield partial(sign_with_key, key=read_private_key(key_file, password))
+        return
+    from training_imgtool.attest import keyless
+    from training_imgtool.attest.bundles import sign_keyless
+
+    config = settings.environ.get("IMGTOOL_SIGSTORE_CONFIG")
+    token = settings.environ.get("SIGSTORE_ID_TOKEN")
+    with keyless.open_signer(token, Path(config) if config else None) as signer:
+        yield partial(sign_keyless, signer=signer)
+
+
 def sign_images(
     where: Path | None,
+    sign: Sign,
     settings: Settings,
     progress: Progress,
     *,
-    key_file: Path,
-    password: Password,
     roles: tuple[Role, ...] = (),
     registry: str | None = None,
     locked: bool = False,
 ) -> tuple[SignResult, ...]:
-    """Signs the images of the current inputs with a key, and their bill of materials and provenance.
+    """Signs the images of the current inputs, and their bill of materials and provenance.
 
-    Of an index for several platforms, it signs the index and each image; the results name the indexes.
+    Of an index for several platforms, it signs the index and each image; the results name the indexes. What a key has
+    signed already stays as it is. The attested content is made from the inputs on this machine; what the registry has
+    is not signed unread.
 
-    What the key has signed already stays as it is. The attested content is made from the inputs on this machine; what
-    the registry has is not signed unread.
-
-    Raises InputError when an image is not in the registry, UsageError for a key of another kind or a wrong password,
-    and what the registry's client raises.
+    Raises InputError when an image is not in the registry, and what signing and the registry's client raise.
     """
-    key = read_private_key(key_file, password)
     inputs = prepare(open_spec(where), settings, progress, registry=registry, locked=locked)
     with connect(settings, progress) as registries:
         results = []
@@ -59,49 +89,41 @@ def sign_images(
             digests = require_images(each, registries, progress, images)
             for image in images:
                 progress(Step(image.role, "signing"))
-                results.append(_sign(each, image, digests[image.role], key, registries=registries, settings=settings))
+                results.append(_sign(each, image, digests[image.role], sign, registries=registries, settings=settings))
         if not inputs.others:
             return tuple(results)
         named = inputs.named_by_index()
         indexes = require_images(named, registries, progress, named.selected(roles))
-        return tuple(_sign_index(role, index, key, registries, results) for role, index in indexes.items())
+        return tuple(_sign_index(role, index, sign, registries, results) for role, index in indexes.items())
 
 
-def _sign_index(
-    role: Role, index: Digest, key: PrivateKey, registries: Registries, images: list[SignResult]
-) -> SignResult:
+def _sign_index(role: Role, index: Digest, sign: Sign, registries: Registries, images: list[SignResult]) -> SignResult:
     """Signs an index; the result has the attestations of its images, which are signed already."""
     registry = registries.at(index.repository)
-    signed = sign_image(registry, registry.manifest(index).descriptor, index, key)
+    signed, _ = sign(registry, registry.manifest(index).descriptor, index, {})
     types = {kind for image in images if image.role is role for kind in image.types}
     return SignResult(role=role, digest=index, signed=signed, types=tuple(sorted(types)))
 
 
 def _sign(
-    inputs: Inputs,
-    image: RoleImage,
-    digest: Digest,
-    key: PrivateKey,
-    *,
-    registries: Registries,
-    settings: Settings,
+    inputs: Inputs, image: RoleImage, digest: Digest, sign: Sign, *, registries: Registries, settings: Settings
 ) -> SignResult:
     registry = registries.at(digest.repository)
     described = registry.manifest(digest).descriptor
-    signed = sign_image(registry, described, digest, key)
-    types: tuple[str, ...] = ()
+    predicates: Mapping[str, Mapping[str, Any]] = {}
     if inputs.spec_file.spec.attestations and settings.attestations:
-        attestation = attestation_of(inputs, image, digest, described, registry, epoch=settings.source_date_epoch)
-        types = sign_attestations(registry, described, digest, key, attestation.predicates)
+        epoch = settings.source_date_epoch
+        predicates = attestation_of(inputs, image, digest, described, registry, epoch=epoch).predicates
+    signed, types = sign(registry, described, digest, predicates)
     return SignResult(role=image.role, digest=digest, signed=signed, types=types)
 
 
-def require_signatures(images: Mapping[Role, Digest], key: PublicKey, registries: Registries) -> None:
-    """Raises VerificationError that names every image without a valid signature by the key."""
+def require_signatures(images: Mapping[Role, Digest], trust: Trust, registries: Registries) -> None:
+    """Raises VerificationError that names every image without a valid signature."""
     wrong = {}
     for role, digest in images.items():
         try:
-            check_signature(registries.at(digest.repository), digest, key)
+            trust.check(registries.at(digest.repository), digest)
         except VerificationError as error:
             wrong[role] = error.message
     if wrong:

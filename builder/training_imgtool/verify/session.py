@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.build.find import find_images, require_images
@@ -37,6 +36,7 @@ from training_imgtool.verify.layers import overlaid
 from training_imgtool.verify.report import ImageReport
 
 if TYPE_CHECKING:
+    from training_imgtool.attest.trust import Trust
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.registry.connect import Registries
 
@@ -50,7 +50,7 @@ class VerifyRun:
     inputs: Inputs
     roles: tuple[Role, ...]
     engine: str  # auto, docker or direct (the registry only)
-    signed_by: Path | None = None  # the public key that must have signed the images
+    trust: Trust | None = None  # checks who signed the images
     settings: Settings
     progress: Progress
 
@@ -185,8 +185,8 @@ def _report(
             raise
         refusal, facts = error, _facts(run, image, location, None, reader)
     findings = check(image, facts, spec, context)
-    if run.signed_by is not None:
-        findings += (check_signed(image.role, location.digest, run.signed_by, reader.registries),)
+    if run.trust is not None:
+        findings += (check_signed(image.role, location.digest, run.trust, reader.registries),)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):
         raise refusal
     return ImageReport.of(image, facts, findings)

@@ -1,8 +1,7 @@
-"""Whether an image and its attestations are signed by a key."""
+"""Whether an image and its attestations are signed."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
@@ -12,22 +11,19 @@ from training_imgtool.spec.model import Role
 from training_imgtool.verify.facts import Finding, Status
 
 if TYPE_CHECKING:
+    from training_imgtool.attest.trust import Trust
     from training_imgtool.registry.connect import Registries
 
 
-def check_signed(role: Role, image: Digest | None, key_file: Path, registries: Registries) -> Finding:
-    """The finding; raises LocalFileError and UsageError for the key, and what reading from the registry raises."""
-    from training_imgtool.attest.keys import read_public_key
-    from training_imgtool.attest.signatures import check_signature
-
-    key = read_public_key(key_file)
+def check_signed(role: Role, image: Digest | None, trust: Trust, registries: Registries) -> Finding:
+    """The finding; raises what reading from the registry raises."""
     status, text = Status.MISMATCH, "the image is in no registry"
     if image is not None:
         try:
-            signed = check_signature(registries.at(image.repository), image, key)
+            signed = trust.check(registries.at(image.repository), image)
         except VerificationError as error:
             text = error.message
         else:
             status, text = Status.OK, ", ".join(("the image", *signed.types))
-    expected = f"signed by {key_file} ({key.fingerprint[:12]})"
+    expected = join_lines(f"signed by {trust.name}", limit=300)
     return Finding(check="signature", role=role, status=status, found=join_lines(text, limit=300), expected=expected)

@@ -1,0 +1,81 @@
+"""Keyless signatures of images: each is a Sigstore bundle that refers to the image, as cosign 3 stores them.
+
+A bundle holds an in-toto statement; an image is signed by one of the type `SIGNATURE`, with an empty predicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from training_imgtool.attest.keyless import MEDIA_TYPE, IdentityVerifier, KeylessSigner
+from training_imgtool.attest.signatures import Signed, is_about
+from training_imgtool.attest.statement import encode, statement
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.reference import Digest
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.manifests import OCI_EMPTY, Descriptor, sha256_digest
+from training_imgtool.registry.referrers import attach, list_referrers, referrer_manifest
+
+SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
+_PREDICATE = "dev.sigstore.bundle.predicateType"
+_EMPTY = b"{}"
+_LARGEST = 4 << 20  # bytes of a bundle
+
+
+def sign_keyless(
+    registry: Registry,
+    image: Descriptor,
+    where: Digest,
+    predicates: Mapping[str, Mapping[str, Any]],
+    *,
+    signer: KeylessSigner,
+) -> tuple[bool, tuple[str, ...]]:
+    """Signs an image and a statement per predicate; returns True and their types.
+
+    Raises what signing and writing in the registry raise.
+    """
+    empty = Descriptor(OCI_EMPTY, sha256_digest(_EMPTY), len(_EMPTY))
+    registry.upload(where.repository, empty, lambda: iter((_EMPTY,)))
+    for kind, predicate in {SIGNATURE: {}, **predicates}.items():
+        bundle = signer.sign(encode(statement(where, kind, predicate)))
+        layer = Descriptor(MEDIA_TYPE, sha256_digest(bundle), len(bundle))
+        registry.upload(where.repository, layer, partial(_blocks, bundle))
+        annotations = {"dev.sigstore.bundle.content": "dsse-envelope", _PREDICATE: kind}
+        body = referrer_manifest(image, MEDIA_TYPE, (layer.document(),), config=empty, annotations=annotations)
+        attach(registry, where, body)
+    return True, tuple(predicates)
+
+
+def check_keyless(registry: Registry, where: Digest, verifier: IdentityVerifier) -> Signed:
+    """What an identity says of an image.
+
+    Raises VerificationError if the identity did not sign the image, or signed no attestation of a type of which the
+    image has one; and what reading from the registry raises.
+    """
+    claimed, types = set(), set()
+    for kind, bundle in _bundles(registry, where):
+        claimed.add(kind)
+        said = verifier.open_statement(bundle)
+        if said is not None and said.get("predicateType") == kind and is_about(said, where):
+            types.add(kind)
+    if SIGNATURE not in types:
+        state = "has no valid signature by" if SIGNATURE in claimed else "is not signed by"
+        raise VerificationError(f"{where} {state} {verifier.identity}")
+    if missing := sorted(claimed - types):
+        raise VerificationError(f"{where} has no valid attestation by {verifier.identity} of type {', '.join(missing)}")
+    return Signed(digest=where, types=tuple(sorted(types - {SIGNATURE})))
+
+
+def _blocks(content: bytes) -> Iterator[bytes]:
+    return iter((content,))
+
+
+def _bundles(registry: Registry, where: Digest) -> Iterator[tuple[str, bytes]]:
+    """Each bundle of an image with the predicate type that its manifest claims."""
+    for referrer in list_referrers(registry, where):
+        if referrer.artifact_type == MEDIA_TYPE:
+            manifest = registry.manifest(where.repository.digest(referrer.descriptor.digest))
+            for layer in manifest.layers[:1]:
+                yield referrer.annotations.get(_PREDICATE, ""), registry.read(where.repository, layer, _LARGEST)
