@@ -19,6 +19,7 @@ from training_imgtool.core.errors import FieldError, ImgtoolError
 from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.load import SpecFile
+from training_imgtool.spec.model import APP
 from training_imgtool.spec.requirements import FIELD, normalise_name
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
 from training_imgtool.wheels.source_build import SourceBuildError
@@ -156,29 +157,37 @@ def _hash_metadata(folder: Path) -> str:
 
 
 def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
-    """Whether a folder is the project whose code the trainer is: the image has it without a wheel."""
+    """Whether a folder is the project whose code the trainer is: the program finds its packages without a wheel."""
     if requirement.is_git or is_archive(requirement.path):
         return False
-    folder, code = requirement.path, _code_folders(spec_file)
-    if any(_contains(path, folder) for path in code):
-        return True
-    if not any(_contains(folder, path) for path in code):
-        return False
-    packages = _packages(spec_file.folder / folder, folder)
-    return not packages or any(_contains(path, part) or _contains(part, path) for path in code for part in packages)
+    folder = requirement.path
+    root, packages = _packages(spec_file.folder / folder, folder)
+    code = _from_spec(spec_file, spec_file.entry.paths)
+    is_there = not packages or any(_contains(path, part) or _contains(part, path) for path in code for part in packages)
+    return root in _import_roots(spec_file) and is_there
 
 
-def _code_folders(spec_file: SpecFile) -> tuple[str, ...]:
-    """Everything of the trainer, relative to the spec's folder."""
-    entry, folder = spec_file.entry, spec_file.folder.resolve()
-    return tuple(os.path.relpath((entry.top / path).resolve(), folder) for path in entry.paths)
+def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:
+    """The folders where the program's imports start, relative to the spec's folder."""
+    entry = spec_file.entry
+    first = entry.home if entry.script is None else posixpath.dirname(entry.script) or "."
+    below = (f"{path}/" for path in spec_file.spec.env.get("PYTHONPATH", "").split(":"))
+    named = (path.removeprefix(f"{APP}/").rstrip("/") or "." for path in below if path.startswith(f"{APP}/"))
+    return _from_spec(spec_file, (first, *entry.search_path, *named))
 
 
-def _packages(place: Path, folder: str) -> tuple[str, ...]:
-    """The top-level packages of a project."""
-    roots = ("", "src/")
-    names = [f"{root}{path.parent.name}" for root in roots for path in sorted(place.glob(f"{root}*/__init__.py"))]
-    return tuple(posixpath.normpath(posixpath.join(folder, name)) for name in names)
+def _from_spec(spec_file: SpecFile, paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths of the entry point, relative to the spec's folder."""
+    folder = spec_file.folder.resolve()
+    return tuple(os.path.relpath((spec_file.entry.top / path).resolve(), folder) for path in paths)
+
+
+def _packages(place: Path, folder: str) -> tuple[str, tuple[str, ...]]:
+    """The folder that a project's imports start from, and its top-level packages, in `src` or beside pyproject.toml."""
+    root = "src" if any(place.glob("src/*/__init__.py")) else "."
+    start = posixpath.normpath(posixpath.join(folder, root))
+    names = (path.parent.name for path in sorted((place / root).glob("*/__init__.py")))
+    return start, tuple(posixpath.normpath(posixpath.join(start, name)) for name in names)
 
 
 def _contains(folder: str, path: str) -> bool:
