@@ -140,10 +140,13 @@ class _Layer:
         self._given = given
         self._has_folders = False  # whether a source is a folder
         self._nodes: dict[str, Node] = {}
+        self._new: set[str] = set()  # folders that are not there before: nothing is in them but what the layer puts
 
     def node(self, path: str) -> Node | None:
         """What is at a resolved path once the layer is there."""
-        return self._nodes.get(path) or self.files.node(path)
+        if (node := self._nodes.get(path)) is not None or posixpath.dirname(path) in self._new:
+            return node
+        return self.files.node(path)
 
     def put_folder(self, target: str, source: Source, context: Context) -> None:
         """Copies what a folder of the context holds into `target`, which stays as it is when it is a folder."""
@@ -189,6 +192,8 @@ class _Layer:
         if is_folder:
             self._check_new(path, node)
             self._set_folder(path, self._given.attributes)
+            if node is None:
+                self._new.add(path)
             return
         item = _item(path, source, self._given)
         self.placed[path] = item, source.sha256 or ""

@@ -17,6 +17,7 @@ from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, folder, 
 
 _MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
+_BELOW_THE_ENGINE = tuple(f"{top}/" for top in _OF_THE_ENGINE)
 _OF_THE_ENGINE_TOO = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf")
 
 Source = Callable[[], Node]
@@ -61,7 +62,7 @@ class Files:
         """What is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
         if path in self.made:
             return self.made[path]
-        if path.startswith(tuple(f"{top}/" for top in _OF_THE_ENGINE)) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
+        if path.startswith(_BELOW_THE_ENGINE) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
             raise DependsOnBaseError(f"{path}: engines put something of their own there")
         above = posixpath.dirname(path)
         if above in self.made and self.made[above].kind is not Kind.FOLDER:

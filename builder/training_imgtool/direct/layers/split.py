@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
 
-MOST_PARTS = 16
+MOST_PARTS = 24
 _WHOLE = 4 << 20  # bytes of files that are one layer
 _LARGE = 1 << 20  # bytes of a file that code is not expected to have
 _HASHED = 1 << 32
@@ -25,14 +25,14 @@ Contents = tuple[tuple[Item, str], ...]
 
 def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
     """The contents in at most `most` parts, the one with the folders last; together they are the same tree."""
-    if most < 2 or _size(contents) <= _WHOLE:
+    if most < 3 or _size(contents) <= _WHOLE:
         return (contents,)
     folders = {item.entry.path: (item, digest) for item, digest in contents if item.entry.kind is Kind.FOLDER}
     files = [content for content in contents if content[0].entry.kind is not Kind.FOLDER]
     large = tuple(content for content in files if content[0].entry.size >= _LARGE)
     small = tuple(content for content in files if content[0].entry.size < _LARGE)
-    *first, last = _groups(small, most // 2) or [()]
-    groups = [*_groups(large, most - most // 2), *first]
+    *first, last = _groups(small, most - most // 3) or [()]
+    groups = [*_groups(large, most // 3), *first]
     rest = {item.entry.path: (item, digest) for item, digest in last} | folders
     parts = [_with_folders(group, folders) for group in groups]
     return (*parts, tuple(rest[path] for path in sorted(rest))) if rest else tuple(parts)
