@@ -248,6 +248,7 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
         "cache": True,
         "spec": True,
         "lock": True,
+        "job": True,
         "signing": False,
     }
     checks = {check["name"]: check["ok"] for check in ended.document["checks"]}

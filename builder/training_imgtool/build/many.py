@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from training_imgtool.core.errors import ImgtoolError, UsageError
 from training_imgtool.core.progress import Event, Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.spec.load import SpecFile
 
 _AT_ONCE = 8
 
@@ -71,8 +72,12 @@ def build_many(
     *,
     registry: str | None,
     locked: bool,
+    inspect: Callable[[SpecFile, Progress], None] | None = None,
 ) -> tuple[SpecResult, ...]:
-    """Builds every spec, several side by side, over the same connections; a spec that fails stops no other."""
+    """Builds every spec, several side by side, over the same connections; a spec that fails stops no other.
+
+    `inspect` checks a spec before its build.
+    """
     gate = _StageGate()
     with connect(settings, progress) as registries:
 
@@ -80,6 +85,8 @@ def build_many(
             view = partial(_tell, progress, choice.name)
             try:
                 spec_file = open_spec(choice.path, choice.values)
+                if inspect:
+                    inspect(spec_file, view)
                 inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, registries=registries)
                 run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
                 return SpecResult(choice=choice, images=_build_gated(run, gate, registries))

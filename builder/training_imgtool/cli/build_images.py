@@ -12,9 +12,10 @@ from training_imgtool.build.many import SpecChoice, SpecResult, build_many
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
-from training_imgtool.commands.config import job_notes
+from training_imgtool.commands.config import check_job
 from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
+from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
 
@@ -35,11 +36,14 @@ def build_and_print(
     settings = machine.settings(secrets)
     if len(choices) > 1:
         with machine.progress(progress) as view:
-            results = build_many(choices, options, settings, view, registry=registry, locked=locked)
+            inspect = _inspect if options.check else None
+            results = build_many(choices, options, settings, view, registry=registry, locked=locked, inspect=inspect)
         _print_many(results, as_json=as_json)
         return
     with machine.progress(progress) as view:
-        inputs = _prepare(choices[0], settings, view, registry=registry, locked=locked, roles=options.roles)
+        inputs = _prepare(
+            choices[0], settings, view, registry=registry, locked=locked, roles=options.roles, check=options.check
+        )
         images = build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
@@ -79,14 +83,21 @@ def _prepare(
     locked: bool,
     write: bool = True,
     roles: tuple[Role, ...] = (),
+    check: bool = True,
 ) -> Inputs:
     """Reads a spec and prepares its build; a live view shows the roles from then on."""
     spec_file = open_spec(choice.path, choice.values)
-    for text in job_notes(spec_file.spec):  # before anything is pushed
-        view(Note(text))
+    if check:
+        _inspect(spec_file, view)
     for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
         view(Planned(role))
     return prepare(spec_file, settings, view, registry=registry, locked=locked, write=write)
+
+
+def _inspect(spec_file: SpecFile, view: Progress) -> None:
+    """Refuses an invalid `job` before anything is pushed."""
+    for text in check_job(spec_file):
+        view(Note(text))
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
@@ -120,7 +131,9 @@ def foresee_and_print(
     rows = []
     for choice in choices:
         with machine.progress(progress) as view:
-            inputs = _prepare(choice, settings, view, registry=registry, locked=locked, write=False)
+            inputs = _prepare(
+                choice, settings, view, registry=registry, locked=locked, write=False, check=options.check
+            )
             for each in inputs.every:
                 foreseen = foresee(BuildRun(inputs=each, options=options, settings=settings, progress=view))
                 tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}

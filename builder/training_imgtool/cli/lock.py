@@ -36,6 +36,7 @@ def lock(
     from training_imgtool.build.code.trainer_check import check_trainer
     from training_imgtool.build.current_lock import ensure_lock
     from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.commands.config import check_job
     from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import lock_path
@@ -47,6 +48,7 @@ def lock(
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
+        notes = () if no_check else check_job(spec_file)
         wanted = None if locked else renewal
         files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
         locks = [ensure_lock(file, settings, view, locked=locked, renewal=wanted) for file in files]
@@ -67,6 +69,8 @@ def lock(
         for made in locks
         for locked_variant in made.variants
     ]
+    for note in notes:
+        emit_note(note)
     for drift in drifts:
         answer = f"the lock has {drift.expected}, the registry answers {drift.actual}"
         emit_note(f"{drift.subject}: {answer}; see imgtool mirror")

@@ -26,15 +26,16 @@ def show(
     from training_imgtool.build.code.trainer_check import check_trainer
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.commands import show
-    from training_imgtool.commands.config import job_notes
+    from training_imgtool.commands.config import check_job
 
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
+        notes = () if no_check else check_job(spec_file)
         inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, write=False)
         if not no_check:
             check_trainer(inputs, settings, view)
-    for note in job_notes(spec_file.spec):
+    for note in notes:
         emit_note(note)
     for other in inputs.others:
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")

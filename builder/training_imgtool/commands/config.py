@@ -211,9 +211,20 @@ def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:
     return digests
 
 
-def job_notes(spec: ImageSpec) -> tuple[str, ...]:
-    """What `config` would refuse, one note each, for verbs that need no job: a spec without `job` has none."""
-    return tuple(f"config would refuse job: {error}" for error in check_spec(spec))
+def check_job(spec_file: SpecFile) -> tuple[str, ...]:
+    """Checks `job` for verbs that need no job file; returns notes on what `config` would refuse for the default target.
+
+    Raises FieldListError, with places in the spec, for a job that the target it names refuses; for a job that names no
+    target, if every target refuses it, since `config --target` may choose any.
+    """
+    spec = spec_file.spec
+    errors = check_spec(spec)
+    if not errors:
+        return ()
+    others = (replace(spec, job=replace(spec.job, target=target)) for target in Target if target != Target.TF_CONFIG)
+    if "job.target" in spec_file.positions or "job.target" in spec_file.values or all(map(check_spec, others)):
+        raise FieldListError(tuple(spec_file.located(error) for error in errors))
+    return tuple(f"config would refuse job for {spec.job.target}: {error}" for error in errors)
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, UsageError
+from training_imgtool.core.errors import EngineUnavailableError, FieldError, ImgtoolError, InputError, UsageError
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SEVERITY_ORDER
 
@@ -15,6 +15,7 @@ _KEYS = ("cosign.key", "cosign.pub")
 
 if TYPE_CHECKING:
     from training_imgtool.engines.buildx.builders import BuilderInfo
+    from training_imgtool.spec.load import SpecFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,10 @@ def _checked(name: str, look: Callable[[], str], *, needed: bool = True) -> Chec
 
 
 def exit_code(checks: tuple[Check, ...]) -> int:
-    """0 when nothing that is needed is missing, else the code of the gravest lack."""
+    """0 when nothing that is needed is missing, else the code of the gravest lack; files come first, as in a build."""
     missing = {check.code for check in checks if check.needed and not check.ok}
+    if InputError.exit_code in missing:
+        return InputError.exit_code
     return next((code for code in SEVERITY_ORDER if code in missing), 0)
 
 
@@ -137,7 +140,6 @@ def _describe_builder(builder: BuilderInfo) -> str:
 
 def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
     from training_imgtool.build.inputs import open_spec
-    from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
 
     try:
         spec_file = open_spec(where)
@@ -146,22 +148,64 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))
-    path = lock_path(spec_file)
-
-    def lock() -> str:
-        current = path.exists() and read_lock(path).inputs == lock_inputs(spec_file)
-        return f"{path} is current" if current else f"{path} will be made by the next build"
-
-    yield _checked("lock", lock)
+    yield _checked("lock", lambda: _lock(spec_file))
+    yield _checked("job", lambda: _job(spec_file))
     place = registry or settings.registry or spec_file.spec.registry
     if place is None:
         hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
         yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)
+        yield _checked("images", lambda: _images(spec_file, settings, None))
         return
     checked = _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
     yield checked
     if checked.ok:
         yield _referrers(place, spec_file.spec.name, settings)
+        yield _checked("images", lambda: _images(spec_file, settings, place))
+
+
+def _lock(spec_file: SpecFile) -> str:
+    """What the next build does about the lock; raises what is wrong with the versions and the requirements."""
+    from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
+    from training_imgtool.spec.requirements import parse_requirements, read_texts
+    from training_imgtool.versions.matrix import load_matrix
+    from training_imgtool.versions.resolve import resolve
+
+    path = lock_path(spec_file)
+    if path.exists() and read_lock(path).inputs == lock_inputs(spec_file):
+        return f"{path} is current"
+    try:
+        parse_requirements(read_texts(spec_file))
+        resolve(spec_file.spec, load_matrix())
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    return f"{path} will be made by the next build"
+
+
+def _job(spec_file: SpecFile) -> str:
+    from training_imgtool.commands.config import check_job
+
+    return "; ".join(check_job(spec_file)) or f"{spec_file.spec.job.target} would take it"
+
+
+def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
+    """What a build of the current lock would do; raises what it would raise: for the trainer, and for an engine."""
+    from training_imgtool.build.code.trainer_check import check_trainer
+    from training_imgtool.build.foresee import foresee
+    from training_imgtool.build.inputs import prepare
+    from training_imgtool.build.request import BuildOptions, BuildRun
+    from training_imgtool.core.progress import silent
+    from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
+
+    path = lock_path(spec_file)
+    if not path.exists() or read_lock(path).inputs != lock_inputs(spec_file):
+        return "not checked: there is no current lock; `imgtool lock` makes it"
+    inputs = prepare(spec_file, settings, silent, registry=place, locked=True)
+    if place is None:
+        check_trainer(inputs, settings, silent)
+        return "the trainer can start"
+    options = BuildOptions(push=True)
+    foreseen = foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=silent))
+    return ", ".join(f"{role} {'is there' if what == 'found' else 'would be built'}" for role, what in foreseen.items())
 
 
 def _registry(place: str, name: str, settings: Settings) -> str:
