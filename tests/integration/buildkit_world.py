@@ -9,7 +9,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -19,7 +19,7 @@ import pytest
 from tests.engines.support import SERVICES, PrivateEngine, private_engine, wait_for
 from tests.faults.private import private_project
 from tests.faults.project import NO_ENGINE, Ended, Project
-from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy
+from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy, engine_proxy
 
 BUILDX = SERVICES / "buildx/bin"
 SECRET = "canary-b7e2f6a1c9d4"
@@ -96,7 +96,7 @@ def buildkit_world(folder: Path, driver: str, options: str = "") -> Iterator[Bui
 
     with (
         private_project(folder, start) as made,  # type: ignore[arg-type]
-        buildkit_proxy(made.engine.host, beside=made.engine.process.pid) as proxy,
+        _proxy(made.engine, driver) as proxy,
         Path(f"/proc/{made.engine.process.pid}/ns/net").open("rb") as network,  # it outlives the engine
     ):
         before = ("nsenter", f"--net=/proc/{os.getpid()}/fd/{network.fileno()}", "--")
@@ -105,6 +105,7 @@ def buildkit_world(folder: Path, driver: str, options: str = "") -> Iterator[Bui
         project.env |= {"IMGTOOL_BUILDER_REGISTRIES": mirror, "PATH": f"{BUILDX}:{project.env['PATH']}"}
         proxy.needles = WHEEL_NAMES
         world = BuildKitWorld(project, made.engine, proxy, before, driver)
+        project.env["DOCKER_HOST"] = proxy.address
         if driver == "remote":
             project.env["DOCKER_HOST"] = NO_ENGINE
             world.buildx("create", "--name", "team", "--driver", "remote", proxy.address)
@@ -116,6 +117,12 @@ def buildkit_world(folder: Path, driver: str, options: str = "") -> Iterator[Bui
             yield world
         finally:
             made.engine.kill()  # it may be another process than the one that the engine began with
+
+
+def _proxy(engine: PrivateEngine, driver: str) -> AbstractContextManager[BuildKitProxy]:
+    if driver == "remote":
+        return buildkit_proxy(engine.host, beside=engine.process.pid)
+    return engine_proxy(engine.host, engine.folder / "p.sock")
 
 
 class CommandLines:

@@ -51,9 +51,8 @@ def test_stages_are_run_once_and_found_by_a_second_machine(world: BuildKitWorld,
     for stage in ("system cpu", "packages cpu", "worker"):
         pushed = [line for line in first.err.splitlines() if line.startswith(f"[{stage}] pushed")]
         assert len(pushed) == 1, first.err
-    if world.driver == "remote":
-        assert 0 < world.proxy.received - sent < 100_000
-        assert not world.proxy.seen
+    assert 0 < world.proxy.received - sent < 100_000
+    assert not world.proxy.seen
     fresh: dict[str, str | None] = {"IMGTOOL_CACHE": str(tmp_path), "DOCKER_HOST": NO_ENGINE, "PATH": "/usr/bin:/bin"}
     second = world.push("--secret", "id=token,env=TOKEN", env=fresh)
     assert world.project.images(second) == world.project.images(first)
@@ -61,6 +60,16 @@ def test_stages_are_run_once_and_found_by_a_second_machine(world: BuildKitWorld,
     third = world.run("push", "--secret", "id=token,env=TOKEN", env=fresh)  # a new stage on those that exist
     assert world.project.images(third)["worker"] != world.project.images(first)["worker"]
     assert "needs an engine" not in third.err
+
+
+def test_the_count_would_show_wheels(world: BuildKitWorld) -> None:
+    """The classic builder gets them."""
+    if world.driver == "remote":
+        pytest.skip("the remote driver has no classic builder")
+    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+    world.run("push", "--engine", "docker")
+    assert world.proxy.seen == {*world.proxy.needles}
+    world.proxy.seen.clear()
 
 
 def test_changed_code_of_the_same_length_reaches_the_image(world: BuildKitWorld) -> None:

@@ -30,6 +30,12 @@ pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytes
 CHECKOUT = Path(__file__).resolve().parents[2]
 CUDA_TAG = "12.2.2-cudnn8-runtime-ubuntu22.04"
 DOCKER0 = "172.17.0.1"
+TEMPLATE = """\
+{% extends "master.Dockerfile.j2" %}
+{% block system_extra %}
+RUN --mount=type=cache,target=/var/lib/apt/lists apt-get update && apt-get install --yes --no-install-recommends hello
+{% endblock %}
+"""  # the Debian packages of the spec alone need no engine
 
 
 @dataclass
@@ -65,7 +71,9 @@ def gpu(
     folder = tmp_path / "mnist"
     shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__", "*.lock"))
     lines = (folder / "gpu.yaml").read_text().splitlines()
-    (folder / "image.yaml").write_text("\n".join(line for line in lines if not line.startswith(("  worker:", "  ps:"))))
+    master = [line for line in lines if not line.startswith(("  worker:", "  ps:"))]
+    (folder / "image.yaml").write_text("\n".join([*master, "template: own.j2", ""]))
+    (folder / "own.j2").write_text(TEMPLATE)
     with ExitStack() as stack:
         daemon = {"features": {"containerd-snapshotter": True}}
         engine = stack.enter_context(private_engine("engine28", options="", daemon=daemon))

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 from tests.engines.support import in_network_of
 
@@ -19,11 +20,13 @@ _BLOCK = 1 << 16
 class BuildKitProxy:
     """The proxy; `received` is how many bytes clients sent, `seen` which of `needles` were among them."""
 
-    def __init__(self, listener: socket.socket, engine: str) -> None:
+    def __init__(self, listener: socket.socket, engine: str, *, upgrade: bool = True) -> None:
         self.received = 0
         self.seen: set[bytes] = set()  # those of `needles` that clients sent
         self.needles: tuple[bytes, ...] = ()
-        self.address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        name = listener.getsockname()
+        self.address = f"unix://{name}" if isinstance(name, str) else f"tcp://127.0.0.1:{name[1]}"
+        self._upgrade = upgrade
         self._listener = listener
         self._engine = engine.removeprefix("unix://")
         self._open: set[socket.socket] = set()
@@ -39,11 +42,7 @@ class BuildKitProxy:
     def _serve(self, client: socket.socket) -> None:
         with closing(client), closing(socket.socket(socket.AF_UNIX)) as builder, suppress(OSError):
             builder.connect(self._engine)
-            builder.sendall(_UPGRADE)
-            answer = b""
-            while b"\r\n\r\n" not in answer:
-                answer += builder.recv(1)
-            if b" 101 " not in answer.splitlines()[0]:
+            if self._upgrade and not _upgraded(builder):
                 return
             self._open |= {client, builder}
             back = threading.Thread(target=self._copy, args=(builder, client), daemon=True)
@@ -71,6 +70,27 @@ class BuildKitProxy:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+def _upgraded(builder: socket.socket) -> bool:
+    builder.sendall(_UPGRADE)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += builder.recv(1)
+    return b" 101 " in answer.splitlines()[0]
+
+
+@contextmanager
+def engine_proxy(engine: str, path: Path) -> Iterator[BuildKitProxy]:
+    """Serves the whole engine at `unix://…` under another socket; buildx' docker driver finds BuildKit there."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    proxy = BuildKitProxy(listener, engine, upgrade=False)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
 
 
 @contextmanager
