@@ -131,6 +131,15 @@ def test_only_the_last_lines_of_the_step_that_failed(printed: int, first: int) -
     assert caught.value.details == tuple(lines[first:])
 
 
+def test_a_step_for_another_processor_needs_another_builder() -> None:
+    """What Docker 20.10 sends for an image of arm64 on a machine that has no emulation."""
+    events = stream(*STEPS, "\x1b[91mexec /bin/sh: exec format error\n\x1b[0m")
+    with pytest.raises(EngineUnavailableError, match="machine does not run linux/") as caught:
+        built([*events, error("The command '/bin/sh -c make' returned a non-zero code: 1", 1)])
+    assert caught.value.hint is not None
+    assert "--engine buildx" in caught.value.hint
+
+
 PUSH: list[dict[str, Any]] = [
     {"status": "The push refers to repository [here:5000/x]"},
     {"status": "Preparing", "progressDetail": {}, "id": "a"},

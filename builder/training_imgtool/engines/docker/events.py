@@ -134,6 +134,12 @@ class BuildLog:
         text, details = f"{self.where()}: ended with exit code {code}", tuple(self._tail)
         if is_full("\n".join(details)):
             return EngineUnavailableError(f"{text}: a disk is full", hint=FULL_HINT, details=details)
+        if any("exec format error" in line for line in details):
+            return EngineUnavailableError(
+                f"{self.where()}: this engine's machine does not run {self._stage.platform}",
+                hint="have a builder of that platform run it: --engine buildx --builder NAME",
+                details=details,
+            )
         if code != 137:
             hint = "`imgtool render` prints the Dockerfile; " + (
                 "the step's last lines are above"
