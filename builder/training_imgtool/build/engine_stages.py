@@ -77,7 +77,8 @@ class EngineStages:
 
     def build_all(self, images: tuple[RoleImage, ...]) -> None:
         """Builds whole images side by side in the engine's own store; raises the gravest failure."""
-        self._runner.run(tuple(_recipe(image, image.label) for image in images))
+        recipes = tuple(_recipe(image, image.label) for image in images)
+        self._runner.run(recipes)
 
     def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
         """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
@@ -128,6 +129,7 @@ class EngineStages:
         try:
             return self._builder()
         except EngineUnavailableError:
+            _refuse_secrets(image, label)
             return None  # Podman's service takes mounts too; Docker's says that it needs BuildKit
 
     def _builder(self) -> BuilderStages:
@@ -183,8 +185,8 @@ def pull_parents(
             engine.name_stage(str(repository.digest(stored)), key)
 
 
-def _recipe(image: RoleImage, label: str) -> Recipe:
-    """What an engine needs to make a stage; raises InputError for a secret, which only BuildKit mounts."""
+def _refuse_secrets(image: RoleImage, label: str) -> None:
+    """Raises InputError for a stage that mounts a secret, which only BuildKit does."""
     for stage in needed_stages(image.dockerfile, image.dockerfile.stage(label)):
         for instruction in stage.instructions:
             if list_secrets(instruction):
@@ -192,6 +194,11 @@ def _recipe(image: RoleImage, label: str) -> Recipe:
                     f"{image.dockerfile.file}:{instruction.line}: RUN --mount=type=secret needs BuildKit",
                     hint="--engine buildx and --push, with Docker's buildx plugin installed",
                 )
+
+
+def _recipe(image: RoleImage, label: str) -> Recipe:
+    """What an engine needs to make a stage; raises InputError for a secret."""
+    _refuse_secrets(image, label)
     shared = {name: image.subject_of(name) for name in image.keys if name != image.label}
     subject = image.subject_of(label)
     return Recipe(subject=subject, dockerfile=image.dockerfile, target=label, keys=image.keys, shared=shared)
