@@ -406,7 +406,7 @@ def test_bytecode_is_what_compileall_writes(tmp_path: Path, interpreter: Interpr
 def test_bytecode_of_many_sources_in_several_processes(interpreter: Interpreter) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    sources = {f"/{n}.py": b"# %d\n" % n + b"x = 1\n" * 40_000 for n in range(40)}  # 9.6 MB: four batches
+    sources = {f"/{n}.py": b"x = %d\n" % n + b"#" * 240_000 for n in range(40)}  # 9.6 MB: four batches
     sources["/none.py"] = b"("
     with ThreadPoolExecutor(2) as pool:
         size = sum(map(len, sources.values()))
