@@ -6,10 +6,10 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, buildx, engine, engine28, machine, podman5, registry
+from local import bases, buildx, compose, engine, engine28, kubernetes, machine, podman5, registry
 from local.machine import UnavailableError, say
 
-_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx")
+_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx", "compose", "kubernetes")
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
 
@@ -29,7 +29,14 @@ def up(parts: tuple[str, ...]) -> int:
 
 
 def _start(part: str) -> str:
-    modules = {"engine": engine, "engine28": engine28, "podman5": podman5, "buildx": buildx}
+    modules = {
+        "engine": engine,
+        "engine28": engine28,
+        "podman5": podman5,
+        "buildx": buildx,
+        "compose": compose,
+        "kubernetes": kubernetes,
+    }
     if part in modules:
         return str(modules[part].up())
     if part == "registry":
