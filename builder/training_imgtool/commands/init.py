@@ -193,7 +193,7 @@ def _python(seen: Survey, release: str) -> str:
 def _system_packages(seen: Survey) -> str:
     """A comment: a Dockerfile often installs what its build needs, and packages cost an engine."""
     names = ", ".join(seen.system_packages)
-    return f"# system_packages: [{names}]  # from Dockerfile; these need a Docker Engine\n" if names else ""
+    return f"# system_packages: [{names}]  # from Dockerfile; some need an engine\n" if names else ""
 
 
 def _trainer(name: str) -> dict[str, str]:
