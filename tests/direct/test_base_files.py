@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import tarfile
 import tracemalloc
@@ -245,6 +246,17 @@ def test_a_hostile_layer_is_named(tmp_path: Path) -> None:
     base = Base(b"not a tar" * 100)
     with pytest.raises(VerificationError, match=f"layer {base.layers()[0].short} of the base: it has"):
         reader(tmp_path).files(None, base.layers, base.read).node("/app")
+
+
+def test_a_layer_must_be_what_the_config_says(tmp_path: Path) -> None:
+    data = archive("app/")
+    base = Base(data)
+    right, wrong = f"sha256:{hashlib.sha256(data).hexdigest()}", f"sha256:{'0' * 64}"
+    with pytest.raises(
+        VerificationError, match=f"its content is {right[:19]}, and the base's config says {wrong[:19]}"
+    ):
+        reader(tmp_path / "wrong").files(None, base.layers, base.read, lambda: (wrong,)).node("/app")
+    assert reader(tmp_path / "right").files(None, base.layers, base.read, lambda: (right,)).node("/app")
 
 
 def test_zstd_without_its_library_is_for_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +31,7 @@ _MOST_TEXT = 16 << 20  # bytes of a tree as text
 
 Read = Callable[[Descriptor], Iterator[bytes]]
 """Gives a layer's blocks, verified when the last one is taken."""
+DiffIds = Callable[[], tuple[str, ...]]
 Layers = Callable[[], tuple[Descriptor, ...]]
 """Gives layers, lowest first; called only when they must be read."""
 
@@ -48,16 +50,19 @@ class BaseReader:
     own: LayerCache
     place: str
 
-    def files(self, name: str | None, layers: Layers, read: Read) -> Files:
+    def files(self, name: str | None, layers: Layers, read: Read, diff_ids: DiffIds = tuple) -> Files:
         """What a base has where.
+
+        A layer that is read must have the content that the config names; engines refuse a base where it has not.
 
         Args:
             name: its canonical REPOSITORY:TAG, or None.
             layers: its layers.
             read: opens one of them.
+            diff_ids: the digests of their uncompressed contents, by the base's config.
         """
         facts = base_facts.of_matrix(name) if name else None
-        listed = _call_once(lambda: self._tree(layers(), read))
+        listed = _call_once(lambda: self._tree(layers(), read, diff_ids))
         return Files((lambda: facts, listed) if facts else (listed,))
 
     def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
@@ -65,7 +70,7 @@ class BaseReader:
         added = _call_once(lambda: self._tree(layers(), read))
         return Files(tuple(_call_once(partial(_merge, source, added)) for source in base.sources))
 
-    def _tree(self, layers: tuple[Descriptor, ...], read: Read) -> Node:
+    def _tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
         """The tree of layers together; raises what reading them raises."""
         fields = {"kind": "base", "version": _VERSION, "layers": [layer.digest for layer in layers]}
         key, of_place = layer_key(fields), layer_key({**fields, "place": self.place})
@@ -76,17 +81,18 @@ class BaseReader:
         if present is not None:
             _keep(self.own, of_place, present)
             return present
-        trees = (self._layer(layer, read) for layer in layers)
+        contents = dict(zip((layer.digest for layer in layers), diff_ids(), strict=False))
+        trees = (self._layer(layer, read, contents.get(layer.digest)) for layer in layers)
         whole = tree.prune(functools.reduce(tree.merge, trees, tree.folder()))
         _keep(self.shared, key, whole)
         return whole
 
-    def _layer(self, layer: Descriptor, read: Read) -> Node:
+    def _layer(self, layer: Descriptor, read: Read, diff_id: str | None) -> Node:
         key = layer_key({"kind": "files", "version": _VERSION, "layer": layer.digest})
         present = _find(self.own, key)
         if present is None:
             try:
-                present = layer_tree(decompress(read(layer), layer.media_type))
+                present = layer_tree(_checked(decompress(read(layer), layer.media_type), diff_id))
             except UsageError as error:  # zstd without its library
                 raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
             except VerificationError as error:
@@ -96,6 +102,18 @@ class BaseReader:
                 ) from error
             _keep(self.own, key, present)
         return present
+
+
+def _checked(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
+    """The same blocks; raises VerificationError at the end where they are not the content that the config names."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+        if block:  # an empty one would end the reading
+            yield block
+    content = f"sha256:{digest.hexdigest()}"
+    if diff_id not in {None, content}:
+        raise VerificationError(f"its content is {content[:19]}, and the base's config says {str(diff_id)[:19]}")
 
 
 def _call_once(source: Source) -> Source:

@@ -62,8 +62,12 @@ class StartFiles:
         def layers() -> tuple[Descriptor, ...]:
             return self._stored.base(base, plan.platform).manifest.layers
 
+        def diff_ids() -> tuple[str, ...]:
+            return tuple(read_config(self._stored.base(base, plan.platform).config)["rootfs"]["diff_ids"])
+
         name = plan.base_name if base == plan.base else None
-        return self._reader.files(name, layers, partial(self._registries.at(base.repository).blob, base.repository))
+        read = partial(self._registries.at(base.repository).blob, base.repository)
+        return self._reader.files(name, layers, read, diff_ids)
 
     def _on_top(self, role: RoleBuild) -> Files:
         plan = role.image.plan
