@@ -10,7 +10,7 @@ import hashlib
 import json
 import posixpath
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 
 from training_imgtool import __version__
@@ -34,7 +34,9 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
 
     Prints what may be wrong as notes. Raises FieldListError with the places of what cannot work.
     """
-    checks = {check.key: check for check in (_Check(inputs, plan, settings) for plan in inputs.plan.roles)}
+    files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
+    digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
+    checks = {(check := _Check(inputs, plan, settings, files)).key_for(digest): check for plan in inputs.plan.roles}
     for key, check in checks.items():
         path = settings.cache / "checked" / f"{key}.json"
         notes = read_cached(path)
@@ -43,7 +45,8 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
                 errors, notes = check.run(sources)
             if errors:
                 raise FieldListError(tuple(errors))
-            write_cached(path, notes)
+            if check.is_complete:
+                write_cached(path, notes)
         for note in notes[:_MOST_NOTES]:
             progress(Note(note))
         if len(notes) > _MOST_NOTES:
@@ -53,7 +56,7 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
 class _Check:
     """The check of one role's code."""
 
-    def __init__(self, inputs: Inputs, plan: RolePlan, settings: Settings) -> None:
+    def __init__(self, inputs: Inputs, plan: RolePlan, settings: Settings, files: Mapping[str, Entry]) -> None:
         self._plan = plan
         self._spec_file = inputs.spec_file
         of_role = inputs.spec_file.spec.roles[plan.role]
@@ -61,7 +64,8 @@ class _Check:
         self._is_proof = (
             of_role.template is None and inputs.spec_file.spec.template is None
         )  # else RUN may install more
-        self._files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
+        self._files = files
+        self.is_complete = True  # whether every wheel could be read that an import may come from
         entry = plan.entry  # `python FILE` searches the file's folder first, `-m` the folder that it starts in
         first = posixpath.dirname(entry.script) if entry.script else entry.home
         python_path = plan.env.get("PYTHONPATH", "").split(":")
@@ -70,10 +74,8 @@ class _Check:
         self._inputs, self._settings = inputs, settings
         self.python = plan.locked.variant.python
 
-    @cached_property
-    def key(self) -> str:
-        """The hash of all that the result depends on."""
-        files = sorted((path, entry.sha256) for path, entry in self._files.items())
+    def key_for(self, files: str) -> str:
+        """The hash of all that the result depends on, with that of the files."""
         wheels = [wheel.sha256 for wheel in self._plan.locked.wheels]
         python = self._plan.locked.variant.python
         values = [
@@ -118,6 +120,7 @@ class _Check:
             source = self._read(path, file, sources, errors, notes)
             problems = list(self._problems(path, source)) if source else []
             for problem, is_sure in problems:
+                self.is_complete &= is_sure
                 if is_sure and path == entry and self._is_entry and self._is_proof:
                     errors.append(problem)
                 else:
@@ -148,6 +151,7 @@ class _Check:
             hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
         field = "trainer.module" if entry.module else "trainer.script"
         error = FieldError(message, field=field, location=self._spec_file.locate(field), hint=hint)
+        self.is_complete &= is_sure
         if is_sure:
             errors.append(error)
         else:

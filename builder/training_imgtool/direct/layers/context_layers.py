@@ -16,6 +16,7 @@ from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, 
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.splice import Item, Sink
 from training_imgtool.direct.layers.split import Contents
+from training_imgtool.direct.layers.tarhead import Entry
 
 OnceEach = SingleFlight[LayerSource]
 """The context layers of one run."""
@@ -46,11 +47,16 @@ def context_layer(contents: Contents, history: str, *, cache: LayerCache, mtime:
             "version": splice.VERSION,
             "codec": codec.name,
             "mtime": mtime,
-            "entries": [[repr(item.entry), digest] for item, digest in contents],
+            "entries": [[*_fields(item.entry), digest] for item, digest in contents],
         }
     )
 
     return once.do((key, history), partial(_make_layer, items, history, key=key, cache=cache, mtime=mtime, codec=codec))
+
+
+def _fields(entry: Entry) -> tuple[str | int, ...]:
+    """All of an entry that its layer depends on."""
+    return (entry.path, entry.kind, entry.mode, entry.size, entry.target, entry.uid, entry.gid)
 
 
 def _make_layer(
