@@ -192,3 +192,46 @@ def test_what_cannot_start(files: list[str], trainer: dict[str, Any], message: s
         find_entry_point(Trainer(**trainer), tmp_path)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+PROJECTS = {
+    "pyproject": ("pyproject.toml", '[project.scripts]\nrun-it = "pkg.cli:main"\n'),
+    "poetry": ("pyproject.toml", '[tool.poetry.scripts]\nrun-it = "pkg.cli:main"\n'),
+    "setup.cfg": (
+        "setup.cfg",
+        "[options.entry_points]\nconsole_scripts =\n    other = x:y\n    run-it = pkg.cli:main\n",
+    ),
+    "setup.py": ("setup.py", "setup(entry_points={'console_scripts': ['run-it=pkg.cli:main']})\n"),
+    "setup.py with text": (
+        "setup.py",
+        "setup(entry_points='''\n[console_scripts]\nrun-it = pkg.cli:main\n[x]\na = b\n''')\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", ["", "src/"])
+@pytest.mark.parametrize("name", PROJECTS)
+def test_console_scripts(name: str, layout: str, tmp_path: Path) -> None:
+    file, text = PROJECTS[name]
+    (tmp_path / layout / "pkg").mkdir(parents=True)
+    (tmp_path / layout / "pkg/cli.py").write_text("def main(): pass\n")
+    (tmp_path / file).write_text(text)
+    entry = find_entry_point(Trainer(source=".", script="run-it"), tmp_path)
+    assert entry.arguments == ("-c", "import sys; from pkg.cli import main; sys.exit(main())")
+    assert (entry.file, entry.python_path) == (f"{layout}pkg/cli.py", "/app/src" if layout else None)
+    assert find_entry_point(entry.trainer, tmp_path) == entry
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("setup.py", "setup(entry_points=make())\n", "setup.py computes its entry points"),
+        ("pyproject.toml", '[project.scripts]\nrunit = "a:b"\n', "no file and no console script is called"),
+        ("pyproject.toml", '[project.scripts]\nrun-it = "a"\n', "expected MODULE:FUNCTION"),
+        ("pyproject.toml", "[project\n", "pyproject.toml: "),
+    ],
+)
+def test_console_scripts_that_cannot_be_had(file: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(FieldError, match=message):
+        find_entry_point(Trainer(source=".", script="run-it"), tmp_path)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import ast
 import os
 import posixpath
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
+from training_imgtool.spec.console_scripts import find_console_script
 from training_imgtool.spec.model import APP, Trainer
 from training_imgtool.spec.value_rules import find_nearest, quote
 
@@ -32,6 +34,7 @@ class EntryPoint:
         folder: the folder with the code.
         module: what `python -m` runs, or None.
         script: the file that `python` runs, or None.
+        function: the function of `module` that is called instead.
         file: the file with the program; None when it comes from a wheel.
         search_path: the folders of PYTHONPATH.
         top: the folder that is /app in the image.
@@ -44,6 +47,7 @@ class EntryPoint:
     module: str | None
     script: str | None
     file: str | None
+    function: str | None = None
     search_path: tuple[str, ...] = ()
     top: Path = Path()
     home: str = "."
@@ -54,7 +58,9 @@ class EntryPoint:
     def trainer(self) -> Trainer:
         """The program as a spec in `top` names it in full."""
         script = posixpath.relpath(self.script, self.folder) if self.script else None
-        return Trainer(source=self.folder, include=self.include, module=self.module, script=script)
+        return Trainer(
+            source=self.folder, include=self.include, module=self.module, script=script, function=self.function
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -115,12 +121,16 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
     if trainer.module and trainer.script:
         raise FieldError("a module and a script: one program starts", field="trainer.script", hint="remove one of them")
     place = _locate(trainer, folder)
+    _check_function(trainer)
+    if trainer.script and not (place.top / place.source / trainer.script).is_file() and "." not in trainer.script:
+        module, function = find_console_script(place.top / place.source, trainer.script)
+        trainer = replace(trainer, script=None, module=module, function=function)
     if (place.top / place.source).is_file():
         entry = _of_file(trainer, place.source)
     elif trainer.script:
         entry = _script(place.source, _existing(trainer.script, place.source, place.top))
     elif trainer.module:
-        entry = _module(trainer.module, place)
+        entry = _module(trainer.module, place, trainer.function)
     else:
         entry = _only_program(place)
     include = _outermost(place.include, entry.folder)
@@ -199,21 +209,32 @@ def _existing(script: str, source: str, folder: Path) -> str:
     return file
 
 
-def _module(module: str, place: _Place) -> EntryPoint:
+def _check_function(trainer: Trainer) -> None:
+    if trainer.function is None:
+        return
+    if not trainer.module:
+        raise FieldError("a function without its module", field="trainer.function", hint="add trainer.module")
+    if not re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", trainer.function, re.ASCII):
+        raise FieldError(f"{quote(trainer.function)} is not a function's name", field="trainer.function")
+
+
+def _module(module: str, place: _Place, function: str | None = None) -> EntryPoint:
     source, top = place.source, place.top
     path = posixpath.join(*module.split("."))
     above = posixpath.dirname(source) or "."
     for root in map(posixpath.normpath, (place.home, source, posixpath.join(source, "src"), above, ".")):
-        for name in (f"{path}.py", f"{path}/__main__.py"):
+        for name in (f"{path}.py", f"{path}/{'__main__' if function is None else '__init__'}.py"):
             file = posixpath.normpath(posixpath.join(root, name))
             if place.holds(file):
-                return EntryPoint(folder=source, module=module, script=None, search_path=(root,), file=file)
+                return EntryPoint(
+                    folder=source, module=module, script=None, function=function, search_path=(root,), file=file
+                )
     first = module.partition(".")[0]
     roots = [top / root for root in (place.home, source, posixpath.join(source, "src"), ".")]
     own = posixpath.relpath(source, place.home).partition("/")[0]
     if first == own or any((root / first).is_dir() for root in roots):
         raise _missing_module(module, path, roots)
-    return EntryPoint(folder=source, module=module, script=None, file=None)  # from a wheel
+    return EntryPoint(folder=source, module=module, script=None, function=function, file=None)  # from a wheel
 
 
 def _missing_module(module: str, path: str, roots: list[Path]) -> FieldError:

@@ -119,7 +119,10 @@ class Trainer:
         pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
         expected="a module's dotted name, such as trainer.task",
     )
-    script: str | None = key("The Python file that is run, relative to SOURCE, such as train.py.", default=None)
+    script: str | None = key(
+        "The Python file that is run, relative to SOURCE, or a console script's name.", default=None
+    )
+    function: str | None = key("The function of `module` that is called, as a console script does.", default=None)
     include: tuple[str, ...] = key(
         "Further folders and files of the image, such as ../common.", default=(), rule="shared"
     )
@@ -127,6 +130,9 @@ class Trainer:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The interpreter's arguments that start the program; a loaded spec always names one."""
+        if self.function is not None:
+            first = self.function.partition(".")[0]
+            return ("-c", f"import sys; from {self.module} import {first}; sys.exit({self.function}())")
         return (
             ("-m", self.module or "trainer.task")
             if self.script is None

@@ -254,7 +254,9 @@ def _seen_inside(
         return values
     gpus, values["no_gpus"] = _gpus(image, engine)
     run.progress(Step(image.role, f"importing tensorflow and {plan.entry.name}"))
-    values["run"] = inspect_container.run(engine.api, location.name, plan.entry.arguments[-1], gpus=gpus)
+    values["run"] = inspect_container.run(
+        engine.api, location.name, plan.entry.module or plan.entry.arguments[-1], gpus=gpus
+    )
     values["gpus"] = gpus
     return values
 
