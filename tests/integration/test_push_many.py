@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +54,26 @@ def test_variants_share_their_stages(machine: Machine, project: Project, proxy: 
     again, _ = machine.run(*arguments, cwd=project.folder)
     assert again == out
     assert proxy.methods() == ["HEAD"] * 9
+
+
+@pytest.mark.parametrize("variants", [12, pytest.param(1000, marks=pytest.mark.long)])
+def test_what_a_variant_costs(machine: Machine, project: Project, proxy: FaultProxy, variants: int) -> None:
+    """Requests and bytes per variant, attestations included, and memory that does not grow with their number."""
+    users = ",".join(str(1000 + number) for number in range(variants))
+    arguments = ("push", "--locked", "--role", "worker", "--set", f"user={users}", "--progress", "quiet")
+    machine.run(*arguments, cwd=project.folder, timeout=1800)
+    proxy.clear()
+    machine.run(*arguments, cwd=project.folder, timeout=1800)
+    assert proxy.methods() == ["HEAD"] * variants
+    project.write("trainer/task.py", "print('training more')\n")
+    proxy.clear()
+    process = machine.start(*arguments, cwd=project.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert len(proxy.log) <= 6 * variants + 2  # 4 for the image, 2 for its attestations, and the code once
+    assert proxy.bytes_up() < (64 << 10) * variants
+    assert usage.ru_maxrss < 100_000  # kB
 
 
 def test_a_spec_that_fails_stops_no_other(machine: Machine, project: Project, tmp_path: Path) -> None:
