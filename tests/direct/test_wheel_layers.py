@@ -20,9 +20,12 @@ from tests import plans
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.core.interpreters import Interpreter, find_interpreter
+from training_imgtool.direct.layers import layers
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
+from training_imgtool.direct.layers.layers import MTIME, LayerSource, folder_item, group_wheels, in_order, split
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.wheels.bytecode import compile_sources
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import packages_layers
@@ -118,6 +121,36 @@ def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compre
     assert found[f"{SITE}/blob.bin"].size == 300_000
     assert {node.owner for node in found.values()} == {(0, 0)}
     assert all(path.startswith("/opt/venv") for path in found)
+
+
+@pytest.mark.parametrize("compression", [Compression.SPLICE, Compression.ZSTD])
+def test_a_large_wheel_is_split(bench: Bench, compression: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = packages_layers(bench.locked, (), bench.tools(compression, cache="whole"))
+    monkeypatch.setattr(layers, "LARGEST_PART", 1000)
+    monkeypatch.setattr(layers, "_FEW", 0)
+    parts = packages_layers(bench.locked, (), bench.tools(compression, cache="parts"))
+    assert len(parts) > len(whole) + 1
+    assert _tree(parts) == _tree(whole)
+    again = packages_layers(bench.locked, (), bench.tools(compression, cache="parts"))
+    assert [layer.descriptor for layer in again] == [layer.descriptor for layer in parts]
+    assert _tree(again) == _tree(whole)  # spliced once more, each part by itself
+
+
+def test_a_part_has_the_folders_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def file(path: str, size: int) -> Item:
+        return Item(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size), data=bytes(size))
+
+    monkeypatch.setattr(layers, "_FEW", 10)
+    files = [file("v/a/1", 60), file("v/a/2", 30), file("v/b/3", 500), file("v/c", 20), file("v/d", 5)]
+    items = in_order([*files, *map(folder_item, ("v", "v/a", "v/b"))])
+    assert [[item.entry.path for item in part] for part in split(items, "v", 100)] == [
+        ["v", "v/a", "v/a/1", "v/a/2"],
+        ["v", "v/c", "v/d"],
+        ["v", "v/b", "v/b/3"],
+    ]
+    assert list(split(items, "v", 1000)) == [items]
+    monkeypatch.setattr(layers, "_FEW", 115)
+    assert list(split(items, "v", 100)) == [items]  # few bytes beside a large file
 
 
 def test_two_machines_agree(bench: Bench) -> None:

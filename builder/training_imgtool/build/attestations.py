@@ -175,7 +175,7 @@ def _origin(inputs: Inputs, image: RoleImage, *, engine: bool, epoch: int = 0) -
         lock_sha256=hashlib.sha256(dump_lock(inputs.lock).encode()).hexdigest(),
         dockerfile_sha256=hashlib.sha256(image.text.encode()).hexdigest(),
         key=image.key,
-        compression=spec_file.spec.compression,
+        compression=inputs.plan.layers.compression,
         engine=engine,
         epoch=epoch,
     )

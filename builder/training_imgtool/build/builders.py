@@ -261,7 +261,7 @@ def append_stages(
 
     wheels = WheelPrefetcher(open_store, run.progress)
     cache = LayerCache(settings.cache / "layers", records, believe=not run.options.no_cache)
-    packing = compression or Compression(run.inputs.spec_file.spec.compression)
+    packing = compression or Compression(run.inputs.plan.layers.compression)
     tools = LayerTools(
         cache=cache,
         wheel_path=wheels.path,

@@ -19,9 +19,10 @@ from training_imgtool.dockerfile.mounts import Mount, bound_sources, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
+from training_imgtool.spec.layer_formats import SPLICE
 
 _VERSION = 1  # of what is hashed below; another number is another key for everything
-_DEFAULT = "splice"
+_DEFAULT = SPLICE
 
 
 def stage_keys(
@@ -39,7 +40,7 @@ def stage_keys(
         dockerfile: what is built.
         context: what COPY and ADD take from.
         platform: such as linux/amd64.
-        compression: how the direct builder packs layers. The default adds nothing to a key, and it never counts for a
+        compression: how the direct builder packs layers. `splice` adds nothing to a key, and it never counts for a
             stage with a RUN that is for an engine, which packs layers in its own way.
         runs: the text of each RUN that the direct builder executes, with the identity of what it installs.
 

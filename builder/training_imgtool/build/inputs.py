@@ -202,7 +202,9 @@ def _prepare(
             for locked_variant in lock.variants:
                 context = with_wheels(context, locked_variant)
             keys = {
-                role.role: stage_keys(parsed[role.role], context, plan.platform, spec.compression, debian_runs(role))
+                role.role: stage_keys(
+                    parsed[role.role], context, plan.platform, plan.layers.compression, debian_runs(role)
+                )
                 for role in plan.roles
             }
             images = tuple(

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.versions.trim_rules import TOKENS, named_in_elf, named_in_source, owned_by, rule_of
@@ -75,11 +75,17 @@ def read_contents(path: Path, package: str) -> WheelContents:
                     rule, top = place[0].name, place[1]
                     paths[top] = (paths.get(top, (0, rule))[0] + member.file_size, rule)
                 with archive.open(member) as stream:
-                    blocks = iter(lambda stream=stream: stream.read(_BLOCK), b"")  # type: ignore[misc]
-                    names.setdefault(rule, set()).update(names_in(member.filename, blocks) - own)
+                    names.setdefault(rule, set()).update(names_in(member.filename, _blocks(stream)) - own)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
     return WheelContents(paths=paths, names={rule: frozenset(found) for rule, found in names.items() if found})
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """The first block is short, since it is all that is read of most files."""
+    yield stream.read(len(ELF))
+    while block := stream.read(_BLOCK):
+        yield block
 
 
 def names_in(name: str, blocks: Iterable[bytes]) -> frozenset[str]:

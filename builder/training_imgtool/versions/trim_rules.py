@@ -92,6 +92,20 @@ TOKENS = tuple(sorted({token for rule in TRIM_RULES for token in (*rule.words, r
 """What is looked for in ELF files."""
 
 
+_HINTS = (
+    *(b"nccl", b"curand", b"cusolverMg", b"nvblas", b"cufftw", b"clang"),
+    *(
+        b"sysconfig.get_include",
+        b"get_compile_flags",
+        b"tensorflow/include",
+        b"nvrtc",
+        b"nvcc",
+        b"CUDA_HOME",
+        b"nvidia",
+    ),
+)  # source code that matches a rule contains one of them; looking for them is much faster than the patterns
+
+
 def rule_of(path: str) -> tuple[TrimRule, str] | None:
     """The rule about a path below site-packages, and the path that is left out as a whole; None without a rule."""
     for rule in TRIM_RULES:
@@ -108,6 +122,8 @@ def named_in_elf(tokens: frozenset[bytes]) -> frozenset[str]:
 
 def named_in_source(text: bytes) -> frozenset[str]:
     """The names of the rules whose files source code names."""
+    if not any(hint in text for hint in _HINTS):
+        return frozenset()
     return frozenset(rule.name for rule in TRIM_RULES if rule.source.search(text))
 
 

@@ -23,6 +23,7 @@ OCI_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
 _GZIP = 16  # added to wbits: gzip framing
 _GZIP_ONLY = zlib.MAX_WBITS + _GZIP
 _PIECE = 1 << 20  # bytes that are inflated at once
+_ZSTD_LEVEL = 9  # cuSPARSE: 0.48 of its size at 95 MB/s; level 3 has 0.57, level 15 is ten times slower for 3 % less
 _ZSTD_PIECE = 1 << 10  # bytes that are given to zstd at once: each can be 32 KiB of content
 _LARGEST_WINDOW = 1 << 27  # bytes; the largest that engines take
 _ISAL_LEVEL = 2  # the best that is the same on every processor
@@ -122,12 +123,11 @@ def _zstd_library() -> Any:
 
 def _zstd_codec() -> Codec:
     zstandard = _zstd_library()
-    level = 3
     version = ".".join(map(str, zstandard.ZSTD_VERSION))
     return Codec(
-        name=f"zstd-{version}-{level}",
+        name=f"zstd-{version}-{_ZSTD_LEVEL}",
         media_type=OCI_ZSTD,
-        start=lambda: zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj(),
+        start=lambda: zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj(),
     )
 
 

@@ -23,6 +23,14 @@ Zip files cannot say anything before 1980 in local time, so code that zips its o
 trainer, exporting a model) fails on 1970; a day later is 1980 in every time zone.
 """
 FOLDER_MODE = 0o755
+LARGEST_PART = 80_000_000
+"""Bytes of a layer of wheels, compressed; only a file that is larger itself makes a larger layer.
+
+Nodes fetch and unpack layers side by side, and this is less than a quarter of every image with TensorFlow. It does not
+depend on the image, so that images with different packages share the layers of a wheel.
+"""
+_MOST_PARTS = 6  # of one group, about
+_FEW = 1 << 20  # bytes that are not worth a layer
 _LARGE = 16 << 20  # bytes of wheel: a layer of its own
 _MEDIUM = 1 << 20
 _MOST_LARGE = 32  # layers; with bytecode twice as many, and 127 is the kernel's and Docker's limit
@@ -59,6 +67,16 @@ class Group:
         """Bytes of its wheels."""
         return sum(wheel.size for wheel in self.wheels)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has the bytes that give a wheel a layer of its own."""
+        return self.size >= _LARGE
+
+    @property
+    def largest_part(self) -> int:
+        """Bytes at which its files are split into layers."""
+        return max(LARGEST_PART, self.size // _MOST_PARTS)
+
 
 def group_wheels(wheels: tuple[Wheel, ...]) -> tuple[Group, ...]:
     """Splits wheels into layers, the largest first, then the buckets; every group has at least one wheel."""
@@ -94,6 +112,50 @@ def folders_of(paths: Iterable[str], top: str) -> tuple[str, ...]:
 def folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int = 0) -> Item:
     """A folder's entry."""
     return Item(Entry(path=path, kind=Kind.FOLDER, mode=mode, uid=uid, gid=gid))
+
+
+def split(items: Iterable[Item], top: str, largest: int) -> Iterator[list[Item]]:
+    """Splits a layer's files at a size: consecutive ones share a part, with the folders that they lie in.
+
+    Args:
+        items: in a layer's order.
+        top: the folder below which a layer names folders.
+        largest: bytes of a part, compressed as the wheel has it. A larger file has a part of its own, which takes the
+            others too if they are few bytes.
+    """
+    rows = list(items)
+    folders = {item.entry.path: item for item in rows if item.entry.kind is Kind.FOLDER}
+    files = [item for item in rows if item.entry.kind is not Kind.FOLDER]
+    large = [[item] for item in files if _size(item) > largest]
+    small = [item for item in files if _size(item) <= largest]
+    if large and sum(map(_size, small)) <= _FEW:
+        large[0] += small
+        small = []
+    parts = [*_bins(small, largest), *large]
+    if len(parts) <= 1:
+        yield rows
+        return
+    for part in parts:
+        above = folders_of((item.entry.path for item in part), top)
+        yield in_order([*part, *(folders[path] for path in above if path in folders)])
+
+
+def _size(item: Item) -> int:
+    return item.member.compressed if item.member else len(item.data)
+
+
+def _bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
+    """Consecutive items, together at most `largest` bytes."""
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        if part and size + _size(item) > largest:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += _size(item)
+    if part:
+        yield part
 
 
 def in_order(items: Iterable[Item]) -> list[Item]:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
@@ -21,7 +21,7 @@ from training_imgtool.core.interpreters import Interpreter, NoInterpreterError
 from training_imgtool.direct.layers import blobs, splice
 from training_imgtool.direct.layers.codecs import Compression, codec
 from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, layer_key
-from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels
+from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels, in_order, split
 from training_imgtool.direct.layers.path_conflicts import claims_of, overlapping
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
@@ -34,6 +34,9 @@ from training_imgtool.plan import LockedVariant, Wheel
 
 ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
+PART = " part "
+_TINY = 1024  # bytes of source whose bytecode is not worth a layer
+_LAYOUT = 2  # of files in layers: part of every key, change it when the same wheels are laid out in another way
 
 
 def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
@@ -168,8 +171,9 @@ class _Making:
             yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
             return
         files = self._installed_files(group)
-        yield self._files_record(group.name, files.items)
-        if files.sources and self._compiles:
+        for number, items in enumerate(self._parts_of(group), 1):
+            yield self._files_record(f"{group.name}{PART}{number}" if number > 1 else group.name, items)
+        if files.sources and self._compiles and not self._is_tiny(group, files):
             yield self._bytecode_record(group.name, files.sources, inner)
 
     @property
@@ -219,7 +223,7 @@ class _Making:
         cache = self._tools.cache
         if cache.has_blob(record.blob):
             return cache.read_blob(record.blob)
-        name = record.name.removesuffix(BYTECODE)
+        name = record.name.removesuffix(BYTECODE).partition(PART)[0]
         group = next((group for group in self._groups if group.name == name), None)
         if self._spliced and not record.name.endswith(BYTECODE):
             return blobs.verify(self._splice_again(record.name, group), record.blob, partial(self._forget, group))
@@ -227,11 +231,27 @@ class _Making:
         return cache.read_blob(record.blob)
 
     def _splice_again(self, name: str, group: Group | None) -> Iterator[bytes]:
-        parts = self._parts.get(name)
-        if parts is not None:
-            return splice.join(parts)
-        items = wheel_items.environment_items(self._locked) if group is None else self._installed_files(group).items
-        return splice.splice(items, self._tools.mtime)
+        spliced = self._parts.get(name)
+        if spliced is not None:
+            return splice.join(spliced)
+        if group is None:
+            return splice.splice(wheel_items.environment_items(self._locked), self._tools.mtime)
+        number = int(name.partition(PART)[2] or "1")
+        return splice.splice(next(islice(self._parts_of(group), number - 1, None), []), self._tools.mtime)
+
+    def _parts_of(self, group: Group) -> Iterator[list[Item]]:
+        """The files of each layer. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
+        files = self._installed_files(group)
+        items = {item.entry.path: item for item in files.items}
+        if self._compiles and self._is_tiny(group, files):
+            with ThreadPoolExecutor(1) as pool:
+                compiled = wheel_items.bytecode_items(files.sources, self._interpreter, pool, ahead=1)
+                items = {item.entry.path: item for item in compiled} | items
+        return split(in_order(items.values()), install_step.VENV.strip("/"), group.largest_part)
+
+    @staticmethod
+    def _is_tiny(group: Group, files: wheel_items.GroupFiles) -> bool:
+        return group.is_large and sum(source.entry.size for source in files.sources) <= _TINY
 
     def _installed_files(self, group: Group) -> wheel_items.GroupFiles:
         if group.name not in self._files:
@@ -263,6 +283,7 @@ class _Making:
             "mtime": self._tools.mtime,
             "codec": blobs.members_codec() if self._spliced else self._codec.name,
             "compression": self._tools.compression.value,
+            "layout": _LAYOUT,
         }
         return layer_key(fields)
 
