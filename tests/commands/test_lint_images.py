@@ -13,8 +13,8 @@ from tests.servers.registry_process import run_registry
 from training_imgtool.commands.lint import lint_with_images
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.jobs.images.layers import zstd_problem
 from training_imgtool.registry.manifests import OCI_LAYER_ZSTD, OCI_MANIFEST
+from training_imgtool.spec.layer_formats import READERS
 from training_imgtool.spec.model import Target
 
 pytestmark = pytest.mark.registry
@@ -80,6 +80,6 @@ def test_what_the_registry_says(
 
 
 def test_every_target_has_a_row_with_a_source() -> None:
-    assert {target for target in Target if zstd_problem(target) is None} == {
+    assert {target for target in Target if READERS[target].problem is None} == {
         Target.TFJOB, Target.JOBSET, Target.PODS, Target.COMPOSE, Target.TF_CONFIG,
     }  # fmt: skip

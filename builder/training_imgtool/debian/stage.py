@@ -17,6 +17,7 @@ from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, apt_packages
 from training_imgtool.plan import LockedDebian, RolePlan, Variant
+from training_imgtool.spec.layer_formats import layer_format
 from training_imgtool.spec.model import ImageSpec
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class _Resolver:
             lambda: system,
             self.settings,
             cache=LayerCache(self.settings.cache / "layers"),
-            packing=Compression(self.spec.compression),
+            packing=Compression(layer_format(self.spec).compression),
             progress=self.progress,
         )
         cuda_base = variant.cuda is not None and self.spec.cuda_from == "base"

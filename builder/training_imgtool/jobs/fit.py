@@ -7,9 +7,9 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.images.layers import zstd_problem
 from training_imgtool.jobs.model import replicas
 from training_imgtool.jobs.tables import has_gpus
+from training_imgtool.spec.layer_formats import READERS
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target
 
 _EVERY = {"target", "id", "job_dir", "pass_job_dir"}
@@ -96,7 +96,7 @@ def leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
     yield from _gpu_warnings(spec, target)
-    if spec.compression == "zstd" and not spec.job.runtime_version and (problem := zstd_problem(target)):
+    if spec.compression == "zstd" and not spec.job.runtime_version and (problem := READERS[target].problem):
         yield f"warning: compression: {problem}"
 
 

@@ -15,72 +15,58 @@ SPLICE, ZSTD = "splice", "zstd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """What pulls the images of a target.
+    """What pulls the images of a target, as documents said on 22 November 2026.
 
     Attributes:
-        zstd: True if it reads zstd layers, False if it is known not to (or a service in front of it does not), None if
-            no document says so.
-        why: a phrase for `show` and `lint`.
+        runtime: its name.
+        zstd: whether it reads zstd layers; None if no document says so.
         source: where that is written.
+        everywhere: whether it is what every machine of the target has.
     """
 
+    runtime: str
     zstd: bool | None
-    why: str
     source: str
+    everywhere: bool = True
+
+    @property
+    def problem(self) -> str | None:
+        """What speaks against zstd layers, with its source; None where the runtime reads them."""
+        if self.zstd:
+            return None
+        reads = "is not known to read" if self.zstd is None else "does not read"
+        return f"{self.runtime} {reads} layers compressed with zstd ({self.source})"
 
 
-_CONTAINERD = Reader(
-    zstd=True,
-    why="containerd 1.5 and CRI-O 1.17 read zstd, and Kubernetes has required newer ones since 1.24",
-    source="https://github.com/containerd/containerd/releases/tag/v1.5.0",
+_NO_SOURCE = "no source says it"
+_CONTAINERD = Reader(runtime="containerd 1.5 or newer", zstd=True, source="containerd 1.5 release notes")
+_DOCKER = Reader(
+    runtime="Docker 23 or newer", zstd=True, source="Docker Engine 23.0 release notes", everywhere=False
+)  # 20.10 is still installed
+_ALIBABA = Reader(
+    runtime="Alibaba Cloud's image acceleration",
+    zstd=False,
+    source='alibabacloud.com, "Use an accelerated image": tar and tgz only, not zstd',
 )
-_VERTEX = Reader(
-    zstd=None,
-    why="Google's documentation does not say that custom training reads zstd",
-    source="https://cloud.google.com/vertex-ai/docs/training/containers-overview",
-)
+_GKE_STREAMING = Reader(runtime="GKE's image streaming", zstd=None, source=_NO_SOURCE)
 
 READERS: dict[Target, Reader] = {
-    Target.AI_PLATFORM: _VERTEX,
-    Target.VERTEX: _VERTEX,
+    Target.AI_PLATFORM: Reader(runtime="AI Platform Training", zstd=None, source=_NO_SOURCE),
+    Target.VERTEX: Reader(runtime="Vertex AI", zstd=None, source=_NO_SOURCE),
     Target.TFJOB: _CONTAINERD,
     Target.JOBSET: _CONTAINERD,
     Target.PODS: _CONTAINERD,
-    Target.ECI: Reader(
-        zstd=False,
-        why="image acceleration on ACR, ECI and PAI takes tar and tgz layers only",
-        source="https://www.alibabacloud.com/help/en/pai/user-guide/use-accelerated-image-in-pai",
-    ),
-    Target.COMPOSE: Reader(
-        zstd=None,
-        why="Docker Engine reads zstd since 23.0, and the engine's version is not known",
-        source="https://docs.docker.com/engine/release-notes/23.0/",
-    ),
-    Target.TF_CONFIG: Reader(zstd=None, why="what runs the image is not known", source=""),
-    Target.SKYPILOT: Reader(
-        zstd=None,
-        why="SkyPilot's machines bring a Docker Engine of an unknown version; it reads zstd since 23.0",
-        source="https://docs.docker.com/engine/release-notes/23.0/",
-    ),
-    Target.SLURM: Reader(
-        zstd=None,
-        why="enroot imports layers with the programs of the node",
-        source="https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md",
-    ),
+    Target.ECI: _ALIBABA,
+    Target.COMPOSE: _DOCKER,
+    Target.TF_CONFIG: _DOCKER,
+    Target.SKYPILOT: Reader(runtime="the Docker of SkyPilot's machine images", zstd=None, source=_NO_SOURCE),
+    Target.SLURM: Reader(runtime="enroot", zstd=None, source=_NO_SOURCE),
 }
 
 STREAMING: dict[str, Reader] = {  # the end of a registry's host, for targets whose nodes may stream images from it
-    "pkg.dev": Reader(
-        zstd=None,
-        why="GKE streams images from Artifact Registry, and its documentation does not say that it streams zstd layers",
-        source="https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming",
-    ),
-    "gcr.io": Reader(
-        zstd=None,
-        why="GKE streams images from gcr.io, and its documentation does not say that it streams zstd layers",
-        source="https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming",
-    ),
-    "aliyuncs.com": READERS[Target.ECI],
+    "pkg.dev": _GKE_STREAMING,
+    "gcr.io": _GKE_STREAMING,
+    "aliyuncs.com": _ALIBABA,
 }
 
 
@@ -108,4 +94,8 @@ def layer_format(spec: ImageSpec) -> LayerFormat:
     if spec.compression != "auto":
         return LayerFormat(compression=spec.compression, why="the spec says so")
     reader = reader_of(spec.job.target, spec.registry)
-    return LayerFormat(compression=ZSTD if reader.zstd else SPLICE, why=f"{spec.job.target}: {reader.why}")
+    if reader.problem:
+        return LayerFormat(compression=SPLICE, why=reader.problem)
+    if not reader.everywhere:
+        return LayerFormat(compression=SPLICE, why=f"zstd needs {reader.runtime} ({reader.source})")
+    return LayerFormat(compression=ZSTD, why=f"{reader.runtime} reads it ({reader.source})")

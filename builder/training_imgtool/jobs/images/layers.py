@@ -1,4 +1,4 @@
-"""Whether what runs a target's images can read their layers: the table is `data/runtimes.yaml`."""
+"""Whether what runs a target's images can read their layers: the table is `spec.layer_formats`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,13 @@ from typing import Any
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.jobs.images.names import parse_image
 from training_imgtool.jobs.model import Finding, Path, Severity, get
-from training_imgtool.jobs.yamlio import read_table
+from training_imgtool.spec.layer_formats import READERS
 from training_imgtool.spec.model import Target
 
 LayerTypes = Callable[[Tag | Digest], Sequence[str] | None]
 _KINDS = {"TFJob": Target.TFJOB, "JobSet": Target.JOBSET, "ImageCache": Target.ECI, "Pod": Target.PODS}
 _KEYS = {"image", "imageUri", "executorImageUri"}
 _ECI_ANNOTATION = "k8s.aliyun.com/"
-
-
-def zstd_problem(target: Target) -> str | None:
-    """What speaks against zstd layers on the target, with its source; None where its runtime reads them."""
-    row = read_table("runtimes.yaml")["targets"][target.value]
-    if row["zstd"] == "yes":
-        return None
-    reads = "does not read" if row["zstd"] == "no" else "is not known to read"
-    return f"{row['runtime']} {reads} layers compressed with zstd ({row['source']})"
 
 
 def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
@@ -34,7 +25,7 @@ def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
         layer_types: the media types of an image's layers, or None where the registry has no such image.
     """
     target = _target_of(data)
-    problem = zstd_problem(target) if target else None
+    problem = READERS[target].problem if target else None
     for path, image in _images(data, ()):
         reference, _ = parse_image(image, path)
         if reference is None:
