@@ -17,7 +17,6 @@ from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, check_spec, job_data
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.jobs.tf_config import parse_hosts
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
 if TYPE_CHECKING:
@@ -151,6 +150,8 @@ def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
     """What the command line and, where there are images, their inputs add to the spec."""
+    from training_imgtool.jobs.tf_config import parse_hosts
+
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
     return JobOptions(
         allow_unknown=request.allow_unknown,

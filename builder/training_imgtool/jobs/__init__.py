@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
+from importlib import import_module
 from typing import Protocol, cast
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.reference import Digest, parse_repository
-from training_imgtool.jobs import compose, skypilot, slurm, tf_config
 from training_imgtool.jobs.fit import leftovers, misfits
-from training_imgtool.jobs.google import ai_platform, vertex
-from training_imgtool.jobs.kubernetes import eci, jobset, pods, tfjob
 from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, image_of, leader, replicas, spec_hash
 from training_imgtool.jobs.text import command_line
 from training_imgtool.spec.model import ImageSpec, JobSpec, Role, Target
@@ -30,19 +27,19 @@ class JobTarget(Protocol):
         """The job file of a spec that `check` found nothing wrong with."""
 
 
-_MODULES: Mapping[Target, ModuleType] = {
-    Target.AI_PLATFORM: ai_platform,
-    Target.VERTEX: vertex,
-    Target.TFJOB: tfjob,
-    Target.JOBSET: jobset,
-    Target.PODS: pods,
-    Target.ECI: eci,
-    Target.COMPOSE: compose,
-    Target.TF_CONFIG: tf_config,
-    Target.SKYPILOT: skypilot,
-    Target.SLURM: slurm,
+_MODULES: Mapping[Target, str] = {
+    Target.AI_PLATFORM: "google.ai_platform",
+    Target.VERTEX: "google.vertex",
+    Target.TFJOB: "kubernetes.tfjob",
+    Target.JOBSET: "kubernetes.jobset",
+    Target.PODS: "kubernetes.pods",
+    Target.ECI: "kubernetes.eci",
+    Target.COMPOSE: "compose",
+    Target.TF_CONFIG: "tf_config",
+    Target.SKYPILOT: "skypilot",
+    Target.SLURM: "slurm",
 }
-
+"""The module of each target below `jobs`; a run loads only those that it needs."""
 
 _WITH_CHIEF = {Target.AI_PLATFORM, Target.VERTEX}
 
@@ -130,4 +127,4 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
 
 
 def _target(target: Target) -> JobTarget:
-    return cast("JobTarget", _MODULES[target])
+    return cast("JobTarget", import_module(f"{__name__}.{_MODULES[target]}"))
