@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.jobs import schemas
-from tests.jobs.faults import FAULTS, faulty
+from tests.jobs.fault import faulty
+from tests.jobs.faults import FAULTS
 from tests.jobs.specs import CASES, Case, cpu, images, spec
 from tests.servers.google_jobs import JobServer, gcloud_environment, serving
 from training_imgtool.core.errors import FieldListError

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.jobs.faults import FAULTS, faulty
+from tests.jobs.fault import faulty
+from tests.jobs.faults import FAULTS
 from tests.jobs.specs import CASES, images, spec
 from tests.servers.kubernetes import CRDS, ApiServer, api_server
 from training_imgtool.core.errors import ImgtoolError

@@ -1,4 +1,4 @@
-"""Specs that AI Platform or Vertex AI would refuse: name, target, spec, the key that is wrong, part of the message."""
+"""Specs that AI Platform or both services refuse: name, target, spec, the wrong key, part of the message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from training_imgtool.spec.model import (
     Scheduling,
     Target,
     Tpu,
-    Volume,
 )
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
@@ -319,123 +318,5 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         spec(ONE, **tuned(param("DOUBLE", min="0", max="1"), algorithm="GRID_SEARCH")),
         "job.hyperparameters.params[0].type",
         "GRID_SEARCH takes no DOUBLE",
-    ),
-    (
-        "vertex legacy",
-        VX,
-        spec({M: cpu(1, "complex_model_m")}),
-        "roles.master.machine",
-        "is a legacy type of AI Platform",
-    ),
-    (
-        "vertex machine",
-        VX,
-        spec({M: cpu(1, "n1-standard-7")}),
-        "roles.master.machine",
-        "is not a machine type of Vertex AI",
-    ),
-    ("vertex K80", VX, spec({M: gpu("NVIDIA_TESLA_K80")}), "roles.master.gpus.type", "NVIDIA_TESLA_K80 does not fit"),
-    ("vertex L4 count", VX, spec({M: gpu("NVIDIA_L4", 2, "g2-standard-32")}), "roles.master.gpus.count", "it takes 1"),
-    (
-        "vertex L4 name",
-        VX,
-        spec({M: gpu("NVIDIA_TESLA_L4", 1, "g2-standard-4")}),
-        "roles.master.gpus.type",
-        "found 'NVIDIA_TESLA_L4'",
-    ),
-    (
-        "vertex GPU on e2",
-        VX,
-        spec({M: gpu(machine="e2-standard-4")}),
-        "roles.master.gpus.type",
-        "e2-standard-4, which takes no GPU",
-    ),
-    ("vertex region", VX, spec(ONE, region="mars-north1"), "job.region", "'mars-north1' is not a region with training"),
-    ("vertex no region", VX, spec(ONE, region=None), "job.region", "is missing"),
-    ("vertex no machine", VX, spec({M: RoleSpec()}), "roles.master.machine", "is missing: master needs"),
-    (
-        "vertex TPU pair",
-        VX,
-        spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3"))}),
-        "roles.worker",
-        "exactly one pool of one replica",
-    ),
-    (
-        "vertex TPU count",
-        VX,
-        spec({M: RoleSpec(tpu=Tpu(type="TPU_V2", count=4))}),
-        "roles.master.tpu.count",
-        "4 x TPU_V2: a slice has 8, 32",
-    ),
-    (
-        "vertex old TF",
-        VX,
-        spec({M: RoleSpec(tpu=Tpu(type="TPU_V2"))}, tensorflow="2.10.1"),
-        "tensorflow",
-        "a TPU VM needs TensorFlow 2.11",
-    ),
-    (
-        "vertex tf_version",
-        VX,
-        spec({M: RoleSpec(tpu=Tpu(type="TPU_V2", tf_version="2.15"))}),
-        "roles.master.tpu.tf_version",
-        "AI Platform alone",
-    ),
-    (
-        "vertex cloud_tpu",
-        VX,
-        spec({M: RoleSpec(machine="cloud_tpu", tpu=Tpu(type="TPU_V2"))}),
-        "roles.master.machine",
-        "'cloud_tpu' is not a machine type",
-    ),
-    (
-        "vertex no topology",
-        VX,
-        spec({M: cpu(1, "ct5lp-hightpu-4t")}),
-        "roles.master.tpu.topology",
-        "ct5lp-hightpu-4t needs one",
-    ),
-    (
-        "vertex disk",
-        VX,
-        spec({M: cpu(disk=Disk(size_gb=50))}),
-        "roles.master.disk.size_gb",
-        "50: expected 100 to 64000",
-    ),
-    (
-        "vertex disk type",
-        VX,
-        spec({M: cpu(disk=Disk(type="floppy"))}),
-        "roles.master.disk.type",
-        "'floppy': expected pd-ssd",
-    ),
-    (
-        "vertex strategy",
-        VX,
-        spec(ONE, scheduling=Scheduling(strategy="CHEAP")),
-        "job.scheduling.strategy",
-        "found 'CHEAP'",
-    ),
-    (
-        "vertex duration",
-        VX,
-        spec(ONE, scheduling=Scheduling(max_running="7200")),
-        "job.scheduling.max_running",
-        "'7200' is not a duration",
-    ),
-    ("vertex tier", VX, spec({M: RoleSpec()}, scale_tier="BASIC"), "job.scale_tier", "vertex has none"),
-    ("vertex env name", VX, spec(ONE, env={"A B": "1"}), "job.env[0].name", "'A B' is not a variable's name"),
-    ("vertex 101 env", VX, spec(ONE, env={f"A{i}": "" for i in range(101)}), "job.env", "101 variables: expected 100"),
-    ("vertex name", VX, spec(ONE, display_name="x" * 129), "job.display_name", "129 characters: expected 128"),
-    ("vertex label", VX, spec(ONE, labels={"a": "B"}), "job.labels.a", "'B' is not a label's value"),
-    ("vertex key", VX, spec(ONE, encryption_key="k"), "job.encryption_key", "is not a Cloud KMS key"),
-    ("vertex bucket", VX, spec(ONE, job_dir="s3://bucket"), "job.job_dir", "is not a path in Cloud Storage"),
-    ("vertex claim", VX, spec(ONE, volume=Volume(mount="/mnt/nfs/x", claim="c")), "job.volume", "Vertex AI mounts NFS"),
-    (
-        "vertex mount",
-        VX,
-        spec(ONE, volume=Volume(mount="/data", nfs_server="s", nfs_path="/p")),
-        "job.volume.mount",
-        "below /mnt/nfs/",
     ),
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import schemas
-from tests.jobs.faults import GOLDEN
+from tests.jobs.fault import GOLDEN
 from training_imgtool.core.errors import FieldListError, InputError, UsageError
 from training_imgtool.jobs import Format, JobOptions
 from training_imgtool.jobs.conversion.job import read_job

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.faults import GOLDEN
+from tests.jobs.fault import GOLDEN
 from training_imgtool.core.errors import InputError
 from training_imgtool.jobs.lint import Message, lint, lint_file
 from training_imgtool.jobs.model import Severity

@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs.refused_google import GOOGLE, gpu
 from tests.jobs.refused_others import OTHERS
+from tests.jobs.refused_vertex import VERTEX
 from tests.jobs.specs import BARE, ONE, TRIO, cpu, images, spec
 from training_imgtool.core.errors import FieldListError, InputError
 from training_imgtool.core.reference import parse_reference
@@ -20,7 +21,7 @@ AI, VX, TC = Target.AI_PLATFORM, Target.VERTEX, Target.TF_CONFIG
 
 
 @pytest.mark.parametrize(
-    ("target", "of", "field", "text"), [pytest.param(*case[1:], id=case[0]) for case in [*GOOGLE, *OTHERS]]
+    ("target", "of", "field", "text"), [pytest.param(*case[1:], id=case[0]) for case in [*GOOGLE, *VERTEX, *OTHERS]]
 )
 def test_refused(target: Target, of: ImageSpec, field: str, text: str) -> None:
     with pytest.raises(FieldListError) as caught:
@@ -31,7 +32,7 @@ def test_refused(target: Target, of: ImageSpec, field: str, text: str) -> None:
 
 
 def test_there_are_enough() -> None:
-    assert len(GOOGLE) + len(OTHERS) >= 80
+    assert len(GOOGLE) + len(VERTEX) + len(OTHERS) >= 80
 
 
 def test_every_violation_is_said_at_once() -> None:

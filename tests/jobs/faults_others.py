@@ -1,0 +1,162 @@
+"""Faults in files for the targets that are not Google's."""
+
+from __future__ import annotations
+
+from tests.jobs.fault import other_fault
+
+OTHERS = (
+    other_fault(
+        "tfjob ps", "trio.tfjob", "    PS:", "    ps:", "spec.tfReplicaSpecs.ps", "the operator reads it as PS"
+    ),
+    other_fault(
+        "tfjob container",
+        "one-cpu.tfjob",
+        'name: "tensorflow"',
+        'name: "main"',
+        "spec.tfReplicaSpecs.Chief.template.spec.containers",
+        "one must be called tensorflow",
+    ),
+    other_fault(
+        "tfjob version",
+        "one-cpu.tfjob",
+        "kubeflow.org/v1",
+        "kubeflow.org/v1beta2",
+        "apiVersion",
+        "expected kubeflow.org/v1",
+    ),
+    other_fault(
+        "tfjob chiefs",
+        "trio.tfjob",
+        "      replicas: 1",
+        "      replicas: 2",
+        "spec.tfReplicaSpecs.Chief.replicas",
+        "there is one Chief",
+    ),
+    other_fault(
+        "tfjob restart",
+        "one-cpu.tfjob",
+        '"OnFailure"',
+        '"Sometimes"',
+        "spec.tfReplicaSpecs.Chief.restartPolicy",
+        "expected Always",
+    ),
+    other_fault(
+        "tfjob name", "one-cpu.tfjob", '  name: "mnist', '  name: "1mnist', "metadata.name", "is not a Kubernetes name"
+    ),
+    other_fault(
+        "tfjob tag",
+        "one-cpu.tfjob",
+        "@sha256:" + "a" * 64,
+        "",
+        "spec.tfReplicaSpecs.Chief.template.spec.containers[0].image",
+        "is a tag",
+    ),
+    other_fault(
+        "tfjob GPUs",
+        "gpu-trio.tfjob",
+        "nvidia.com/gpu: 2",
+        'nvidia.com/gpu: "0.5"',
+        "spec.tfReplicaSpecs.Chief.template.spec.containers[0].resources.limits.nvidia.com/gpu",
+        "GPUs are whole",
+    ),
+    other_fault(
+        "jobset restart",
+        "one-cpu.jobset",
+        '"Never"',
+        '"Always"',
+        "spec.replicatedJobs[0].template.spec.template.spec.restartPolicy",
+        "a Job takes Never or OnFailure",
+    ),
+    other_fault(
+        "jobset success",
+        "trio.jobset",
+        '- "chief"',
+        '- "boss"',
+        "spec.successPolicy.targetReplicatedJobs[0]",
+        "'boss' is none of",
+    ),
+    other_fault(
+        "jobset typo",
+        "one-cpu.jobset",
+        "    replicas: 1",
+        "    replica: 1",
+        "spec.replicatedJobs[0].replica",
+        "is not a key here",
+    ),
+    other_fault(
+        "pod mount",
+        "nfs.pods",
+        '    volumeMounts:\n    - name: "results"',
+        '    volumeMounts:\n    - name: "other"',
+        "spec.containers[0].volumeMounts[0].name",
+        "not among the Pod's volumes",
+    ),
+    other_fault(
+        "pod typo", "one-cpu.pods", "restartPolicy:", "restartpolicy:", "spec.restartpolicy", "is not a key here"
+    ),
+    other_fault("kind", "one-cpu.pods", '"Pod"', '"Pods"', "kind", "is not a kind that imgtool knows"),
+    other_fault(
+        "cache size",
+        "eci-trio.eci",
+        "imageCacheSize: 60",
+        "imageCacheSize: 6",
+        "spec.imageCacheSize",
+        "6: expected 20 to 32768",
+    ),
+    other_fault(
+        "cache days",
+        "eci-trio.eci",
+        "retentionDays: 30",
+        "retentionDays: 0",
+        "spec.retentionDays",
+        "0: expected 1 to 65536",
+    ),
+    other_fault(
+        "driver",
+        "eci-trio.eci",
+        '"tesla=550"',
+        '"550"',
+        "metadata.annotations.k8s.aliyun.com/eci-gpu-driver-version",
+        "expected tesla=MAJOR",
+    ),
+    other_fault(
+        "compose typo",
+        "one-cpu.compose",
+        "    image:",
+        "    imagen: x\n    image:",
+        "services.master.imagen",
+        "is not a key here",
+    ),
+    other_fault(
+        "compose GPUs",
+        "limits.compose",
+        "          - driver:",
+        "          - device_ids: [a]\n            driver:",
+        "services.worker-0.deploy.resources.reservations.devices[0].device_ids",
+        "does not go with count",
+    ),
+    other_fault(
+        "compose capability",
+        "limits.compose",
+        '            capabilities:\n            - "gpu"\n',
+        "",
+        "services.worker-0.deploy.resources.reservations.devices[0]",
+        "'capabilities' is missing",
+    ),
+    other_fault(
+        "tf-config index",
+        "vms.tf-config",
+        "      index: 0",
+        "      index: 7",
+        "master-0.TF_CONFIG.task.index",
+        "the cluster has 1 of chief",
+    ),
+    other_fault(
+        "tf-config port",
+        "vms.tf-config",
+        '"vm-1:2222"',
+        '"vm-1"',
+        "master-0.TF_CONFIG.cluster.chief[0]",
+        "is not HOST:PORT",
+    ),
+)
