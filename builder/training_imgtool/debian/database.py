@@ -22,10 +22,14 @@ _ACTIVATE = frozenset({"activate", "activate-await", "activate-noawait"})
 
 @dataclass(slots=True)
 class Installed:
-    """A package that was unpacked: its control data, and its paths in the order of its archive with md5 of files."""
+    """A package that was unpacked: its control data, and its paths in the order of its archive.
+
+    `md5` has the sums of its configuration files, and of all files where the package brings no sums.
+    """
 
     package: DebianPackage
     control: Mapping[str, bytes]
+    conffiles: tuple[str, ...] = ()
     paths: list[str] = field(default_factory=list)
     md5: dict[str, str] = field(default_factory=dict)
 
@@ -48,7 +52,10 @@ class Installed:
         both = self.stanza.get("Multi-Arch") == "same"
         return f"{self.package.name}:{self.package.architecture}" if both else self.package.name
 
-    def conffiles(self) -> tuple[str, ...]:
+    def __post_init__(self) -> None:
+        self.conffiles = self._read_conffiles()
+
+    def _read_conffiles(self) -> tuple[str, ...]:
         """The package's configuration files; raises NeedsEngineError for a flag that dpkg gives one."""
         lines = self.control.get("conffiles", b"").decode().split("\n")
         names = tuple(line.strip() for line in lines if line.strip())
@@ -82,7 +89,7 @@ def database_files(
     for one in installed:
         yield from _info_files(one)
         stanza = {**one.stanza, "Status": _INSTALLED}
-        lines = [f" {path} {one.md5[path]}" for path in one.conffiles() if path in one.md5]
+        lines = [f" {path} {one.md5[path]}" for path in one.conffiles if path in one.md5]
         if lines:
             stanza["Conffiles"] = "\n" + "\n".join(lines)
         stanzas[one.package.name, one.package.architecture] = stanza

@@ -69,6 +69,7 @@ class Installation:
     _libraries: dict[str, Library] = field(default_factory=dict)
     _contents: dict[str, bytes] = field(default_factory=dict)  # of files that effects read
     _sources: frozenset[str] = frozenset()
+    _diverted: frozenset[str] = frozenset()
     _cache: bytes = b""
 
     def items(self) -> Iterator[Item]:
@@ -81,6 +82,7 @@ class Installation:
         self._check_base()
         installed = [Installed(package, self._control(package)) for package in self.locked.packages]
         self._effects = [effect for one in installed for effect in _effects_of(one)]
+        self._diverted = frozenset(self.system.text("/var/lib/dpkg/diversions").splitlines())
         self._sources = frozenset(effect.target for effect in self._effects if effect.kind is EffectKind.COPY)
         unpacking = Unpacking(self.system, replaced=frozenset(map(made_path, self._effects)))
         for one in installed:
@@ -112,12 +114,13 @@ class Installation:
     def _unpack(self, one: Installed, file: PackedFile, unpacking: Unpacking) -> Iterator[Item]:
         one.paths.append(file.path if file.path != "/" else "/.")
         if file.kind == "f":
-            one.md5[file.path] = database.md5(file.data)
+            if file.path in one.conffiles or "md5sums" not in one.control:
+                one.md5[file.path] = database.md5(file.data)
             if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(file.data)):
                 self._libraries[resolve(unpacking.nodes, file.path)] = library
             if file.path.startswith(_KEPT) or file.path in self._sources:
                 self._contents[file.path] = file.data
-        if any(line == file.path for line in self.system.text("/var/lib/dpkg/diversions").splitlines()):
+        if file.path in self._diverted:
             raise NeedsEngineError(f"{file.path} of the package {one.package.name} is diverted in the base")
         yield from unpacking.place(one.package.name, file)
 
