@@ -42,7 +42,7 @@ def test_a_changed_line_beside_a_large_file(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_changed_line_among_very_many_files(tmp_path: Path) -> None:
-    """CPU time, since seconds are for a quiet machine: 0.37 of the first build's was seen, of which 0.16 finds no change."""
+    """CPU time, since seconds are noise: 0.37 of the first build's was seen, 0.16 of it to find no change."""
     with run_registry(tmp_path / "registry") as registry, FaultProxy(registry.host) as proxy:
         make_base().put(registry.host)
         project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
