@@ -2,14 +2,17 @@
 
 Python takes a .pyc file whose header says "unchecked" (PEP 552) whatever its source is by now, and RECORD has no hash
 of it. Compilations of one source may differ in bytes, within one version of Python too, so code objects are compared,
-without the names of files and the line tables. The text of this module runs inside an image, or in an interpreter of
-its own on this machine: it needs the standard library only and keeps to Python 3.7.
+without the names of files and the line tables. Releases of one version place jumps differently and save SWAPs that
+others make (3.11.2 and 3.11.7 do), so neither counts: of a jump, its condition does. The text of this module runs
+inside an image, or in an interpreter of its own on this machine: it needs the standard library only and keeps to
+Python 3.7.
 """
 # Foreign bytecode may do anything to its reader, and each way to fail is a difference:
 # ruff: noqa: PTH123, BLE001, S302
 
 from __future__ import annotations
 
+import dis
 import importlib.util
 import marshal
 import re
@@ -17,14 +20,17 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpython-\d+(?:\.opt-(?P<level>\d))?\.pyc\Z")
 _HEADER = 16  # bytes: the magic number, flags, and a hash of the source or its time and size
 _PARTS = (
-    "argcount", "posonlyargcount", "kwonlyargcount", "flags", "code", "names", "varnames", "freevars", "cellvars",
-    "name", "exceptiontable",
+    "argcount", "posonlyargcount", "kwonlyargcount", "flags", "names", "varnames", "freevars", "cellvars", "name",
 )  # fmt: skip
+_JUMPS = frozenset(dis.hasjrel + dis.hasjabs)
+_ALWAYS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"))
+_NOTHING = frozenset(("NOP", "EXTENDED_ARG", "CACHE", "SWAP"))
 
 
 def source_of(path: str) -> str | None:
@@ -63,8 +69,18 @@ def _shape(value: Any) -> Any:
     """A value that is equal for equal code; 1, 1.0 and True are equal in Python, and not here."""
     if isinstance(value, types.CodeType):
         parts = [_shape(getattr(value, "co_" + name)) for name in _PARTS if hasattr(value, "co_" + name)]
-        return ("code", *parts, tuple(_shape(const) for const in value.co_consts))
+        return ("code", *parts, tuple(_steps(value)), tuple(_shape(const) for const in value.co_consts))
     if isinstance(value, (tuple, frozenset)):
         shapes = [_shape(item) for item in value]
         return (type(value).__name__, frozenset(shapes) if isinstance(value, frozenset) else tuple(shapes))
     return (type(value).__name__, repr(value) if isinstance(value, (float, complex)) else value)
+
+
+def _steps(code: types.CodeType) -> Iterator[tuple[str, int | None]]:
+    """The instructions that do something, with their arguments; of a jump only the condition."""
+    for step in dis.get_instructions(code):
+        if step.opcode in _JUMPS:
+            if step.opname not in _ALWAYS:
+                yield step.opname.replace("FORWARD_", "").replace("BACKWARD_", ""), None
+        elif step.opname not in _NOTHING:
+            yield step.opname, step.arg
