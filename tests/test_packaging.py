@@ -18,7 +18,7 @@ pytestmark = pytest.mark.network  # the build back end comes from the index
 KINDS = (  # every file of the wheel is one of these
     r"training_imgtool/(?:[a-z_]+/){0,2}[a-z_0-9]+\.py",
     r"training_imgtool/py\.typed",
-    r"training_imgtool/data/[a-z_]+\.(?:yaml|py\.txt)",
+    r"training_imgtool/data/[a-z_]+\.(?:yaml|toml|json|py\.txt)",
     r"training_imgtool/_data/templates/[a-z]+\.Dockerfile\.j2",
     r"training_imgtool/_data/images/[a-z-]+/[a-z-]+\.yaml",
     r"training_imgtool/_data/images/[a-z-]+/requirements\.txt",
