@@ -134,7 +134,9 @@ def _case(name: str, place: Place, work: Path) -> Case:
     return Case(text, locked, exclude, folder, {file.name: file for file in [*files, pip]}, work)
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "tensorflow" else []) for name in SETS]
+)
 def test_the_direct_image_is_the_engines(name: str, place: Place, tmp_path: Path) -> None:
     case = _case(name, place, tmp_path)
     direct = _direct(case, place)

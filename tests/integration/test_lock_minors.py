@@ -72,6 +72,7 @@ def test_python_3_6(tmp_path: Path) -> None:
     assert {"gast-0.2.2-py3-none-any.whl", "termcolor-1.1.0-py3-none-any.whl"} <= {w.file for w in locked.wheels}
 
 
+@pytest.mark.long
 def test_cuda_from_wheels_is_held_at_the_tested_versions(tmp_path: Path) -> None:
     locked = lock(load_matrix(), tmp_path, "2.20.0", Accelerator.GPU, cuda_from="wheels")
     versions = {wheel.name: wheel.version for wheel in locked.wheels}

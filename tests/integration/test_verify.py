@@ -285,7 +285,8 @@ def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str
     client = docker.from_env()
 
     def probes() -> set[str]:
-        return {str(one.id) for one in client.containers.list(all=True, filters={"label": UNTIL})}
+        probes = client.containers.list(all=True, filters={"label": UNTIL})
+        return {str(probe.id) for probe in probes if env["IMGTOOL_REGISTRY"] in probe.attrs["Config"]["Image"]}
 
     try:
         before = probes()

@@ -34,8 +34,9 @@ class Reader:
         """What speaks against zstd layers, with its source; None where the runtime reads them."""
         if self.zstd:
             return None
-        reads = "is not known to read" if self.zstd is None else "does not read"
-        return f"{self.runtime} {reads} layers compressed with zstd ({self.source})"
+        if self.zstd is None:
+            return f"{self.runtime} is not known to read layers compressed with zstd"
+        return f"{self.runtime} does not read layers compressed with zstd ({self.source})"
 
 
 _NO_SOURCE = "no source says it"
