@@ -20,7 +20,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from typing import Any
 
 BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpython-\d+(?:\.opt-(?P<level>\d))?\.pyc\Z")
@@ -60,27 +60,35 @@ def _is_compiled(path: str, source: str, bytecode: str) -> bool:
             text = stream.read()
         level = (BYTECODE.match(path) or {"level": None})["level"]
         made = compile(text, path, "exec", dont_inherit=True, optimize=int(level or 0))
-        return bool(_shape(made) == _shape(marshal.loads(data[_HEADER:])))
+        read = marshal.loads(data[_HEADER:])
+        return any(bool(_shape(made, code_of) == _shape(read, code_of)) for code_of in (_bytes, _steps))
     except Exception:
         return False
 
 
-def _shape(value: Any) -> Any:
+def _shape(value: Any, code_of: Callable[[types.CodeType], Any]) -> Any:
     """A value that is equal for equal code; 1, 1.0 and True are equal in Python, and not here."""
     if isinstance(value, types.CodeType):
-        parts = [_shape(getattr(value, "co_" + name)) for name in _PARTS if hasattr(value, "co_" + name)]
-        return ("code", *parts, tuple(_steps(value)), tuple(_shape(const) for const in value.co_consts))
+        parts = [_shape(getattr(value, "co_" + name), code_of) for name in _PARTS if hasattr(value, "co_" + name)]
+        return ("code", *parts, code_of(value), tuple(_shape(const, code_of) for const in value.co_consts))
     if isinstance(value, (tuple, frozenset)):
-        shapes = [_shape(item) for item in value]
+        shapes = [_shape(item, code_of) for item in value]
         return (type(value).__name__, frozenset(shapes) if isinstance(value, frozenset) else tuple(shapes))
     return (type(value).__name__, repr(value) if isinstance(value, (float, complex)) else value)
 
 
-def _steps(code: types.CodeType) -> Iterator[tuple[str, int | None]]:
+def _bytes(code: types.CodeType) -> Any:
+    """The instructions as they are: most files are equal so, and the comparison is quick."""
+    return (code.co_code, getattr(code, "co_exceptiontable", b""))
+
+
+def _steps(code: types.CodeType) -> Any:
     """The instructions that do something, with their arguments; of a jump only the condition."""
+    steps: list[tuple[str, int | None]] = []
     for step in dis.get_instructions(code):
         if step.opcode in _JUMPS:
             if step.opname not in _ALWAYS:
-                yield step.opname.replace("FORWARD_", "").replace("BACKWARD_", ""), None
+                steps.append((step.opname.replace("FORWARD_", "").replace("BACKWARD_", ""), None))
         elif step.opname not in _NOTHING:
-            yield step.opname, step.arg
+            steps.append((step.opname, step.arg))
+    return steps
