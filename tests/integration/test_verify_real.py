@@ -154,7 +154,8 @@ def test_a_missing_cudnn(gpu: Real, imgtool: Run, way: str) -> None:
     assert line.startswith("master: libraries: found libcudnn.so.8 ")
 
 
-@pytest.mark.parametrize("way", [pytest.param("docker", marks=pytest.mark.long), "direct"])
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["docker", "direct"])
 def test_cuda_twice(gpu: Real, imgtool: Run, way: str) -> None:
     done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("twice", [TWICE]), check=False)
     assert done.returncode == 10
