@@ -154,8 +154,8 @@ def prepare(
     a lock that is not current when `locked`.
     """
     files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
-    once = partial(_prepare, registry=registry, locked=locked, registries=registries, write=write)
-    first, *others = (once(file, settings, progress) for file in files)
+    prepare_file = partial(_prepare, registry=registry, locked=locked, registries=registries, write=write)
+    first, *others = (prepare_file(file, settings, progress) for file in files)
     return replace(first, others=tuple(others))
 
 

@@ -94,7 +94,7 @@ def _debian_mirrors(text: str) -> dict[str, str]:
         if not equals or not source.startswith(_WEB) or not target.startswith(_WEB):
             raise UsageError(
                 f"IMGTOOL_DEBIAN_MIRRORS: {part!r} is not URL=URL",
-                hint="for example http://deb.debian.org/debian=http://mirror.example.com/debian",
+                hint="for example http://archive.example.com/debian=http://mirror.example.com/debian",
             )
         mirrors[source.rstrip("/")] = target.rstrip("/")
     return mirrors

@@ -58,7 +58,7 @@ def install_script(variant: Variant, packages: tuple[str, ...], libraries: tuple
 
     Args:
         variant: whose Python is installed, from deadsnakes' archive where `python_from` says so.
-        packages: what apt is asked for; at least one.
+        packages: what apt installs; at least one.
         libraries: sonames that are opened afterwards.
     """
     named = " \\\n".join(f"        {package}" for package in packages)

@@ -172,7 +172,7 @@ class ArchiveBuilder:
         try:
             return self._sizes.wheels(compile_requirements(text, target, environ=self._environ, folder=self._folder))
         except InputError as error:
-            message = f"its build requirements cannot be had as wheels: {', '.join(lines)}"
+            message = f"the index has no wheels for its build requirements: {', '.join(lines)}"
             raise SourceBuildError(message, details=error.details) from error
 
     def _archive(self, name: str, version: str) -> Wheel:

@@ -71,7 +71,7 @@ class CodeBuilder:
         self._commits = dict(commits)
 
     def build(self, python: str) -> CodeWheels:
-        """Builds every wheel for a Python; raises FieldError with the place of the requirement that cannot be had."""
+        """Builds every wheel for a Python; raises FieldError with the place of the requirement that fails."""
         lines, left_out = [], set()
         for requirement in self._requirements:
             try:

@@ -71,6 +71,6 @@ def _packed(source: Source, settings: Settings, folder: Path, work: Path) -> Pac
     if code.sha256 != source.archive.sha256:
         raise VerificationError(
             f"{source.origin} is not what the lock says: sha256 {code.sha256}, locked {source.archive.sha256}",
-            hint="imgtool lock takes what is there now",
+            hint="imgtool lock pins the present code",
         )
     return code

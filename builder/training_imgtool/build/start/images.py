@@ -175,7 +175,7 @@ class RegistryImages(StartImages):
     def _append_packages(self, role: RoleBuild, tag: Tag) -> DirectImage:
         """Appends the wheels, and does it again when a layer record or this machine's memory of the start was wrong.
 
-        Any failure that a record can cause drops the records: everyone who may write them may have written anything.
+        A failure that a record can cause drops the records, since their writers may have written anything.
         """
         start = self._start(role, self._base(role, anew=False), role.shared)
         append = partial(self._append, role, tag)
