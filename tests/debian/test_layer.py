@@ -111,7 +111,7 @@ def test_a_package_that_is_gone_or_another_is_refused(tmp_path: Path, archive: t
 def test_mirrors_replace_the_archives_of_a_base_and_keys_lie_in_the_private_folder(tmp_path: Path) -> None:
     base = system(
         {
-            "/etc/apt/sources.list": "# deb http://old.example/d x main\ndeb http://archive.example.com/debian x main\n",
+            "/etc/apt/sources.list": "# deb http://old.example/d x main\ndeb http://deb.example/debian x main\n",
             "/etc/apt/sources.list.d/ubuntu.sources": (
                 "Types: deb\nURIs: http://archive.ubuntu.com/ubuntu/\nSuites: noble\n"
                 "Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg\n"
@@ -121,7 +121,7 @@ def test_mirrors_replace_the_archives_of_a_base_and_keys_lie_in_the_private_fold
         }
     )
     machine = settings(tmp_path, "http://archive.ubuntu.com/ubuntu=http://mirror.example/u")
-    assert archive_urls(base, machine) == ("http://archive.example.com/debian", "http://mirror.example/u")
+    assert archive_urls(base, machine) == ("http://deb.example/debian", "http://mirror.example/u")
     files = dict(private_sources(base, machine, Path("/private")))
     assert b"URIs: http://mirror.example/u/\n" in files["etc/apt/sources.list.d/ubuntu.sources"]
     assert b"Signed-By: /private/usr/share/keyrings/ubuntu-" in files["etc/apt/sources.list.d/ubuntu.sources"]
