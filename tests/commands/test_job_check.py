@@ -83,3 +83,16 @@ def test_without_a_target_a_job_that_no_target_takes(tmp_path: Path) -> None:
     )
     with pytest.raises(FieldListError):
         check_job(load(tmp_path / "image.yaml"))
+
+
+def test_a_region_that_the_tables_lack_names_the_option_of_these_verbs(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("")
+    job = "job: {target: vertex, region: mars-north7}\n"
+    (tmp_path / "image.yaml").write_text(
+        SPEC.replace(JOB, job).replace("source: trainer, module: trainer.task", "source: task.py")
+    )
+    with pytest.raises(FieldListError) as caught:
+        check_job(load(tmp_path / "image.yaml"))
+    assert [error.hint for error in caught.value.errors if error.field == "job.region"] == [
+        "--no-check goes on without this check; later, config takes --allow-unknown"
+    ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from training_imgtool import __version__
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
-from training_imgtool.core.errors import FieldListError, UsageError
+from training_imgtool.core.errors import FieldError, FieldListError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
@@ -224,8 +224,15 @@ def check_job(spec_file: SpecFile) -> tuple[str, ...]:
         return ()
     others = (replace(spec, job=replace(spec.job, target=target)) for target in Target if target != Target.TF_CONFIG)
     if "job.target" in spec_file.positions or "job.target" in spec_file.values or all(map(check_spec, others)):
-        raise FieldListError(tuple(spec_file.located(error) for error in errors))
+        raise FieldListError(tuple(_with_no_check(spec_file.located(error)) for error in errors))
     return tuple(f"config would refuse job for {spec.job.target}: {error}" for error in errors)
+
+
+def _with_no_check(error: FieldError) -> FieldError:
+    """The error with the option that its verb has: only `config` takes `--allow-unknown`."""
+    if error.hint and error.hint.startswith("--allow-unknown"):
+        error.hint = "--no-check goes on without this check; later, config takes --allow-unknown"
+    return error
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
