@@ -19,6 +19,7 @@ from training_imgtool.core.errors import NeedsEngineError, UsageError, Verificat
 from training_imgtool.debian.formats.blocks import BlockFile
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, layer_key
+from training_imgtool.direct.links import follow_links
 from training_imgtool.registry.manifests import Descriptor
 
 _VERSION = 1  # of what is read
@@ -27,7 +28,6 @@ _BLOCK = 1 << 20
 _MOST_TEXT = 64 << 20  # bytes of all texts, and of the listing
 _LARGEST_TEXT = 8 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
-_MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _TEXTS = re.compile(
     r"/var/lib/dpkg/(?:status|diversions|statoverride|arch|triggers/.+|alternatives/.+"
     r"|info/.+\.(?:list|conffiles|triggers|preinst|postinst|prerm|postrm))"
@@ -107,24 +107,12 @@ def resolve(nodes: Mapping[str, Node], path: str) -> str:
 
     Raises NeedsEngineError for a loop.
     """
-    left = [name for name in reversed(path.split("/")) if name]
-    at, links = "/", 0
-    while left:
-        name = left.pop()
-        if name in {".", ".."}:
-            at = posixpath.dirname(at) if name == ".." else at
-            continue
-        inner = posixpath.join(at, name)
+
+    def target_of(inner: str, continues: bool) -> str | None:
         node = nodes.get(inner)
-        if left and node is not None and node.kind == "l":
-            links += 1
-            if links > _MOST_LINKS:
-                raise NeedsEngineError(f"{path}: too many links")
-            left += [part for part in reversed(node.target.split("/")) if part]
-            at = "/" if node.target.startswith("/") else at
-            continue
-        at = inner
-    return at
+        return node.target if continues and node is not None and node.kind == "l" else None
+
+    return follow_links(path, target_of)
 
 
 def _read_layer(blocks: Iterable[bytes]) -> _Layer:

@@ -20,11 +20,12 @@ from training_imgtool.context.entries import Kind as SourceKind
 from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.copy_sources import CopySource, copy_sources, is_archive
-from training_imgtool.direct.files import DependsOnBaseError, Files, parents
+from training_imgtool.direct.files import Files, parents
 from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item, in_order
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry
 from training_imgtool.direct.layers.tarhead import Kind as EntryKind
+from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.tree import FILE, PLAIN, Attributes, Kind, Node, folder
 from training_imgtool.dockerfile.evaluate import Expanded
 

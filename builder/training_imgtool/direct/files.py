@@ -11,21 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.links import DependsOnBaseError, follow_links
 from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, folder, lookup, merge
 
-_MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
 _BELOW_THE_ENGINE = tuple(f"{top}/" for top in _OF_THE_ENGINE)
 _OF_THE_ENGINE_TOO = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf")
 
 Source = Callable[[], Node]
 """Gives a tree of the base; called at most once per use, and only when it is needed."""
-
-
-class DependsOnBaseError(NeedsEngineError):
-    """Only what lies in the base makes this an engine's work: another base may do without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +81,16 @@ class Files:
 
         Raises DependsOnBaseError for a loop, and for a path below a file.
         """
-        left = [name for name in reversed(path.split("/")) if name]
-        at, links = "/", 0
-        while left:
-            name = left.pop()
-            if name in {".", ".."}:
-                at = posixpath.dirname(at) if name == ".." else at
-                continue
-            inner = posixpath.join(at, name)
+
+        def target_of(inner: str, continues: bool) -> str | None:
             node = self.node(inner)
             if node is not None and node.kind is Kind.LINK:
-                links += 1
-                if links > _MOST_LINKS:
-                    raise DependsOnBaseError(f"{path}: too many links")
-                left += [part for part in reversed(node.target.split("/")) if part]
-                at = "/" if node.target.startswith("/") else at
-                continue
-            if node is not None and node.kind is Kind.FILE and left:
+                return node.target
+            if node is not None and node.kind is Kind.FILE and continues:
                 raise DependsOnBaseError(f"{path}: {inner} is a file")
-            at = inner
-        return at
+            return None
+
+        return follow_links(path, target_of)
 
 
 ASSUMED = Files((folder,))

@@ -16,8 +16,9 @@ from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.direct.copy import FileLayer, new_folder, plan_copy
 from training_imgtool.direct.debian_layer import DebianLayer, OpenedLibraries, is_apt_script
-from training_imgtool.direct.files import ASSUMED, DependsOnBaseError, Files
+from training_imgtool.direct.files import ASSUMED, Files
 from training_imgtool.direct.image import image_config
+from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.tree import PLAIN, Kind, folder
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.evaluate import Expanded, evaluate
