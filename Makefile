@@ -6,6 +6,9 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 READY := .venv/.ready
 
+# Tests start imgtool thousands of times; without bytecode, each start compiles it and its libraries again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:  ## List the commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
