@@ -50,11 +50,11 @@ class BuilderInfo:
 def list_builders(settings: Settings) -> tuple[BuilderInfo, ...]:
     """Asks buildx for its builders; raises EngineUnavailableError when there is no buildx, or it fails."""
     program = find_program(settings)
-    with open_environment(settings, {}) as environ:
+    with open_environment(settings, {}) as environment:
         try:
             done = subprocess.run(
                 [*program, "ls", "--format", "json"],
-                env=environ,
+                env=environment.variables,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

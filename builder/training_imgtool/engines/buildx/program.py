@@ -1,7 +1,8 @@
 """The adapter of the program `docker buildx`: finds it, and gives it an environment.
 
 buildx reads logins from `config.json` in DOCKER_CONFIG. A login that imgtool found elsewhere, such as a Google token,
-reaches it in a `config.json` of its own, in a folder that only this user can read and that exists while buildx runs.
+reaches it in a `config.json` of its own. That is a link to a file without a name, which buildx inherits open: whatever
+ends imgtool and buildx, SIGKILL included, no file with a login stays behind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ _PLUGIN_FOLDERS = (  # docker/cli, `cli-plugins/manager/manager_unix.go`
     "/usr/lib/docker/cli-plugins",
     "/usr/libexec/docker/cli-plugins",
 )
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there, mode 700
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - for a file without a name
 _SECONDS = 20.0
 _HUB_SERVER = "https://index.docker.io/v1/"
 _REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name that means a refresh token
@@ -62,26 +64,40 @@ def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
     return done.returncode == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a process of buildx gets: its variables, and the file descriptors that it inherits."""
+
+    variables: Mapping[str, str]
+    descriptors: tuple[int, ...] = ()
+
+
 @contextmanager
-def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[dict[str, str]]:
+def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[Environment]:
     """The environment of a buildx that logs in at registry hosts with `logins`, and else as Docker does."""
-    environ = {
+    variables = {
         **settings.environ,
         "BUILDX_CONFIG": settings.environ.get("BUILDX_CONFIG") or str(settings.docker_config.absolute() / "buildx"),
         "BUILDX_METADATA_PROVENANCE": "disabled",
         "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
     }
     if not logins:
-        yield environ
+        yield Environment(variables)
         return
-    place = _IN_MEMORY if _IN_MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="imgtool-buildx-", dir=place) as folder:
-        _write_config(settings.docker_config.absolute(), Path(folder), logins)
-        yield {**environ, "DOCKER_CONFIG": folder}
+    original = settings.docker_config.absolute()
+    in_memory = _IN_MEMORY if _IN_MEMORY.is_dir() else None
+    with (
+        tempfile.TemporaryDirectory(prefix="imgtool-buildx-") as folder,
+        tempfile.TemporaryFile(dir=in_memory) as config,
+    ):
+        config.write(json.dumps(_config(original, logins)).encode())
+        config.seek(0)
+        _link(Path(folder), original, config.fileno())
+        yield Environment({**variables, "DOCKER_CONFIG": folder}, (config.fileno(),))
 
 
-def _write_config(original: Path, folder: Path, logins: Mapping[str, Login]) -> None:
-    """Writes a config.json with the logins; everything else in the folder is the user's own."""
+def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
+    """The user's config.json, with the logins."""
     document: dict[str, Any] = {}
     try:
         read = json.loads((original / "config.json").read_text())
@@ -94,7 +110,12 @@ def _write_config(original: Path, folder: Path, logins: Mapping[str, Login]) -> 
         document["credHelpers"] = {host: helper for host, helper in helpers.items() if host not in logins}
     auths = document.get("auths")
     document["auths"] = {**(auths if isinstance(auths, dict) else {}), **dict(map(_auth, logins.items()))}
-    (folder / "config.json").write_text(json.dumps(document))
+    return document
+
+
+def _link(folder: Path, original: Path, descriptor: int) -> None:
+    """Makes a folder for DOCKER_CONFIG: config.json is the open file, everything else the user's own."""
+    (folder / "config.json").symlink_to(f"/dev/fd/{descriptor}")
     for entry in original.iterdir() if original.is_dir() else ():
         if entry.name != "config.json":
             (folder / entry.name).symlink_to(entry)

@@ -19,7 +19,7 @@ from training_imgtool.core.secret_source import SecretSource
 from training_imgtool.core.settings import Settings
 from training_imgtool.engines.buildx.builders import list_builders
 from training_imgtool.engines.buildx.failures import Attempt, failure
-from training_imgtool.engines.buildx.program import find_program, open_environment
+from training_imgtool.engines.buildx.program import Environment, find_program, open_environment
 from training_imgtool.engines.buildx.rawjson import SolveLog
 
 _STOP_SECONDS = 3.0
@@ -96,8 +96,8 @@ class Buildx:
             folder = Path(place)
             context = _write_files(solve, folder)
             log = SolveLog(solve.subject, progress, solve.hidden)
-            with open_environment(self._settings, solve.logins) as environ:
-                status = _follow(self._command(solve, folder, context), environ, log)
+            with open_environment(self._settings, solve.logins) as environment:
+                status = _follow(self._command(solve, folder, context), environment, log)
             if status:
                 raise failure(self._attempt(solve, log, status))
             return _read_metadata(folder / "metadata.json", solve, self.name)
@@ -162,12 +162,13 @@ def _write_files(solve: Solve, folder: Path) -> Path:
     return context
 
 
-def _follow(command: list[str], environ: Mapping[str, str], log: SolveLog) -> int:
+def _follow(command: list[str], environment: Environment, log: SolveLog) -> int:
     """Runs buildx to its end and returns its status; an interrupted run ends it, which stops the builder's work too."""
     try:
         process = subprocess.Popen(
             command,
-            env=environ,
+            env=environment.variables,
+            pass_fds=environment.descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
