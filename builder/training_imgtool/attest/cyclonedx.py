@@ -7,6 +7,7 @@ specification.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,15 +17,15 @@ from packaging.utils import canonicalize_name
 
 from training_imgtool import __version__
 from training_imgtool.core.reference import parse_reference
-from training_imgtool.plan import LockedVariant, RolePlan, Wheel
+from training_imgtool.plan import DebianPackage, LockedVariant, RolePlan, Wheel
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
-def variant_bill(name: str, plan: RolePlan, *, epoch: int = 0) -> dict[str, Any]:
-    """The bill of what a role's image has below its code: its base by digest, and the wheels of the lock.
+def variant_bill(name: str, plan: RolePlan, debian: Iterable[DebianPackage] = (), *, epoch: int = 0) -> dict[str, Any]:
+    """The bill of what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
 
     Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It does
     not list the Debian packages that are in the base.
@@ -32,11 +33,16 @@ def variant_bill(name: str, plan: RolePlan, *, epoch: int = 0) -> dict[str, Any]
     Args:
         name: the spec's name.
         plan: the role's plan.
+        debian: the packages of the lock that the image has; none if an engine installed what apt chose.
         epoch: seconds since 1970, for the date; 0 for none.
     """
     locked = plan.locked
-    base = _base(locked)
-    inside = [base, *map(wheel_component, locked.wheels)]
+    distribution = planned_distribution(locked.variant.os)
+    packages = (
+        debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
+        for item in debian
+    )
+    inside = [_base(locked), *map(wheel_component, locked.wheels), *packages]
     image: dict[str, Any] = {
         "type": "container",
         "bom-ref": f"variant:{locked.variant.name}",
@@ -98,6 +104,32 @@ def wheel_component(wheel: Wheel) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": wheel.sha256}],
         "properties": properties({"dev.imgtool.file": wheel.file}),
     }
+
+
+def planned_distribution(os: str | None) -> tuple[str, str] | None:
+    """The ID and VERSION_ID of a base of which the plan says, for example, debian12; None if the plan does not know."""
+    match = re.fullmatch(r"([a-z]+)([0-9.]+)", os or "")
+    return (match[1], match[2]) if match else None
+
+
+def debian_component(
+    name: str, version: str, architecture: str, distribution: tuple[str, str] | None, *, sha256: str = ""
+) -> dict[str, Any]:
+    """A Debian package's component; without a known distribution it has no package URL."""
+    component: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": f"deb:{name}:{architecture}:{version}",
+        "name": name,
+        "version": version,
+    }
+    if distribution:
+        vendor, distro = distribution[0], "-".join(filter(None, distribution))
+        package = f"{quote(vendor, safe=SAFE)}/{quote(name, safe=SAFE)}@{quote(version, safe=SAFE)}"
+        qualifiers = f"arch={quote(architecture, safe=SAFE)}&distro={quote(distro, safe=SAFE)}"
+        component["purl"] = f"pkg:deb/{package}?{qualifiers}"
+    if sha256:
+        component["hashes"] = [{"alg": "SHA-256", "content": sha256}]
+    return component
 
 
 def properties(values: Mapping[str, str]) -> list[dict[str, str]]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.attest.statement import encode, statement
-from training_imgtool.build.builders import StartImage, plan_role
-from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.builders import StartImage, plan_role, plan_stage_image
+from training_imgtool.build.inputs import Inputs, RoleImage, debian_runs
 from training_imgtool.build.request import BuildRun
 from training_imgtool.core.errors import NeedsEngineError, RegistryRefusedError
 from training_imgtool.core.progress import Note
@@ -25,6 +25,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.lock.lockfile import dump_lock
+from training_imgtool.plan import DebianPackage
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.http.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, sha256_digest
@@ -49,7 +50,8 @@ def make_attestation(
     inputs: Inputs, image: RoleImage, made: Digest, descriptor: Descriptor, *, engine: bool, epoch: int
 ) -> Attestation:
     """The attestation of an image; `engine` and `epoch` are those of `provenance.Origin`."""
-    contents = cyclonedx.variant_bill(inputs.plan.name, image.plan, epoch=epoch)
+    debian = () if engine else _laid_out(inputs, image)
+    contents = cyclonedx.variant_bill(inputs.plan.name, image.plan, debian, epoch=epoch)
     bill = encode(contents)
     bill_descriptor = Descriptor(cyclonedx.MEDIA_TYPE, sha256_digest(bill), len(bill))
     build = provenance.provenance(_origin(inputs, image, engine=engine, epoch=epoch))
@@ -85,6 +87,21 @@ def attestation_of(
     registry.upload(made.repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
     attach(registry, made, attestation.manifest)
     return attestation
+
+
+def _laid_out(inputs: Inputs, image: RoleImage) -> tuple[DebianPackage, ...]:
+    """The Debian packages that the direct builder lays out for an image: those of the lock, or none.
+
+    An engine that runs the stage, or one above it, has apt install the versions that the archive has by then.
+    """
+    runs, locked = debian_runs(image.plan), image.plan.locked.debian
+    if locked is None or not runs:
+        return ()
+    own = image.dockerfile.stages[-1]
+    below = image.dockerfile.earlier(own.base, own) or own
+    planned = plan_stage_image(inputs, image, below.label).chain.stages
+    laid_out = any(step.name == "RUN" and step.text in runs for stage in planned for step in stage.instructions)
+    return locked.packages if laid_out else ()
 
 
 def _is_direct(inputs: Inputs, image: RoleImage) -> bool:

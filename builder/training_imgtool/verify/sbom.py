@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from training_imgtool.attest.cyclonedx import SAFE, bill, properties, wheel_component
+from training_imgtool.attest.cyclonedx import bill, debian_component, planned_distribution, properties, wheel_component
 from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.verify.report import ImageReport
 
@@ -61,18 +59,9 @@ def _image(name: str, report: ImageReport) -> dict[str, Any]:
 
 
 def _debian(report: ImageReport) -> list[dict[str, Any]]:
-    distribution, version = _distribution(report)
+    distribution = _distribution(report)
     return [
-        {
-            "type": "library",
-            "bom-ref": f"deb:{name}:{architecture}:{release}",
-            "name": name,
-            "version": release,
-            "purl": (
-                f"pkg:deb/{distribution}/{quote(name, safe=SAFE)}@{quote(release, safe=SAFE)}"
-                f"?arch={quote(architecture, safe=SAFE)}&distro={quote(f'{distribution}-{version}', safe=SAFE)}"
-            ),
-        }
+        debian_component(name, release, architecture, distribution)
         for name, architecture, release in sorted(set(_packages(report.debian or "")))
     ]
 
@@ -86,9 +75,10 @@ def _packages(status: str) -> Iterator[tuple[str, str, str]]:
             yield str(fields["Package"]), str(fields.get("Architecture") or "all"), str(fields["Version"])
 
 
-def _distribution(report: ImageReport) -> tuple[str, str]:
-    """ID and VERSION_ID of os-release, else what the plan says the base is, such as ubuntu22.04."""
+def _distribution(report: ImageReport) -> tuple[str, str] | None:
+    """ID and VERSION_ID of os-release, else what the plan says the base is."""
     pairs = (line.partition("=") for line in report.release.splitlines())
     fields = {key: value.strip("\"'") for key, _, value in pairs}
-    planned = re.match(r"([a-z]+)([0-9.]*)", report.source.plan.locked.variant.os or "") or ["", "debian", ""]
-    return fields.get("ID") or planned[1], fields.get("VERSION_ID") or planned[2]
+    if fields.get("ID"):
+        return fields["ID"], fields.get("VERSION_ID", "")
+    return planned_distribution(report.source.plan.locked.variant.os)
