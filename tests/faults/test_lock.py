@@ -96,6 +96,7 @@ def test_c12_a_package_that_is_not_there(locking: Project) -> None:
 
 
 def test_c12_only_a_source_archive(locking: Project, index: SimpleIndex) -> None:
+    locking.env["UV_HTTP_RETRIES"] = "0"
     index.add("gamma", "gamma-1.0.tar.gz", b"not read")
     locking.write("requirements.txt", "gamma\n")
     locking.refused("lock", "--json", code=3, says=["gamma"], hint="a version that has one")

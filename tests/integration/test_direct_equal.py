@@ -135,7 +135,7 @@ def _case(name: str, place: Place, work: Path) -> Case:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "tensorflow" else []) for name in SETS]
+    "name", [pytest.param(name, marks=[] if name == "namespaces-and-pth" else [pytest.mark.long]) for name in SETS]
 )
 def test_the_direct_image_is_the_engines(name: str, place: Place, tmp_path: Path) -> None:
     case = _case(name, place, tmp_path)

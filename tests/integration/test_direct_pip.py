@@ -22,7 +22,11 @@ from training_imgtool.plan import LockedVariant
 
 pytestmark = pytest.mark.network
 
-PIPS = ["pip==22.3.1", "pip==23.3.2", "pip==24.3.1", "pip==25.3", "pip"]
+PIPS = [
+    "pip==22.3.1",
+    *(pytest.param(pip, marks=pytest.mark.long) for pip in ("pip==23.3.2", "pip==24.3.1", "pip==25.3")),
+    "pip",
+]
 ENTRY_POINTS = """[console_scripts]
 all-kinds = every.kind:main
 with.extra = every.kind:Class.method [extra]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.support import (
+    SLEEPING_STEP,
     Events,
     PrivateEngine,
     busybox_base,
@@ -49,7 +50,7 @@ def build_and(engine: DockerEngine, act: Callable[[], None]) -> Exception:
 
     def build() -> None:
         try:
-            engine.build(stage(f"FROM {base}\nRUN echo begun; sleep 300\n"), events)
+            engine.build(stage(f"FROM {base}\n{SLEEPING_STEP}\n"), events)
         except Exception as error:  # noqa: BLE001 - the caller looks at it
             caught.append(error)
 
@@ -67,7 +68,7 @@ def test_killed_while_building(private: PrivateEngine, tmp_path: Path) -> None:
         error = build_and(engine, private.kill)
     assert isinstance(error, EngineUnavailableError)
     assert error.exit_code == 5
-    assert "worker: RUN echo begun; sleep 300 (line 11 of the rendered Dockerfile)" in error.message
+    assert f"worker: {SLEEPING_STEP} (line 11 of the rendered Dockerfile)" in error.message
     assert private.host in error.message
 
 

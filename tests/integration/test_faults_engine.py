@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import BUSYBOX, private_engine, wait_for
+from tests.engines.support import BUSYBOX, SLEEPING_STEP, private_engine, wait_for
 from tests.faults.base import put_base
 from tests.faults.private import Private, private_project
 from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Project
@@ -221,7 +221,7 @@ def private(tmp_path: Path) -> Iterator[Private]:
 def test_e03_the_engine_goes_while_it_builds(private: Private, end: str) -> None:
     """SIGKILL breaks connections off; SIGTERM kills the steps first, which is not their fault."""
     project = private.project
-    with_step(project, "RUN echo begun; sleep 300")
+    with_step(project, SLEEPING_STEP)
     with project.under_way(*build(project), before=private.before) as process:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, b"")
@@ -232,5 +232,5 @@ def test_e03_the_engine_goes_while_it_builds(private: Private, end: str) -> None
         ended = project.ended(process)
     project.failed(ended, "--json", code=5)
     assert time.monotonic() - began < 30
-    assert "worker: RUN echo begun; sleep 300 (line " in ended.err
+    assert f"worker: {SLEEPING_STEP} (line " in ended.err
     assert ended.document["error"]["retryable"] is True

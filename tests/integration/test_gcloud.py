@@ -44,7 +44,7 @@ ALL = [(case, target) for case in CASES for target in case.targets if target in 
 
 def _cases() -> Iterator[Any]:
     for case, target in ALL:
-        marks = [] if (case.name, target) in QUICK else [pytest.mark.slow]
+        marks = [] if (case.name, target) in QUICK else [pytest.mark.long]
         yield pytest.param(case, target, id=f"{case.name}.{target}", marks=marks)
 
 
@@ -185,10 +185,15 @@ def test_lint_finds_a_fault_first(fault: Any) -> None:
         assert found[0].source
 
 
-@pytest.mark.slow
+REFUSED = [fault for fault in FAULTS if fault.schema and fault.severity is Severity.ERROR]
+
+
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.schema and fault.severity is Severity.ERROR],
+    [
+        pytest.param(fault, id=fault.name, marks=[pytest.mark.long] if number % 5 else [])
+        for number, fault in enumerate(REFUSED)
+    ],
 )
 def test_the_service_would_refuse_it_too(fault: Any, gcloud: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"

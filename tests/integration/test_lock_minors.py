@@ -6,7 +6,6 @@ Nothing is downloaded but metadata: uv resolves, and each wheel's size is asked 
 from __future__ import annotations
 
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from training_imgtool.versions.matrix import Matrix, load_matrix
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 GPU_MINORS = tuple(f"2.{number}" for number in range(4, 22))
 CPU_MINORS = ("1.15", *GPU_MINORS)
-SECONDS = 90
 SAMPLE = ("2.4", "2.15", "2.20")
 
 
@@ -49,10 +47,8 @@ def test_minors_for_gpus_and_cpus(tmp_path: Path, sample: tuple[str, ...] | None
     matrix = load_matrix()
     pairs = [(minor, Accelerator.CPU) for minor in sample or CPU_MINORS]
     pairs += [(minor, Accelerator.GPU) for minor in sample or GPU_MINORS]
-    start = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda pair: lock(matrix, tmp_path, matrix.minors[pair[0]].recommended, pair[1]), pairs))
-    assert time.monotonic() - start < SECONDS
     for (minor, accelerator), locked in zip(pairs, made, strict=True):
         wheels = {wheel.name: wheel for wheel in locked.wheels}
         assert wheels[locked.variant.package].version == matrix.minors[minor].recommended

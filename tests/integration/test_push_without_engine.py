@@ -84,6 +84,7 @@ def test_into_an_oci_layout(machine: Machine, project: Project, tmp_path: Path) 
             subprocess.run([skopeo, "inspect", f"oci:{layout}:{role}"], check=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_a_layout_of_what_was_made_before_fetches_wheels_while_it_is_written(
     machine: Machine, project: Project, tmp_path: Path
 ) -> None:

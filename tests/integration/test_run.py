@@ -76,7 +76,7 @@ def split(variable: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return {key: item for key, item in value.items() if key != "job"}, value.get("job")
 
 
-@pytest.mark.parametrize("chief", [None, False])
+@pytest.mark.parametrize("chief", [None, pytest.param(False, marks=pytest.mark.long)])
 def test_ai_platform_sets_what_is_documented(project: Make, chief: bool | None) -> None:
     seen, summary, made = probe(project, "ai-platform", chief_in_tf_config=chief)
     first = "chief" if chief is None else "master"
@@ -178,7 +178,9 @@ def test_tfjob_sets_what_is_documented(project: Make) -> None:
         }
 
 
-@pytest.mark.parametrize("service", ["ai-platform", "vertex", "tfjob", "local"])
+@pytest.mark.parametrize(
+    "service", ["ai-platform", *(pytest.param(name, marks=pytest.mark.long) for name in ("vertex", "tfjob", "local"))]
+)
 def test_replicas_reach_each_other_by_name_and_port(project: Make, service: str) -> None:
     ask = """\
 worker=$(echo "$TF_CONFIG" | sed 's/.*"worker":\\["\\([^":]*\\):2222".*/\\1/')
@@ -231,7 +233,7 @@ def test_an_error_before_the_first_checkpoint_ends_the_run_at_once(project: Make
     assert "--restart restarts it, as tfjob does" in done.stderr
 
 
-@pytest.mark.parametrize("code", [1, 137])
+@pytest.mark.parametrize("code", [1, pytest.param(137, marks=pytest.mark.long)])
 def test_the_masters_exit_code_is_the_runs(project: Make, code: int) -> None:
     made = project({"master": f"echo said >&2; exit {code}\n", "worker": SERVE})
     done = made.run("--as", "local", code=10)
@@ -300,7 +302,12 @@ STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addres
 
 @pytest.mark.parametrize(
     ("service", "job", "exit_code", "documented"),
-    [("ai-platform", {}, 137, True), ("vertex", {}, 137, True), ("tfjob", {}, 137, True), ("tfjob", {}, 1, True)],
+    [
+        ("ai-platform", {}, 137, True),
+        pytest.param("vertex", {}, 137, True, marks=pytest.mark.long),
+        pytest.param("tfjob", {}, 137, True, marks=pytest.mark.long),
+        ("tfjob", {}, 1, True),
+    ],
 )
 def test_a_replica_that_died_comes_back_as_the_service_would_have_it(
     project: Make, service: str, job: dict[str, Any], exit_code: int, documented: bool
@@ -334,7 +341,9 @@ def test_vertex_restarts_the_whole_job_when_the_spec_says_so(project: Make) -> N
     assert [one["restarts"] for one in document["replicas"]] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("service", "exit_code"), [("ai-platform", 2), ("vertex", 2), ("local", 137)])
+@pytest.mark.parametrize(
+    ("service", "exit_code"), [pytest.param("ai-platform", 2, marks=pytest.mark.long), ("vertex", 2), ("local", 137)]
+)
 def test_a_replica_that_the_service_would_not_restart_fails_the_run(
     project: Make, service: str, exit_code: int
 ) -> None:
@@ -379,7 +388,7 @@ def running(made: Project, count: int) -> bool:
     return wait_for(lambda: len(list(made.job.glob("starts-*"))) == count, 30)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_nothing_is_left_after_a_signal(project: Make, number: signal.Signals) -> None:
     stubborn = STARTS + "trap '' TERM INT; while :; do sleep 0.2; done\n"
     made = project({"master": stubborn, "worker": stubborn})
