@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.specs import CASES, images, spec
-from tests.jobs.test_commands_run import argument_lists
+from tests.jobs.random_arguments import asked, from_services
+from tests.jobs.specs import CASES, images
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role, RoleSpec, Target
+from training_imgtool.spec.model import Target
 
 PROGRAM = Path(__file__).resolve().parents[2] / ".services/compose/root/usr/libexec/docker/cli-plugins/docker-compose"
 
@@ -30,11 +30,11 @@ def read(text: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def test_compose_reads_every_argument(tmp_path: Path) -> None:
-    for args in argument_lists(21, 8):
-        of = spec({Role.MASTER: RoleSpec()}, args=tuple(args))
-        data = read(dump(job_data(of, images(of), Target.COMPOSE)), tmp_path)
-        assert [arg.replace("$$", "$") for arg in data["services"]["master"]["command"]] == args
+@pytest.mark.parametrize(("seed", "count"), [(21, 8), pytest.param(22, 200, marks=pytest.mark.long)])
+def test_compose_reads_every_argument(seed: int, count: int, tmp_path: Path) -> None:
+    for wanted in asked(seed, count, Target.COMPOSE):
+        data = read(dump(job_data(wanted.spec, images(wanted.spec), Target.COMPOSE)), tmp_path)
+        assert from_services(data["services"]) == wanted.arguments
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if Target.COMPOSE in case.targets])

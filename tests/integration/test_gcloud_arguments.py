@@ -1,4 +1,4 @@
-"""Random argument lists through the real gcloud, with the file and with flags: the service receives what the spec says.
+"""Random argument lists through bash and the real gcloud, with the file and with flags: the service receives them.
 
 `make long` sends 200 lists; the normal suite sends a few.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,34 +14,32 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.specs import images, spec
-from tests.jobs.test_commands_run import argument_lists
+from tests.jobs.random_arguments import Asked, asked, received
+from tests.jobs.shell import Shell
+from tests.jobs.test_commands_run import assert_rightly_refused, job_of
 from tests.servers.google_jobs import gcloud_environment, serving
 from training_imgtool.core.errors import FieldListError
-from training_imgtool.jobs import Format, JobOptions, job_data
+from training_imgtool.jobs import Format
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.model import Role, RoleSpec, Target
+from training_imgtool.spec.model import Target
 
 RUNNER = Path(__file__).resolve().parents[1] / "servers" / "gcloud_many.py"
 TARGETS = (Target.AI_PLATFORM, Target.VERTEX)
 
 
-def _commands(seed: int, count: int, folder: Path) -> list[tuple[list[str], Target, list[str]]]:
-    """Each command as a shell would split it, its target, and the arguments that the service must receive."""
-    commands = []
-    for number, args in enumerate(argument_lists(seed, count)):
-        of = spec({Role.MASTER: RoleSpec(machine="n1-standard-8")}, args=tuple(args))
-        for target in TARGETS:
-            path = folder / f"{target} {number}.yaml"
-            job = job_data(of, images(of), target, JobOptions(file=str(path)))
-            path.write_text(dump(job))
-            texts = [command_line(job.command)]
+def _lines(seed: int, count: int, folder: Path) -> list[tuple[str, Target, Asked]]:
+    """Each command line as imgtool prints it, its target, and what the service must receive."""
+    lines = []
+    for target in TARGETS:
+        for number, wanted in enumerate(asked(seed, count, target)):
+            job = job_of(wanted, target, str(folder / f"{target} {number}.yaml"))
+            (folder / f"{target} {number}.yaml").write_text(dump(job))
+            lines.append((command_line(job.command), target, wanted))
             try:
-                texts.append(dump(job, Format.GCLOUD))
+                lines.append((dump(job, Format.GCLOUD), target, wanted))
             except FieldListError as refused:
-                assert "args" in str(refused)  # noqa: PT017  refused by name
-            commands += [(shlex.split(text.replace(" \\\n", " ")), target, args) for text in texts]
-    return commands
+                assert_rightly_refused(str(refused), wanted)
+    return lines
 
 
 def _run(commands: list[list[str]], env: dict[str, str], answers: Path) -> list[Any]:
@@ -60,12 +57,11 @@ def _run(commands: list[list[str]], env: dict[str, str], answers: Path) -> list[
 def test_gcloud_sends_every_argument(seed: int, count: int, tmp_path: Path) -> None:
     with serving() as server:
         env = {**os.environ, **gcloud_environment(server, tmp_path / "config")}
-        commands = _commands(seed, count, tmp_path)
-        errors = _run([words for words, _, _ in commands], env, tmp_path / "answers")
-    assert errors == [None] * len(commands)
-    assert len(server.bodies) == len(commands)
-    for body, (_, target, args) in zip(server.bodies, commands, strict=True):
-        if target is Target.AI_PLATFORM:
-            assert body["trainingInput"].get("args", []) == args
-        else:
-            assert body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"].get("args", []) == args
+        lines = _lines(seed, count, tmp_path)
+        commands = Shell(tmp_path).run("\n".join(line for line, _, _ in lines) + "\n")
+        errors = _run(commands, env, tmp_path / "answers")
+    assert errors == [None] * len(lines)
+    assert len(server.bodies) == len(lines)
+    for body, (_, target, wanted) in zip(server.bodies, lines, strict=True):
+        sent = body if target is Target.AI_PLATFORM else body["jobSpec"]
+        assert received(target, json.dumps(sent)) == wanted.arguments

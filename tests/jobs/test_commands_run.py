@@ -1,63 +1,28 @@
-"""What imgtool prints, run by a shell: stand-ins for the services' programs receive what the spec says.
+"""What imgtool prints, run by bash: stand-ins for the services' programs receive what the spec says.
 
-`tests/integration/test_gcloud_arguments.py` does the same with the real gcloud.
+`make long` runs 200 lists per target, the normal suite a sample. The services' own programs read the same in
+tests/integration: test_gcloud_arguments.py, test_kubernetes_arguments.py, test_compose_program.py.
 """
 
 from __future__ import annotations
 
-import os
-import random
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.jobs.specs import images, spec
-from tests.jobs.test_arguments import WORDS, arguments_in
+from tests.jobs.random_arguments import Asked, M, argument_lists, asked, received
+from tests.jobs.shell import Shell
+from tests.jobs.specs import cpu, images, spec
 from tests.jobs.test_gcloud_flags import split
 from training_imgtool.core.errors import FieldListError
-from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
+from training_imgtool.jobs import Format, JobFile, job_data, launcher
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import Role, RoleSpec, Target
+from training_imgtool.spec.model import Role, Target
 
-PROGRAMS = ("gcloud", "kubectl", "docker", "sky", "sbatch", "srun", "python")
-STAND_IN = """#!/bin/sh
-printf '%s\\0' "${0##*/}" "$@" "" END "" >> "$RECEIVED"
-"""
-COUNT = 40
-SCRIPTS = {Target.SKYPILOT, Target.SLURM}
-FLAGS = {Target.AI_PLATFORM, Target.VERTEX}
-
-
-def argument_lists(seed: int, count: int) -> list[list[str]]:
-    """Lists of words that shells, YAML and gcloud know, and of words made of their characters."""
-    chance = random.Random(seed)
-    made = ["".join(chance.choices("ab-=,^$'\"\\ \t\n#~{}()é🚀*!", k=chance.randint(1, 6))) for _ in range(count)]
-    return [chance.choices([*WORDS, *made], k=chance.randint(1, 8)) for _ in range(count)]
-
-
-class Shell:
-    """A shell whose programs are stand-ins that note what they were called with."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "bin").mkdir()
-        for name in PROGRAMS:
-            (folder / "bin" / name).write_text(STAND_IN)
-            (folder / "bin" / name).chmod(0o755)
-
-    def run(self, script: str) -> list[list[str]]:
-        """The calls, in order, program first."""
-        log = self.folder / "received"
-        log.write_bytes(b"")
-        env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "RECEIVED": str(log)}
-        done = subprocess.run(
-            ["bash"], input=script, env=env, cwd=self.folder, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return [call.split("\0") for call in log.read_text().split("\0\0END\0\0")[:-1]]
+FLAGS = (Target.AI_PLATFORM, Target.VERTEX)
+SAMPLES = [(15, 10), pytest.param(16, 200, marks=pytest.mark.long)]
 
 
 @pytest.fixture
@@ -65,67 +30,103 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def job_of(args: Sequence[str], target: Target, file: str) -> JobFile:
-    machine = None if target in {Target.ECI, Target.SKYPILOT} else "n1-standard-8"
-    of = spec({Role.MASTER: RoleSpec(machine=machine)}, args=tuple(args))
-    return job_data(of, images(of), target, JobOptions(file=file, hosts=parse_hosts("master=vm-1")))
+def job_of(wanted: Asked, target: Target, file: str = "config.yaml") -> JobFile:
+    return job_data(wanted.spec, images(wanted.spec), target, wanted.options(file))
 
 
+@pytest.mark.parametrize(("seed", "count"), SAMPLES)
 @pytest.mark.parametrize("target", [target for target in Target if target is not Target.TF_CONFIG])
-def test_the_command_submits_the_file_with_every_argument(target: Target, shell: Shell) -> None:
-    lists = argument_lists(15, COUNT)
+def test_the_command_submits_the_file_with_every_argument(target: Target, seed: int, count: int, shell: Shell) -> None:
+    lists = list(asked(seed, count, target))
     lines = []
-    for number, args in enumerate(lists):
-        job = job_of(args, target, f"it's job {number} $(x).yaml")
-        (shell.folder / f"it's job {number} $(x).yaml").write_text(dump(job))
+    for number, wanted in enumerate(lists):
+        name = f"it's job {number} $(x).yaml"
+        job = job_of(wanted, target, name)
+        (shell.folder / name).write_text(dump(job))
         lines.append(command_line(job.command))
     calls = shell.run("\n".join(lines) + "\n")
-    assert len(calls) == COUNT
-    for call, args in zip(calls, lists, strict=True):
+    assert len(calls) == count
+    for call, wanted in zip(calls, lists, strict=True):
         (file,) = [word for word in call if word.endswith(".yaml")]
         text = (shell.folder / file).read_text()
-        assert (started(text, target, shell) if target in SCRIPTS else arguments_in(target, text)) == args
+        assert (started(text, target, shell, wanted) or received(target, text)) == wanted.arguments
 
 
-def started(text: str, target: Target, shell: Shell) -> list[str]:
-    """The arguments of the trainer that the file's own script starts."""
+def started(text: str, target: Target, shell: Shell, wanted: Asked) -> dict[Role, list[str]]:
+    """The arguments of the trainers that the file's own script starts; nothing for a target without one."""
+    if target not in {Target.SKYPILOT, Target.SLURM}:
+        return {}
     if target is Target.SKYPILOT:
-        import yaml
-
-        text = str(yaml.safe_load(text)["run"]).replace("/opt/venv/bin/python", "python")
-    (call,) = shell.run(text)
-    return call[call.index("trainer.task") + 1 :]
-
-
-def test_the_lines_for_own_machines_start_the_trainer_with_every_argument(shell: Shell) -> None:
-    lists = argument_lists(16, COUNT)
-    calls = shell.run("".join(dump(job_of(args, Target.TF_CONFIG, "x"), Format.DOCKER_RUN) for args in lists))
-    images_at = [next(index for index, word in enumerate(call) if "@sha256:" in word) for call in calls]
-    assert [call[at + 1 :] for call, at in zip(calls, images_at, strict=True)] == lists
+        text = str(yaml.safe_load(text)["run"])
+    calls = shell.run(text.replace(launcher.PYTHON, "python"))
+    programs = [call[call.index("trainer.task") + 1 :] for call in calls if "trainer.task" in call]
+    of_image = {call_image(call): program for call, program in zip(calls, programs, strict=True)}
+    if target is Target.SKYPILOT:
+        return dict(zip(wanted.arguments, programs, strict=True))
+    digests = {str(image).rpartition("@")[2]: role for role, image in images(wanted.spec).items()}
+    return {digests[digest]: program for digest, program in of_image.items()}
 
 
-@pytest.mark.parametrize("target", sorted(FLAGS))
-def test_flags_carry_every_argument_or_are_refused_by_name(target: Target, shell: Shell) -> None:
+def call_image(call: list[str]) -> str:
+    """The digest in a call's options, since the steps of a script start in any order."""
+    return next((word.rpartition("@")[2] for word in call if "@sha256:" in word), "")
+
+
+@pytest.mark.parametrize(("seed", "count"), SAMPLES)
+def test_the_lines_for_own_machines_start_the_trainer_with_every_argument(seed: int, count: int, shell: Shell) -> None:
+    lists = list(asked(seed, count, Target.TF_CONFIG))
+    calls = shell.run("".join(dump(job_of(wanted, Target.TF_CONFIG), Format.DOCKER_RUN) for wanted in lists))
+    expected = [(role, args) for wanted in lists for role, args in _by_machine(wanted)]
+    assert len(calls) == len(expected)
+    for call, (role, args) in zip(calls, expected, strict=True):
+        image = next(index for index, word in enumerate(call) if "@sha256:" in word)
+        assert f"-{role}-" in call[call.index("--name") + 1]
+        assert call[image + 1 :] == args
+
+
+def _by_machine(wanted: Asked) -> list[tuple[Role, list[str]]]:
+    counts = {role: 1 if role is M else wanted.spec.roles[role].count for role in wanted.arguments}
+    return [(role, wanted.arguments[role]) for role, count in counts.items() for _ in range(count)]
+
+
+@pytest.mark.parametrize(("seed", "count"), SAMPLES)
+@pytest.mark.parametrize("target", FLAGS)
+def test_flags_carry_every_argument_or_are_refused_by_name(target: Target, seed: int, count: int, shell: Shell) -> None:
     carried, lines = [], []
-    for args in argument_lists(17, COUNT):
+    for wanted in asked(seed, count, target):
         try:
-            lines.append(dump(job_of(args, target, "x"), Format.GCLOUD))
-            carried.append(args)
+            lines.append(dump(job_of(wanted, target), Format.GCLOUD))
+            carried.append(wanted)
         except FieldListError as refused:
-            twice = len(set(args)) < len(args)
-            assert (twice, "args" in str(refused)) == (True, True)  # noqa: PT017  either outcome is right
-    assert len(carried) > COUNT / 3
+            assert_rightly_refused(str(refused), wanted)
+    assert len(carried) > count / 5
     calls = shell.run("\n".join(lines))
-    for call, args in zip(calls, carried, strict=True):
+    for call, wanted in zip(calls, carried, strict=True):
+        args = wanted.arguments[M]
         if target is Target.AI_PLATFORM:
-            assert call[call.index("--") + 1 :] == args
+            assert (call[call.index("--") + 1 :] if "--" in call else []) == args
         else:
             (flag,) = [word for word in call if word.startswith("--args=")]
             assert split(flag.removeprefix("--args=")) == args
 
 
+def assert_rightly_refused(message: str, wanted: Asked) -> None:
+    """Flags refuse a value that stands twice, and roles with arguments of their own."""
+    args: list[Any] = list(wanted.arguments.values())
+    twice = any(len(set(of_role)) < len(of_role) for of_role in args)
+    own = any(role.args is not None for role in wanted.spec.roles.values())
+    assert twice or own, message
+    assert "args" in message.lower()
+
+
 def test_vertex_flags_refuse_an_argument_that_is_there_twice() -> None:
     """gcloud 528: `argument --args: "64" cannot be specified multiple times`."""
+    of = spec({M: cpu()}, args=("--units", "64", "--layers", "64"))
+    wanted = Asked(of, {M: list(of.args)})
     with pytest.raises(FieldListError, match=r"containerSpec\.args: gcloud refuses a flag that has '64' twice"):
-        dump(job_of(["--units", "64", "--layers", "64"], Target.VERTEX, "x"), Format.GCLOUD)
-    assert "64" in dump(job_of(["--units", "64", "--layers", "64"], Target.AI_PLATFORM, "x"), Format.GCLOUD)
+        dump(job_of(wanted, Target.VERTEX), Format.GCLOUD)
+    assert "64" in dump(job_of(wanted, Target.AI_PLATFORM), Format.GCLOUD)
+
+
+def test_lists_are_not_all_alike() -> None:
+    assert len({tuple(args) for args in argument_lists(1, 200)}) > 190
