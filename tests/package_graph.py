@@ -58,7 +58,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "zstandard": ("direct.layers.codecs",),
 }
 
-PROGRAMS = {"wheels.build_child"}  # processes of their own
+PROGRAMS = {"wheels.build_child", "verify.inside.bytecode"}  # processes of their own
 
 LONGEST_MODULE = 300  # lines
 LONGER = {"spec.model": 500}  # a list of keys with a line of documentation each, and nothing else

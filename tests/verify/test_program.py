@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from training_imgtool.verify import interesting_paths
-from training_imgtool.verify.inspect_container import PROGRAM
-from training_imgtool.verify.program import program_text
+from training_imgtool.verify.facts import Bytecode, Started
+from training_imgtool.verify.inside import interesting_paths
+from training_imgtool.verify.inside.program import _bytecode, program_text
+from training_imgtool.verify.inspect_container import PROGRAM, bytecode_of
 
-MODULES = tuple((files("training_imgtool.verify") / f"{name}.py").read_text() for name in PROGRAM)
+MODULES = tuple((files("training_imgtool.verify.inside") / f"{name}.py").read_text() for name in PROGRAM)
 
 
 def _run(call: str, request: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
@@ -45,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_it_is_python_3_7_and_the_standard_library() -> None:
-    text = program_text("look", {"seconds": 1, "libraries": [], "folders": [], "exclude": []}, MODULES)
+    text = program_text("look", {"seconds": 1, "libraries": [], "folders": [], "exclude": [], "compared": []}, MODULES)
     tree = ast.parse(text, feature_version=(3, 7))
     imported = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
@@ -152,3 +153,20 @@ def test_which_paths_matter(path: str, kind: str | None) -> None:
 def test_folders_are_summed_and_small_ones_left_out() -> None:
     assert interesting_paths.summed({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
     assert interesting_paths.summed({}) == {}
+
+
+def test_the_same_bytecode_is_compared_once() -> None:
+    told: list[dict[str, Any]] = []
+    files: list[list[Any]] = [["opt/venv/__pycache__/m.cpython-311.pyc", [1, "source"], [2, "bytecode"]]]
+    _bytecode(files, [], told.append)
+    assert [part["part"] for part in told] == ["reading bytecode", "bytecode"]
+    before: dict[str, Bytecode] = {}
+    first = bytecode_of(Started(parts=_parts(told)), before)
+    assert first == Bytecode(count=1, differ=(files[0][0],))
+    told.clear()
+    _bytecode(files, list(before), told.append)
+    assert [part["part"] for part in told] == ["reading bytecode"]
+    assert bytecode_of(Started(parts=_parts(told)), before) == first
+    files[0][2] = [2, "other"]
+    _bytecode(files, list(before), told.append)
+    assert [part["part"] for part in told] == ["reading bytecode", "reading bytecode", "bytecode"]

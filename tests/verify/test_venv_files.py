@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training_imgtool.verify.venv_files import compare_records
+from training_imgtool.verify.inside.venv_files import compare_records
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 INFO = f"{SITE}/a-1.dist-info"

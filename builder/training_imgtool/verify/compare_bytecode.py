@@ -13,26 +13,26 @@ from types import TracebackType
 from typing import Self
 
 from training_imgtool.core.interpreters import find_interpreter
-from training_imgtool.verify.bytecode import source_of
 from training_imgtool.verify.facts import Bytecode, FileContent
-from training_imgtool.verify.venv_files import VENV
+from training_imgtool.verify.inside.bytecode import source_of
+from training_imgtool.verify.inside.program import program_text
+from training_imgtool.verify.inside.venv_files import VENV
 
 _SECONDS = 600.0
-_CALL = """
-import json, sys, warnings
-warnings.simplefilter("ignore")
-json.dump(differing_bytecode(json.load(sys.stdin)), sys.stdout)
-"""
 
 
 @dataclass(slots=True)
 class Contents:
-    """The sources and the bytecode of virtual environments, each content once, in a temporary folder."""
+    """The sources and the bytecode of virtual environments, each content once, in a temporary folder.
+
+    What was compared is not compared again for the next role, here or in containers.
+    """
 
     _folder: tempfile.TemporaryDirectory[str] = field(
         default_factory=lambda: tempfile.TemporaryDirectory(prefix="imgtool-verify-")
     )
     _compared: dict[str, Bytecode] = field(default_factory=dict)
+    compared_inside: dict[str, Bytecode] = field(default_factory=dict)  # in containers, by the hash of all files
 
     def __enter__(self) -> Self:
         return self
@@ -78,8 +78,9 @@ def _run(request: str, count: int, python: str, environ: Mapping[str, str]) -> B
     interpreter = find_interpreter(python, environ)
     if interpreter is None:
         return Bytecode(count=count, unseen=f"this machine has no Python {python} that could compile the sources")
-    text = (package_files("training_imgtool.verify") / "bytecode.py").read_text()
-    command = [interpreter.path, "-I", "-S", "-B", "-c", f"{text}\n{_CALL}"]
+    package = package_files("training_imgtool.verify.inside")
+    texts = tuple((package / f"{name}.py").read_text() for name in ("same_code", "bytecode"))
+    command = [interpreter.path, "-I", "-S", "-B", "-c", program_text("compare_listed", {}, texts)]
     try:
         done = subprocess.run(command, input=request.encode(), capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

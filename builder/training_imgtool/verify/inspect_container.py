@@ -9,20 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.verify.facts import Bytecode, Fields, Started, Tree, VenvFiles
-from training_imgtool.verify.program import program_text
+from training_imgtool.verify.inside.program import program_text
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 PYTHON = "/opt/venv/bin/python"
-PROGRAM = ("interesting_paths", "bytecode", "venv_files", "program")  # modules, in the order of their imports
+PROGRAM = (
+    "interesting_paths",
+    "same_code",
+    "bytecode",
+    "venv_files",
+    "program",
+)  # modules, in the order of their imports
 LOOK_SECONDS = 300.0
 RUN_SECONDS = 300.0
 _ROOT = "0:0"  # reads what the image's own user may not
 
 
 def look(
-    api: DockerApi, image: str, libraries: tuple[str, ...], folders: tuple[str, ...], exclude: tuple[str, ...]
+    api: DockerApi,
+    image: str,
+    libraries: tuple[str, ...],
+    folders: tuple[str, ...],
+    *,
+    exclude: tuple[str, ...],
+    compared: tuple[str, ...],
 ) -> Started:
     """Reads the interpreter, the files and the libraries, as root in a container that cannot change anything.
 
@@ -32,8 +44,10 @@ def look(
         libraries: the shared libraries to open.
         folders: relative to the root; the program hashes the files in them, and those of /opt/venv.
         exclude: what the spec leaves out of site-packages.
+        compared: the hashes of all bytecode and sources that earlier containers compared.
     """
-    request = {"seconds": LOOK_SECONDS, "libraries": libraries, "folders": folders, "exclude": exclude}
+    request = {"seconds": LOOK_SECONDS, "libraries": libraries, "folders": folders}
+    request |= {"exclude": exclude, "compared": compared}
     text = _text("look", request)
     probe = Probe(image=image, command=(PYTHON, "-I", "-c", text), user=_ROOT, read_only=True, seconds=LOOK_SECONDS)
     return _started(run_probe(api, probe))
@@ -60,13 +74,19 @@ def tree_of(inspection: Started) -> Tree | None:
     )
 
 
-def bytecode_of(inspection: Started) -> Bytecode | None:
-    """What the container says about bytecode; None when it did not get that far."""
+def bytecode_of(inspection: Started, before: dict[str, Bytecode]) -> Bytecode | None:
+    """What the container says about bytecode, or another one said `before` of the same files, by their hash.
+
+    None when it did not get that far.
+    """
     begun, compared = (inspection.parts.get(part) for part in ("reading bytecode", "bytecode"))
     if begun is None:
         return None
+    content = str(begun["content"])
     if compared is not None:
-        return Bytecode(count=begun["count"], differ=tuple(compared["differ"]))
+        before[content] = Bytecode(count=begun["count"], differ=tuple(compared["differ"]))
+    if content in before:
+        return before[content]
     end = inspection.parts.get("end") or {}
     if end.get("signal") and not end.get("late"):
         return Bytecode(count=begun["count"], ended=f"the image's Python ended by signal {end['signal']}")
@@ -74,7 +94,7 @@ def bytecode_of(inspection: Started) -> Bytecode | None:
 
 
 def _text(call: str, request: dict[str, Any]) -> str:
-    package = files("training_imgtool.verify")
+    package = files("training_imgtool.verify.inside")
     return program_text(call, request, tuple((package / f"{name}.py").read_text() for name in PROGRAM))
 
 

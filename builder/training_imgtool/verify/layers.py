@@ -17,8 +17,8 @@ from typing import Any
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Fields, FileContent, Listing, Tree, VenvFiles
-from training_imgtool.verify.interesting_paths import LARGEST_TEXT, describe, kind_of, settle, summed, wants_look
-from training_imgtool.verify.venv_files import VENV, compare_records
+from training_imgtool.verify.inside.interesting_paths import LARGEST_TEXT, describe, kind_of, settle, summed, wants_look
+from training_imgtool.verify.inside.venv_files import VENV, compare_records
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"

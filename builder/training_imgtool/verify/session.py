@@ -206,7 +206,7 @@ def _facts(
         stored = inspect_registry.read_image(location.digest, plan.platform, base, registries)
         if platform_of(stored.config) != plan.platform:  # an engine would refuse it
             engine = None
-    inside = _seen_inside(run, image, location, engine, registries) if engine is not None else {}
+    inside = _seen_inside(run, image, location, engine, reader) if engine is not None else {}
     listings: dict[int, Listing] = {}
     if stored is not None:
         config, layers = stored.config, stored.layers
@@ -231,17 +231,23 @@ def _facts(
 
 
 def _seen_inside(
-    run: VerifyRun, image: RoleImage, location: _ImageLocation, engine: DockerEngine, registries: Registries
+    run: VerifyRun,
+    image: RoleImage,
+    location: _ImageLocation,
+    engine: DockerEngine,
+    reader: inspect_registry.LayerReader,
 ) -> dict[str, Any]:
     """What containers tell; of a platform that the engine cannot run, nothing, with the reason."""
-    plan = image.plan
+    plan, registries, compared = image.plan, reader.registries, reader.contents.compared_inside
     if location.digest is not None:
         login = registries.login(location.digest.repository.registry).login
         engine.pull_base(location.digest, plan.platform, login, run.progress)
     run.progress(Step(image.role, "looking into the image"))
     folders = copied_files(image.dockerfile, run.inputs.context, {}).folders
     libraries = plan.locked.variant.libraries
-    inspection = inspect_container.look(engine.api, location.name, libraries, folders, plan.exclude)
+    inspection = inspect_container.look(
+        engine.api, location.name, libraries, folders, exclude=plan.exclude, compared=tuple(compared)
+    )
     if inspection.fault is not None and "exec format error" in inspection.fault:
         why = f"the engine's machine does not run {plan.platform}"
         run.progress(Note(f"{image.role}: {why}; verify reads the registry instead"))
@@ -249,7 +255,7 @@ def _seen_inside(
     values: dict[str, Any] = {"look": inspection}
     tree = inspect_container.tree_of(inspection)
     if tree is not None:
-        values |= {"tree": tree, "bytecode": inspect_container.bytecode_of(inspection)}
+        values |= {"tree": tree, "bytecode": inspect_container.bytecode_of(inspection, compared)}
     if inspection.fault is not None:
         return values
     gpus, values["no_gpus"] = _gpus(image, engine)

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Fields, Finding, Status
-from training_imgtool.verify.interesting_paths import SITE
+from training_imgtool.verify.inside.interesting_paths import SITE
 from training_imgtool.verify.packages import broken, differences, same_version
 from training_imgtool.versions.markers import marker_environment
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.checks.python import ending, failure
 from training_imgtool.verify.facts import Finding, Status
-from training_imgtool.verify.interesting_paths import SITE
+from training_imgtool.verify.inside.interesting_paths import SITE
 
 _IN_SITE = re.compile(f"{SITE}([^/]+)")
 _BUNDLED = frozenset({"__future__", "builtins", "distutils", "imp", "asyncore", "asynchat", "smtpd"})

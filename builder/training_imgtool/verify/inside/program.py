@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -25,9 +26,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from training_imgtool.verify.bytecode import differing_bytecode, source_of
-from training_imgtool.verify.interesting_paths import describe, kind_of, settle, summed, wants_look
-from training_imgtool.verify.venv_files import VENV, compare_records, content_of
+from training_imgtool.verify.inside.bytecode import differing_bytecode, source_of
+from training_imgtool.verify.inside.interesting_paths import describe, kind_of, settle, summed, wants_look
+from training_imgtool.verify.inside.venv_files import VENV, compare_records, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def look(request: Fields) -> None:
         _interpreter(report)
         bytecode = _files(request["folders"], request["exclude"], report)
         _libraries(request["libraries"], report)
-        _bytecode(bytecode, report)
+        _bytecode(bytecode, request["compared"], report)
 
     _apart(request["seconds"], work)
 
@@ -77,8 +78,11 @@ def _interpreter(report: Report) -> None:
     report({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
 
 
-def _files(hashed: list[str], exclude: list[str], report: Report) -> list[str]:
-    """Reports the files of interest, and the hashes of those in the folders `hashed`; returns the paths of bytecode."""
+def _files(hashed: list[str], exclude: list[str], report: Report) -> list[list[Any]]:
+    """Reports the files of interest, and the hashes of those in the folders `hashed`.
+
+    Returns the path of each file of bytecode with the hashes of its source and its own.
+    """
     items: list[Fields] = []
     contents: Fields = {}
     prefixes = (VENV, *(folder + "/" for folder in hashed))
@@ -118,12 +122,16 @@ def _files(hashed: list[str], exclude: list[str], report: Report) -> list[str]:
     settled = [dict(fields, text="") if fields["kind"] == "record" else fields for fields in settle(items)]
     files = {"items": settled, "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
     report(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
-    return [path for path in venv if source_of(path) in venv]
+    return [[path, venv[str(source_of(path))], venv[path]] for path in sorted(venv) if source_of(path) in venv]
 
 
-def _bytecode(paths: list[str], report: Report) -> None:
-    report({"part": "reading bytecode", "count": len(paths)})
-    differ = differing_bytecode([["/" + path, "/" + str(source_of(path)), "/" + path] for path in paths])
+def _bytecode(files: list[list[Any]], compared: list[str], report: Report) -> None:
+    """Compares the bytecode with its sources, unless files of the same hashes were `compared` before."""
+    content = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    report({"part": "reading bytecode", "count": len(files), "content": content})
+    if content in compared:
+        return
+    differ = differing_bytecode([["/" + path, "/" + str(source_of(path)), "/" + path] for path, _, _ in files])
     report({"part": "bytecode", "differ": [path[1:] for path in differ]})
 
 
@@ -286,7 +294,7 @@ def _apart(seconds: float, work: Callable[[Report], object]) -> None:
 
 
 def program_text(call: str, request: Fields, modules: tuple[str, ...]) -> str:
-    """Returns the program with a call of `look` or `run`: the texts of the modules, this one last, as one."""
+    """Returns a program: the texts of modules that import each other, in that order, and a call of a function."""
     lines = [line for text in modules for line in text.splitlines()]
     code = [line for line in lines if not line.startswith(("from __future__", "from training_imgtool."))]
     return "\n".join(["from __future__ import annotations", *code, f"{call}(json.loads({json.dumps(request)!r}))", ""])

@@ -18,7 +18,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from training_imgtool.verify.bytecode import source_of
+from training_imgtool.verify.inside.bytecode import source_of
 
 if TYPE_CHECKING:
     from typing import Any

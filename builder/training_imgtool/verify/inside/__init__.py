@@ -1,0 +1,1 @@
+"""What runs inside an image: a program of modules that need the standard library only."""
