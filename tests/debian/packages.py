@@ -58,6 +58,7 @@ def make_package(
     *,
     fields: str = "",
     compression: str = "xz",
+    version: str = "1.0-1",
 ) -> tuple[DebianPackage, Path]:
     """A package: files by absolute path (`-> TARGET` for a link), and further control files."""
     root = folder / name
@@ -72,15 +73,15 @@ def make_package(
     for path, text in (control or {}).items():
         (root / "DEBIAN" / path).write_text(text)
         (root / "DEBIAN" / path).chmod(0o755 if text.startswith("#!") else 0o644)
-    head = f"Package: {name}\nVersion: 1.0-1\nArchitecture: amd64\nMaintainer: Nobody <nobody@example.com>\n"
+    head = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: Nobody <nobody@example.com>\n"
     (root / "DEBIAN/control").write_text(f"{head}{fields}Description: {name}\n more text\n")
-    file = folder / f"{name}_1.0-1_amd64.deb"
+    file = folder / f"{name}_{version}_amd64.deb"
     command = ["dpkg-deb", "--root-owner-group", f"-Z{compression}", "--build", str(root), str(file)]
     subprocess.run(command, check=True, capture_output=True)
     data = file.read_bytes()
     package = DebianPackage(
         name=name,
-        version="1.0-1",
+        version=version,
         architecture="amd64",
         file=f"pool/main/{file.name}",
         sha256=hashlib.sha256(data).hexdigest(),

@@ -34,6 +34,7 @@ from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import check_registry
 
 if TYPE_CHECKING:
+    from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.registry.connect import Registries
     from training_imgtool.wheels.store import WheelStore
 
@@ -146,6 +147,7 @@ def prepare(
     registry: str | None = None,
     locked: bool = False,
     registries: Registries | None = None,
+    renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
     """Renders every role of a spec and works out its keys, for each of its platforms; arguments as `_prepare`.
@@ -154,7 +156,9 @@ def prepare(
     a lock that is not current when `locked`.
     """
     files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
-    prepare_file = partial(_prepare, registry=registry, locked=locked, registries=registries, write=write)
+    prepare_file = partial(
+        _prepare, registry=registry, locked=locked, registries=registries, renewal=renewal, write=write
+    )
     first, *others = (prepare_file(file, settings, progress) for file in files)
     return replace(first, others=tuple(others))
 
@@ -167,13 +171,16 @@ def _prepare(
     registry: str | None = None,
     locked: bool = False,
     registries: Registries | None = None,
+    renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
     """Renders every role for the platform of the spec; writes the lock when it is missing or stale.
 
-    Without `write` (a dry run, `show`) a new lock is used and not written.
+    Without `write` (a dry run, `show`) a new lock is used and not written. With a `renewal` the lock is made anew.
     """
-    lock = ensure_lock(spec_file, settings, progress, locked=locked, registries=registries, write=write)
+    lock = ensure_lock(
+        spec_file, settings, progress, locked=locked, registries=registries, renewal=renewal, write=write
+    )
     spec = spec_file.spec
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         entry = spec_file.entry

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from training_imgtool.build.build import build
-from training_imgtool.build.inputs import open_spec, prepare
+from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.renewal import build_renewed
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
 from training_imgtool.core.errors import ImgtoolError, UsageError
 from training_imgtool.core.progress import Event, Note, Progress
@@ -87,9 +88,16 @@ def build_many(
                 spec_file = open_spec(choice.path, choice.values)
                 if inspect:
                     inspect(spec_file, view)
-                inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, registries=registries)
-                run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
-                return SpecResult(choice=choice, images=_build_gated(run, gate, registries))
+
+                def make(inputs: Inputs) -> tuple[BuildResult, ...]:
+                    run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
+                    return _build_gated(run, gate, registries)
+
+                prepare_spec = partial(
+                    prepare, spec_file, settings, view, registry=registry, locked=locked, registries=registries
+                )
+                images = build_renewed(lambda renewal: prepare_spec(renewal=renewal), make, view, locked=locked)
+                return SpecResult(choice=choice, images=images)
             except ImgtoolError as error:
                 return SpecResult(choice=choice, error=error)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from training_imgtool.build.build import build
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.build.many import SpecChoice, SpecResult, build_many
+from training_imgtool.build.renewal import build_renewed
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
@@ -17,6 +18,9 @@ from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.lock.carry_over import Renewal
 
 
 def build_and_print(
@@ -41,10 +45,21 @@ def build_and_print(
         _print_many(results, as_json=as_json)
         return
     with machine.progress(progress) as view:
-        inputs = _prepare(
-            choices[0], settings, view, registry=registry, locked=locked, roles=options.roles, check=options.check
+        images = build_renewed(
+            lambda renewal: _prepare(
+                choices[0],
+                settings,
+                view,
+                registry=registry,
+                locked=locked,
+                renewal=renewal,
+                roles=options.roles,
+                check=options.check and not renewal,
+            ),
+            lambda inputs: build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view)),
+            view,
+            locked=locked,
         )
-        images = build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view))
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
@@ -81,6 +96,7 @@ def _prepare(
     *,
     registry: str | None,
     locked: bool,
+    renewal: Renewal | None = None,
     write: bool = True,
     roles: tuple[Role, ...] = (),
     check: bool = True,
@@ -91,7 +107,7 @@ def _prepare(
         _inspect(spec_file, view)
     for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
         view(Planned(role))
-    return prepare(spec_file, settings, view, registry=registry, locked=locked, write=write)
+    return prepare(spec_file, settings, view, registry=registry, locked=locked, renewal=renewal, write=write)
 
 
 def _inspect(spec_file: SpecFile, view: Progress) -> None:

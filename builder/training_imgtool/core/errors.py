@@ -111,3 +111,7 @@ class VerificationError(ImgtoolError):
     """A check failed: a wrong digest or version, a secret in a layer, a run that failed."""
 
     exit_code = 10
+
+
+class PackageGoneError(VerificationError):
+    """The archives of a base no longer have a version of a Debian package that the lock names."""

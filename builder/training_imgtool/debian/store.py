@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from training_imgtool.core.errors import TemporaryError, VerificationError
+from training_imgtool.core.errors import PackageGoneError, TemporaryError, VerificationError
 from training_imgtool.core.http_pool import Pool, make_pool, transport_errors
 from training_imgtool.core.progress import Done, Outcome, Planned, Progress, Transfer
 from training_imgtool.core.settings import Settings
@@ -59,7 +59,8 @@ class PackageStore:
         """Makes sure that all packages are here, several at a time.
 
         Raises:
-            VerificationError: no archive has the file with the lock's sha256.
+            PackageGoneError: no archive has the file.
+            VerificationError: an archive has another file, with another sha256 than the lock's.
             TemporaryError: the archives do not answer.
             LocalFileError: the cache cannot be written.
         """
@@ -93,7 +94,7 @@ class PackageStore:
             if blocks is not None:
                 yield from blocks
                 return
-        raise VerificationError(
+        raise PackageGoneError(
             f"no archive of the base has {package.name} {package.version} any more",
             hint=f"imgtool lock --upgrade-package {package.name} takes the version that the archive has now",
         )

@@ -32,13 +32,14 @@ NOTHING_CARRIED_OVER = CarriedOver()
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a new lock looks for again: everything, or some packages, by their normalised names."""
+    """What a new lock looks for again: everything, some packages by their normalised names, or Debian packages."""
 
     everything: bool = False
     packages: frozenset[str] = frozenset()
+    debian: bool = False
 
     def __bool__(self) -> bool:
-        return self.everything or bool(self.packages)
+        return self.everything or self.debian or bool(self.packages)
 
     def carry_over(self, lock: Lock, platform: str) -> CarriedOver:
         """Selects what a new lock for `platform` takes over; the bases of another platform have other digests.

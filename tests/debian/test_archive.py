@@ -1,0 +1,85 @@
+"""Resolving with the machine's apt against an archive on loopback, which drops a version as Debian's archives do."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.debian.packages import make_package, needs_dpkg, system
+from tests.debian.test_layer import archive, maker, settings, store
+from training_imgtool.core.errors import InputError, PackageGoneError
+from training_imgtool.debian.apt import resolve_packages
+from training_imgtool.debian.base_system import BaseSystem
+from training_imgtool.direct.debian_layer import OpenedLibraries
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.plan import DebianPackage
+
+__all__ = ["archive"]  # a fixture
+pytestmark = [needs_dpkg, pytest.mark.skipif(not shutil.which("apt-get"), reason="apt-get is not installed")]
+
+
+def offer(tmp_path: Path, folder: Path, version: str) -> DebianPackage:
+    """Has the archive offer one version of the package `first`, and no other."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    place = tmp_path / version
+    place.mkdir()
+    package, path = make_package(place, "first", {"/usr/bin/tool": version}, version=version)
+    path.rename(folder / path.name)
+    (folder / "Packages").write_text(
+        f"Package: first\nVersion: {version}\nArchitecture: amd64\nFilename: ./{path.name}\nSize: {package.size}\n"
+        f"SHA256: {package.sha256}\nDescription: first\n\n"
+    )
+    return replace(package, file=f"./{path.name}")
+
+
+def base(url: str) -> BaseSystem:
+    return system({"/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n"})
+
+
+class Shared:
+    """Records in a registry."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self.records.get(key)
+
+    def put(self, key: str, record: bytes) -> None:
+        self.records[key] = record
+
+
+def test_a_dropped_version_is_named_and_the_next_lock_has_the_new_one(
+    tmp_path: Path, archive: tuple[str, Path]
+) -> None:
+    url, folder = archive
+    old = offer(tmp_path, folder, "1.0-1")
+    machine = settings(tmp_path / "cache")
+    assert resolve_packages(base(url), ("first",), "amd64", machine).packages == (old,)
+    new = offer(tmp_path, folder, "1.0-2")
+    with pytest.raises(PackageGoneError, match=r"no archive of the base has first 1\.0-1 any more"):
+        store(tmp_path / "cache", url).fetch((old,))
+    assert resolve_packages(base(url), ("first",), "amd64", machine).packages == (new,)
+    store(tmp_path / "cache", url).fetch((new,))
+    with pytest.raises(InputError, match="second"):
+        resolve_packages(base(url), ("second",), "amd64", machine)
+
+
+def test_the_record_in_the_registry_serves_a_machine_that_no_archive_serves_any_more(
+    tmp_path: Path, archive: tuple[str, Path]
+) -> None:
+    url, folder = archive
+    old = offer(tmp_path, folder, "1.0-1")
+    shared, nothing = Shared(), OpenedLibraries()
+    first = replace(maker(tmp_path / "one", (old,), url), cache=LayerCache(tmp_path / "one", shared))
+    made = first.layer("RUN", nothing)
+    offer(tmp_path, folder, "1.0-2")
+    second = replace(maker(tmp_path / "two", (old,), url), cache=LayerCache(tmp_path / "two", shared))
+    assert second.layer("RUN", nothing).descriptor == made.descriptor
+    alone = maker(tmp_path / "three", (old,), url)
+    with pytest.raises(PackageGoneError):
+        alone.layer("RUN", nothing)
