@@ -115,10 +115,7 @@ class Inputs:
     def repository(self) -> Repository:
         """The repository for the images; raises UsageError when no registry is configured."""
         if self.plan.repository is None:
-            raise UsageError(
-                f"{self.spec_file.path}: no registry",
-                hint=_NAME_REGISTRY,
-            )
+            raise UsageError(f"{self.spec_file.path}: no registry", hint=_NAME_REGISTRY)
         return self.plan.repository
 
     def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
