@@ -48,7 +48,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "jinja2": ("dockerfile.jinja",),
     "nacl": ("attest.keys",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
-    "rich": ("cli.progress",),
+    "rich": ("cli.live_view",),
     "sigstore": ("attest.keyless",),
     "typer": ("cli.*",),
     "urllib3": ("core.http_pool", "registry.http.connection_errors"),

@@ -93,6 +93,9 @@ def test_nothing_changed_loads_no_engine_no_templates_and_no_builder(machine: Ma
         "training_imgtool.build.builders",
         "training_imgtool.build.sinks",
         "training_imgtool.direct.build",
+        "training_imgtool.registry.upload",
+        "training_imgtool.versions.matrix",
+        "packaging",
     }
 
 

@@ -16,10 +16,10 @@ from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.versions.matrix import (
     Matrix,
     load_matrix,
-    matrix_version,
     python_minors,
     version_key,
 )
+from training_imgtool.versions.matrix_file import matrix_version
 
 FACTS = Path(__file__).resolve().parents[3] / "shared/facts/compat.yaml"
 
@@ -131,7 +131,9 @@ def test_size_and_speed(matrix: Matrix) -> None:
 
 def test_version_is_read_without_parsing(matrix: Matrix) -> None:
     assert matrix_version() == matrix.version
-    code = "import sys, training_imgtool.versions.matrix as c; c.matrix_version(); assert 'yaml' not in sys.modules"
+    code = (
+        "import sys, training_imgtool.versions.matrix_file as c; c.matrix_version(); assert 'yaml' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

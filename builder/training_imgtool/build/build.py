@@ -14,7 +14,7 @@ from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.build.source_wheels import keep_built_wheels
+from training_imgtool.build.run_wheels import keep_built_wheels
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note, Outcome
 from training_imgtool.core.threads import run_all

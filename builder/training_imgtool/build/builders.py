@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.build.source_wheels import open_wheel_store
+from training_imgtool.build.run_wheels import open_wheel_store
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository

@@ -12,14 +12,12 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
 from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock, LockedDebian, Variant
-from training_imgtool.registry.manifests import require_platform
 from training_imgtool.spec.load import SpecFile
-from training_imgtool.spec.secrets import with_index_logins
-from training_imgtool.versions.matrix import Matrix, load_matrix, version_key
 
 if TYPE_CHECKING:
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.registry.connect import Registries
+    from training_imgtool.versions.matrix import Matrix
 
 
 def ensure_lock(
@@ -72,6 +70,8 @@ def ensure_lock(
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
     """Returns the notes of every minor above that of the release `before`, up to that of `after`."""
+    from training_imgtool.versions.matrix import version_key
+
     low, high = version_key(before)[:2], version_key(after)[:2]
     minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
     return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
@@ -79,6 +79,8 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
 
 def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
     """Returns what the version matrix says about the minors that the lock passed, such as Keras 3 in 2.16."""
+    from training_imgtool.versions.matrix import load_matrix
+
     releases = {locked.variant.name: locked.variant.tensorflow for locked in before.variants}
     pairs = {(releases.get(locked.variant.name), locked.variant.tensorflow) for locked in after.variants}
     matrix = load_matrix()
@@ -112,6 +114,8 @@ def _make_lock(
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.registry.connect import connect
+    from training_imgtool.spec.secrets import with_index_logins
+    from training_imgtool.versions.matrix import load_matrix
 
     platform = spec_file.spec.platform
     carried_over = (renewal or Renewal()).carry_over(present, platform) if present else NOTHING_CARRIED_OVER
@@ -143,6 +147,8 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     An index is followed to its child, so that every builder sees the same image. Raises RegistryRefusedError
     when there is no such image, InputError when it is for another platform, and what reading a manifest raises.
     """
+    from training_imgtool.registry.manifests import require_platform
+
     name = parse_reference(reference)
     source = registries.source(name.repository)
     there: Tag | Digest = source.tag(name.name) if isinstance(name, Tag) else source.digest(name.digest)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-from training_imgtool.build.inputs import RoleImage, WheelContext
+from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun, missing_push
-from training_imgtool.build.source_wheels import open_wheel_store
+from training_imgtool.build.run_wheels import WheelContext
 from training_imgtool.core.errors import (
     EngineUnavailableError,
     InputError,
@@ -153,7 +153,7 @@ class EngineStages:
             engine = self._opened = connect(run.settings)
         runner = StageRunner(
             engine,
-            WheelContext(run.inputs, open_wheel_store(run.inputs, run.settings), run.progress),
+            WheelContext(run.inputs, run.settings, run.progress),
             platform=run.inputs.plan.platform,
             login_for=lambda host: self._registries.login(host).login,
             progress=run.progress,

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from training_imgtool.build.code.named_libraries import named_by_user
 from training_imgtool.build.content_key import context_sources, stage_keys
 from training_imgtool.build.current_lock import ensure_lock
 from training_imgtool.context.code_folders import CodeFolders
@@ -36,7 +34,6 @@ from training_imgtool.spec.value_rules import check_registry
 if TYPE_CHECKING:
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.registry.connect import Registries
-    from training_imgtool.wheels.store import WheelStore
 
 _NAME_REGISTRY = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
 KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
@@ -185,7 +182,6 @@ def _prepare(
             spec=spec_file.path, top=entry.top, paths=entry.paths, allow_secrets=spec.allow_secrets, hashes=hashes
         )
         context = folders.read()
-        trims = spec.trim is not False and any(locked.unused for locked in lock.variants)
         plan = make_plan(
             spec,
             spec_file.folder,
@@ -194,7 +190,7 @@ def _prepare(
             registry=_registry(registry, settings),
             mirrors=settings.mirrors,
             revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
-            named=named_by_user(spec, spec_file.folder, context) if trims else {},
+            named=_named_libraries(spec_file, lock, context),
         )
         try:
             roots, render_cache = TemplateRoots(plan.folder), RenderCache(settings.cache)
@@ -219,6 +215,15 @@ def _prepare(
         except FieldListError as errors:
             raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+
+
+def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mapping[str, str]:
+    """The rules of trimming whose files the user's own files name; nothing where the lock trims nothing."""
+    if spec_file.spec.trim is False or not any(locked.unused for locked in lock.variants):
+        return {}
+    from training_imgtool.build.code.named_libraries import named_by_user
+
+    return named_by_user(spec_file.spec, spec_file.folder, context)
 
 
 def _registry(named: str | None, settings: Settings) -> str | None:
@@ -271,29 +276,3 @@ def _image(role_plan: RolePlan, plan: Plan, text: str, dockerfile: Dockerfile, k
         keys=keys,
         tag=plan.repository.tag(f"{role_plan.role}-{key[:KEY_DIGITS]}") if plan.repository else None,
     )
-
-
-class WheelContext:
-    """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
-
-    def __init__(self, inputs: Inputs, store: WheelStore, progress: Progress) -> None:
-        self._inputs = inputs
-        self._store = store
-        self._progress = progress
-        self._lock = threading.Lock()
-
-    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
-        """Writes a tar of what `sources` name."""
-        self.taken(sources).write_tar(stream)
-
-    def taken(self, sources: tuple[str, ...]) -> Context:
-        """What `sources` name, with the bytes of every wheel at hand."""
-        chosen = self._inputs.context.select(sources)
-        paths = set(chosen.paths())
-        files: dict[str, Path] = {}
-        for locked in self._inputs.lock.variants:
-            wheels = {path: wheel for path, wheel in wheel_paths(locked).items() if path in paths}
-            with self._lock:
-                self._store.fetch(wheels.values(), self._progress)
-            files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
-        return chosen.with_files(files)

@@ -6,20 +6,18 @@ this process holds the others that need them back until they are in the registry
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from training_imgtool.build.build import build
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.build.renewal import build_renewed
-from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
-from training_imgtool.core.errors import ImgtoolError, UsageError
+from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
+from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Event, Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.connect import Registries, connect
@@ -29,40 +27,12 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecChoice:
-    """One spec of the command line, with the values that `--set` gives to its keys."""
-
-    path: Path | None
-    values: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """The spec and its values, such as `images/mnist tensorflow=2.16.2`."""
-        return " ".join([str(self.path or "."), *(f"{key}={value}" for key, value in self.values.items())])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecResult:
     """What became of one spec: its images, or the failure."""
 
     choice: SpecChoice
     images: tuple[BuildResult, ...] = ()
     error: ImgtoolError | None = None
-
-
-def expand_choices(specs: Sequence[Path], settings: Sequence[str]) -> tuple[SpecChoice, ...]:
-    """Every spec with every combination of the values of `--set KEY=VALUE[,VALUE…]`; raises UsageError."""
-    keys: dict[str, list[str]] = {}
-    for text in settings:
-        key, equals, values = text.partition("=")
-        if not equals or not key or not all(values.split(",")):
-            raise UsageError(f"--set {text}: expected KEY=VALUE[,VALUE…], such as tensorflow=2.15.1,2.16.2")
-        if key in keys:
-            raise UsageError(f"--set gives {key} twice", hint=f"--set {key}={','.join([*keys[key], values])}")
-        keys[key] = values.split(",")
-    combinations = [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
-    paths: list[Path | None] = [*dict.fromkeys(specs)] or [None]
-    return tuple(SpecChoice(path=path, values=values) for path in paths for values in combinations)
 
 
 def build_many(

@@ -8,18 +8,18 @@ import typer
 
 from training_imgtool.build.build import build
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
-from training_imgtool.build.many import SpecChoice, SpecResult, build_many
 from training_imgtool.build.renewal import build_renewed
-from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun
+from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
-from training_imgtool.commands.config import check_job
 from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
+from training_imgtool.jobs.spec_check import check_job
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
+    from training_imgtool.build.many import SpecResult
     from training_imgtool.lock.carry_over import Renewal
 
 
@@ -39,6 +39,8 @@ def build_and_print(
     """
     settings = machine.settings(secrets)
     if len(choices) > 1:
+        from training_imgtool.build.many import build_many
+
         with machine.progress(progress) as view:
             inspect = _inspect if options.check else None
             results = build_many(choices, options, settings, view, registry=registry, locked=locked, inspect=inspect)

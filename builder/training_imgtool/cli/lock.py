@@ -36,8 +36,8 @@ def lock(
     from training_imgtool.build.code.trainer_check import check_trainer
     from training_imgtool.build.current_lock import ensure_lock
     from training_imgtool.build.inputs import open_spec, prepare
-    from training_imgtool.commands.config import check_job
     from training_imgtool.commands.drift import lock_drifts
+    from training_imgtool.jobs.spec_check import check_job
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import lock_path
     from training_imgtool.spec.requirements import normalise_name

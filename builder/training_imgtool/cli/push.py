@@ -32,8 +32,7 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
-    from training_imgtool.build.many import expand_choices
-    from training_imgtool.build.request import BuildOptions
+    from training_imgtool.build.request import BuildOptions, expand_choices
     from training_imgtool.cli.build_images import build_and_print
 
     options = BuildOptions(

@@ -26,7 +26,7 @@ def show(
     from training_imgtool.build.code.trainer_check import check_trainer
     from training_imgtool.build.inputs import open_spec, prepare
     from training_imgtool.commands import show
-    from training_imgtool.commands.config import check_job
+    from training_imgtool.jobs.spec_check import check_job
 
     settings = machine.settings()
     with machine.progress(progress) as view:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from training_imgtool import __version__
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
-from training_imgtool.core.errors import FieldError, FieldListError, UsageError
+from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
-from training_imgtool.jobs import Format, JobFile, JobOptions, check, check_spec, job_data
+from training_imgtool.jobs import Format, JobFile, JobOptions, check, job_data
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.spec.model import ImageSpec, Role, Target
 
@@ -210,29 +210,6 @@ def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:
             raise UsageError(f"images[{name!r}]: {text!r}: expected a role and REPOSITORY@sha256:DIGEST")
         digests[Role(name)] = reference
     return digests
-
-
-def check_job(spec_file: SpecFile) -> tuple[str, ...]:
-    """Checks `job` for verbs that need no job file; returns notes on what `config` would refuse for the default target.
-
-    Raises FieldListError, with places in the spec, for a job that the target it names refuses; for a job that names no
-    target, if every target refuses it, since `config --target` may choose any.
-    """
-    spec = spec_file.spec
-    errors = check_spec(spec)
-    if not errors:
-        return ()
-    others = (replace(spec, job=replace(spec.job, target=target)) for target in Target if target != Target.TF_CONFIG)
-    if "job.target" in spec_file.positions or "job.target" in spec_file.values or all(map(check_spec, others)):
-        raise FieldListError(tuple(_with_no_check(spec_file.located(error)) for error in errors))
-    return tuple(f"config would refuse job for {spec.job.target}: {error}" for error in errors)
-
-
-def _with_no_check(error: FieldError) -> FieldError:
-    """The error with the option that its verb has: only `config` takes `--allow-unknown`."""
-    if error.hint and error.hint.startswith("--allow-unknown"):
-        error.hint = "--no-check goes on without this check; later, config takes --allow-unknown"
-    return error
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:

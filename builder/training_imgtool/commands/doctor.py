@@ -182,7 +182,7 @@ def _lock(spec_file: SpecFile) -> str:
 
 
 def _job(spec_file: SpecFile) -> str:
-    from training_imgtool.commands.config import check_job
+    from training_imgtool.jobs.spec_check import check_job
 
     return "; ".join(check_job(spec_file)) or f"{spec_file.spec.job.target} would take it"
 

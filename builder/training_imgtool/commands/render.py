@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.build.content_key import context_sources
-from training_imgtool.build.inputs import Inputs, RoleImage, WheelContext
-from training_imgtool.build.source_wheels import open_wheel_store
+from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.run_wheels import WheelContext
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind, blocks
 from training_imgtool.context.tar import MTIME
@@ -52,7 +52,7 @@ def write_build_folder(
     roles = tuple(
         RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
     )
-    context = WheelContext(inputs, open_wheel_store(inputs, settings), progress).taken(sources(roles))
+    context = WheelContext(inputs, settings, progress).taken(sources(roles))
     export(output, roles, context, inputs.plan.platform)
 
 

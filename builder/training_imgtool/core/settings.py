@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.secret_source import SecretSource
+
+if TYPE_CHECKING:
+    from training_imgtool.core.secret_source import SecretSource
 
 _WEB = ("http://", "https://")
 

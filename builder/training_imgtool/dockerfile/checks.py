@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.dockerfile.substitution import fields
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from training_imgtool.dockerfile.parse import Instruction
 
 _HEALTH_TIMES = frozenset({"interval", "timeout", "start-period", "start-interval"})
 _REPEATED_FLAGS = frozenset({"exclude", "mount"})
 _FLAGS_WITH_VALUE = frozenset({"chmod", "chown", "exclude", "from", "mount", "platform"})
 
-_SIGNAL = re.compile(
+_SIGNAL = (
     r"(?:SIG)?(?:ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS"
     r"|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR[12]|VTALRM|WINCH|XCPU|XFSZ"
     r"|RTM(?:IN(?:\+(?:[1-9]|1[0-5]))?|AX(?:-(?:[1-9]|1[0-4]))?))"
 )
 _PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
-_DURATION = re.compile(rf"\+?(?:{_PART})+\Z")
+_DURATION = rf"\+?(?:{_PART})+"
 _US, _MS, _S = 10**3, 10**6, 10**9
 _UNITS = {"ns": 1, "us": _US, "µs": _US, "μs": _US, "ms": _MS, "s": _S, "m": 60 * _S, "h": 3600 * _S}
 _SHORTEST = _MS  # nanoseconds; engines refuse a shorter duration of a health check
@@ -95,13 +96,15 @@ def json_words(rest: str) -> tuple[str, ...] | None:
 
 def is_signal(text: str) -> bool:
     """Whether engines take `text` for a signal: a number from 1 on, or a name (moby/sys `signal`)."""
-    return int(text) > 0 if text.isascii() and text.isdecimal() else _SIGNAL.fullmatch(text.upper()) is not None
+    return int(text) > 0 if text.isascii() and text.isdecimal() else re.fullmatch(_SIGNAL, text.upper()) is not None
 
 
 def nanoseconds(text: str) -> Decimal | None:
     """Go's `time.ParseDuration`, such as `1m30s`; None for what is none, and for what is negative."""
+    from decimal import Decimal
+
     if text in {"0", "+0"}:
         return Decimal(0)
-    if not _DURATION.match(text):
+    if not re.fullmatch(_DURATION, text):
         return None
     return sum((Decimal(number) * _UNITS[unit] for number, unit in re.findall(_PART, text)), Decimal(0))

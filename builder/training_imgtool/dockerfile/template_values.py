@@ -15,11 +15,11 @@ from training_imgtool.spec.model import APP
 
 BASE_NAME = "org.opencontainers.image.base.name"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+~:-]+)?\Z")
-_SOURCE = re.compile(r"(?:\.|(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*)\Z")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
-_LABEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*\Z")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
+_PACKAGE = r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+~:-]+)?"
+_SOURCE = r"(?:\.|(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*)"
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+_LABEL_NAME = r"[A-Za-z0-9][A-Za-z0-9_./-]*"
+_USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?"
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -115,7 +115,7 @@ def check_values(plan: RolePlan) -> None:
         *(("user", name, _USER, "a user, or USER:GROUP") for name in filter(None, (plan.user,))),
     ]
     for where, text, rule, expected in rules:
-        if not rule.match(text):
+        if not re.fullmatch(rule, text):
             raise FieldError(f"{_shown(text)}: expected {expected}", field=where)
 
 

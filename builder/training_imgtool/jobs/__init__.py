@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from training_imgtool.core.errors import FieldError, FieldListError
-from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.reference import Digest
 from training_imgtool.jobs.fit import leftovers, misfits
 from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, image_of, leader, replicas, spec_hash
 from training_imgtool.jobs.text import command_line
-from training_imgtool.spec.model import ImageSpec, JobSpec, Role, Target
+from training_imgtool.spec.model import ImageSpec, Role, Target
 
 __all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "job_data", "view_of"]
 
@@ -64,18 +64,6 @@ def check(
         for error in errors
         if (named := seen.named(error.field)) == error.field or named not in fields
     ]
-
-
-def check_spec(spec: ImageSpec) -> list[FieldError]:
-    """As `check`, without images, for the spec's own target; nothing for a spec without `job`.
-
-    The target tf-config needs hosts from the command line, so only `config` can check it.
-    """
-    if spec.job == JobSpec() or spec.job.target is Target.TF_CONFIG:
-        return []
-    made_up = parse_repository("docker.io/library/image").digest("sha256:" + "0" * 64)
-    options = JobOptions(package_uri="gs://bucket/package.tar.gz" if spec.job.staging else None)
-    return check(spec, dict.fromkeys(spec.roles, made_up), spec.job.target, options)
 
 
 def job_data(

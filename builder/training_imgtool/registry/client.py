@@ -1,6 +1,7 @@
 """The client of one registry: manifests by tag or digest, blobs in and out (distribution specification 1.1).
 
-It sends no `/v2/` ping, sends credentials with the first request, and checks all content by its hash.
+It sends no `/v2/` ping, sends credentials with the first request, and checks all content by its hash. A run that only
+asks for images loads nothing that reads or writes them, so the methods that do import it.
 """
 
 from __future__ import annotations
@@ -8,19 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.registry.auth.challenges import pull
-from training_imgtool.registry.blobs import read_blob
 from training_imgtool.registry.http.addresses import next_url
 from training_imgtool.registry.http.failures import BlobUnknownError
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Answer
-from training_imgtool.registry.manifest_put import ManifestPut, refuses_unknown_blobs
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
@@ -34,7 +33,10 @@ from training_imgtool.registry.manifests import (
     sha256_digest,
 )
 from training_imgtool.registry.session import Session, manifest_url
-from training_imgtool.registry.upload import BlobUpload, OpenBody, Uploaded, has_blob, mount_blob
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.manifest_put import ManifestPut
+    from training_imgtool.registry.upload import OpenBody, Uploaded
 
 T = TypeVar("T")
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
@@ -87,6 +89,8 @@ class Registry:
         self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
     ) -> Iterator[bytes]:
         """A blob's blocks. They are proven when the iterator ends without a VerificationError."""
+        from training_imgtool.registry.blobs import read_blob
+
         return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
 
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
@@ -97,6 +101,8 @@ class Registry:
 
     def has_blob(self, repository: Repository, digest: str) -> bool:
         """Whether a repository has a blob."""
+        from training_imgtool.registry.upload import has_blob
+
         return self._run(lambda _: has_blob(self.session, repository, digest))
 
     @property
@@ -109,10 +115,14 @@ class Registry:
 
         See `manifest_put.refuses_unknown_blobs`, which says what this may leave behind.
         """
+        from training_imgtool.registry.manifest_put import refuses_unknown_blobs
+
         return refuses_unknown_blobs(self.session, repository)
 
     def mount(self, repository: Repository, descriptor: Descriptor, source: Repository) -> bool:
         """Mounts a blob from another repository and returns whether the registry did; sends no content."""
+        from training_imgtool.registry.upload import mount_blob
+
         return mount_blob(self.session, repository, descriptor, source)
 
     def upload(
@@ -131,6 +141,8 @@ class Registry:
 
         The arguments are the attributes of `BlobUpload`; this raises what its `run` raises.
         """
+        from training_imgtool.registry.upload import BlobUpload
+
         upload = BlobUpload(
             session=self.session,
             repository=repository,
@@ -187,6 +199,8 @@ class Registry:
         return self._run(lambda _: self._find_referrers(subject, page))
 
     def _put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
+        from training_imgtool.registry.manifest_put import ManifestPut
+
         digest = sha256_digest(body)
         if isinstance(ref, Digest) and ref.digest != digest:
             raise VerificationError(f"{ref}: the manifest to put there is {digest}")

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Repository, apply_mirror
@@ -21,7 +21,9 @@ from training_imgtool.registry.http.retry import Retry
 from training_imgtool.registry.http.transport import Transport
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
-from training_imgtool.registry.upload import Uploaded
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.upload import Uploaded
 
 
 class Registries:

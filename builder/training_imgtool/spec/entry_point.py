@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.console_scripts import find_console_script
 from training_imgtool.spec.model import APP, Trainer
 from training_imgtool.spec.value_rules import find_nearest, quote
 
@@ -123,6 +122,8 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
     place = _locate(trainer, folder)
     _check_function(trainer)
     if trainer.script and not (place.top / place.source / trainer.script).is_file() and "." not in trainer.script:
+        from training_imgtool.spec.console_scripts import find_console_script
+
         module, function = find_console_script(place.top / place.source, trainer.script)
         trainer = replace(trainer, script=None, module=module, function=function)
     if (place.top / place.source).is_file():

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.pyproject import FILE, project_line, read_dependencies
 from training_imgtool.spec.source_requirements import SourceRequirement, parse_source
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
     from training_imgtool.spec.load import SpecFile
 
 FIELD = "requirements"
@@ -47,6 +46,7 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
     (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
     (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
 )
+_PYPROJECT = "pyproject.toml"
 _SETUP = ("setup.py", "setup.cfg")
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
@@ -71,12 +71,16 @@ def read_requirement_files(
     more than 50 files.
     """
     file = PurePosixPath(name).name
-    if file == FILE:
+    if file == _PYPROJECT:
+        from training_imgtool.spec.pyproject import read_dependencies
+
         return ((name, read_dependencies(_read(folder, name), name, extras=extras, groups=groups)),)
     if groups or (extras and file not in _SETUP):
         key = "groups" if groups else "extras"
-        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {FILE} has them")
+        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {_PYPROJECT} has them")
     if file in _SETUP:
+        from training_imgtool.spec.pyproject import project_line
+
         _read(folder, name)
         return ((name, f"{project_line(extras)}\n"),)
     texts: dict[str, str] = {}
@@ -107,6 +111,8 @@ def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     """Returns the named requirements, without URLs, paths and options; raises FieldError for any other line."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     constraints = _constraint_files(texts)
     requirements = []
     for name, text in texts:

@@ -1,33 +1,17 @@
 """The version matrix: which TensorFlow goes with which Python, CUDA, cuDNN and base image.
 
-The data is `data/compat.yaml`; here are its types, reading it, and questions to it that need no choice.
+The data is `data/compat.yaml`; this module has its types, reads it, and answers questions that need no choice.
 Choosing is `versions.resolve`, refusing is `versions.rules`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.core.resources import data_file
-
-_VERSION_LINE = re.compile(rb'^version: "([^"\n]+)"$', re.MULTILINE)
-
-
-def matrix_bytes() -> bytes:
-    """The text of `data/compat.yaml`."""
-    return data_file("compat.yaml").read_bytes()
-
-
-def matrix_version() -> str:
-    """The matrix's own version, without parsing it: a lock depends on it, and a no-op build reads no matrix."""
-    match = _VERSION_LINE.search(matrix_bytes()[:4096])
-    if match is None:
-        raise ValueError("compat.yaml has no version")
-    return match.group(1).decode()
+from training_imgtool.versions.matrix_file import matrix_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
-from training_imgtool.build.code import trainer_check
 from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.context import python_source
@@ -168,12 +167,13 @@ def test_many_files_are_parsed_once(project: Project, monkeypatch: pytest.Monkey
         project.write(f"trainer/m{number}.py", f"import os  # {number}\n")
     assert _notes(project) == []
     parsed: list[str] = []
+    parse = python_source.read_source
 
     def read(data: bytes, path: str, python: tuple[int, int]) -> python_source.Source:
         parsed.append(path)
-        return python_source.read_source(data, path, python)
+        return parse(data, path, python)
 
-    monkeypatch.setattr(trainer_check, "read_source", read)
+    monkeypatch.setattr(python_source, "read_source", read)
     project.write("trainer/m7.py", "import pandas\n")
     assert _notes(project) == ["trainer/m7.py:1:1: no locked wheel provides pandas"]
     assert parsed == ["trainer/m7.py"]

@@ -6,14 +6,16 @@ A value never enters a text that imgtool writes: programs get the name of a file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.secret_source import LARGEST_SECRET, SecretSource
 from training_imgtool.dockerfile.mounts import list_secrets, needed_stages
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
-from training_imgtool.spec.secrets import secret_sources
+
+if TYPE_CHECKING:
+    from training_imgtool.core.secret_source import SecretSource
 
 _SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary ones
 
@@ -32,6 +34,8 @@ def check_unused(run: BuildRun) -> None:
 
 def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
     """Raises InputError for a secret that the images' stages mount and that has no place."""
+    from training_imgtool.spec.secrets import secret_sources
+
     sources = secret_sources(run.inputs.spec_file, run.settings)
     for image in images:
         for stage in needed_stages(image.dockerfile, image.dockerfile.stages[-1]):
@@ -57,6 +61,8 @@ def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, Sec
 
 def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str]) -> tuple[str, ...]:
     """The lines of the secrets, which no log may show; raises InputError for a secret that is not there."""
+    from training_imgtool.core.secret_source import LARGEST_SECRET
+
     lines: set[str] = set()
     for secret in secrets:
         value = secret.read(environ)

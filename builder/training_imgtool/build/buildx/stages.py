@@ -9,9 +9,9 @@ from typing import Protocol
 
 from training_imgtool.build.buildx.secrets import hidden_values, take_secrets
 from training_imgtool.build.buildx.split import copies_wheels, split_wheels
-from training_imgtool.build.inputs import RoleImage, WheelContext
+from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun, missing_push
-from training_imgtool.build.source_wheels import open_wheel_store
+from training_imgtool.build.run_wheels import WheelContext
 from training_imgtool.core.errors import InputError, RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
@@ -46,7 +46,7 @@ class BuilderStages:
         self._run = run
         self._registries = registries
         self._buildx = Buildx(run.settings, builder)
-        self._wheels = WheelContext(run.inputs, open_wheel_store(run.inputs, run.settings), run.progress)
+        self._wheels = WheelContext(run.inputs, run.settings, run.progress)
         self._pushed: SingleFlight[Digest] = SingleFlight()
 
     def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:

@@ -12,18 +12,20 @@ import posixpath
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from training_imgtool import __version__
 from training_imgtool.build.inputs import Inputs
-from training_imgtool.build.source_wheels import open_wheel_store
 from training_imgtool.context.entries import Entry, blocks
-from training_imgtool.context.python_source import Import, Source, is_notebook_command, read_source, remembered_sources
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import RolePlan
-from training_imgtool.wheels.import_names import ImportNames
+
+if TYPE_CHECKING:
+    from training_imgtool.context.python_source import Import, Source
+    from training_imgtool.wheels.import_names import ImportNames
 
 _HINT = "--no-check builds it all the same"
 _MOST_NOTES = 5
@@ -41,6 +43,8 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
         path = settings.cache / "checked" / f"{key}.json"
         notes = read_cached(path)
         if notes is None:
+            from training_imgtool.context.python_source import remembered_sources
+
             with remembered_sources(settings.cache, inputs.spec_file.folder, check.python) as sources:
                 errors, notes = check.run(sources)
             if errors:
@@ -92,6 +96,9 @@ class _Check:
 
     @cached_property
     def _wheels(self) -> ImportNames:
+        from training_imgtool.build.run_wheels import open_wheel_store
+        from training_imgtool.wheels.import_names import ImportNames
+
         store = open_wheel_store(self._inputs, self._settings)
         return ImportNames(self._plan.locked.wheels, store, self._settings.cache)
 
@@ -165,6 +172,8 @@ class _Check:
         errors: list[FieldError],
         notes: list[str],
     ) -> Source | None:
+        from training_imgtool.context.python_source import is_notebook_command, read_source
+
         major, minor = (int(part) for part in self.python.split("."))
         digest = file.sha256 or ""
         if major < 3:

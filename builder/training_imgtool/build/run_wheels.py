@@ -1,18 +1,22 @@
-"""Wheels that imgtool builds from archives: read from the registry of the images, and left there for other machines."""
+"""The wheels of a run: the machine's store, the context with their files, and those that imgtool builds from archives.
+
+The registry of the images has built wheels for other machines.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from training_imgtool.build.inputs import Inputs
+from training_imgtool.build.inputs import Inputs, wheel_paths
 from training_imgtool.build.request import BuildRun
+from training_imgtool.context.context import Context
 from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.progress import Note
+from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
-from training_imgtool.spec.requirements import local_folders, read_texts
-from training_imgtool.spec.secrets import with_index_logins
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
     """The machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
+    from training_imgtool.spec.requirements import local_folders, read_texts
+    from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.wheels.store import WheelStore
 
     repository = inputs.plan.repository
@@ -60,3 +66,29 @@ def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
         except ImgtoolError as error:
             run.progress(Note(f"{wheel.file} is not kept in the registry, so other machines build it: {error}"))
             return
+
+
+class WheelContext:
+    """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
+
+    def __init__(self, inputs: Inputs, settings: Settings, progress: Progress) -> None:
+        self._inputs = inputs
+        self._store = open_wheel_store(inputs, settings)
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        """Writes a tar of what `sources` name."""
+        self.taken(sources).write_tar(stream)
+
+    def taken(self, sources: tuple[str, ...]) -> Context:
+        """What `sources` name, with the bytes of every wheel at hand."""
+        chosen = self._inputs.context.select(sources)
+        paths = set(chosen.paths())
+        files: dict[str, Path] = {}
+        for locked in self._inputs.lock.variants:
+            wheels = {path: wheel for path, wheel in wheel_paths(locked).items() if path in paths}
+            with self._lock:
+                self._store.fetch(wheels.values(), self._progress)
+            files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
+        return chosen.with_files(files)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
-from training_imgtool.commands.config import check_job
 from training_imgtool.core.errors import FieldListError
+from training_imgtool.jobs.spec_check import check_job
 from training_imgtool.spec.load import load
 
 JOB = "job:\n  region: us-central1\n"
