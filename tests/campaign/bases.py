@@ -58,6 +58,57 @@ def random_base(chance: random.Random) -> Base:
     return Base(layers, {key: value for key, value in settings.items() if value is not None})
 
 
+_PLAIN = (
+    "app/",
+    "app/sub/ 750 5 5",
+    "srv/ 1777",
+    "real/ 755 7 8",
+    "data/ 700 0 9",
+    "x/ 555",
+    "x/y",
+    "new/",
+    "srv/sub/ 2755 5 5",
+)
+_PLAIN_LINKS = (
+    "app/link -> /real",
+    "app/link -> sub",
+    "app/link -> ../real/.",
+    "data/link -> ../app",
+    "opt/l -> /app/link",
+)
+
+
+def plain_base(chance: random.Random) -> Base:
+    """A base as people have them: few folders, links that lead somewhere, ordinary settings."""
+    entries = [entry for entry in _PLAIN if chance.random() < 0.5]
+    entries += [link for link in _PLAIN_LINKS if chance.random() < 0.3]
+    named = {entry.partition(" ")[0]: entry for entry in ("etc/", "opt/", "etc/passwd", "etc/group", *entries)}
+    folders = {name.rstrip("/") for name in named if name.endswith("/")}
+    first = tuple(
+        entry
+        for name, entry in named.items()
+        if name.rpartition("/")[0].strip("/") in {"", *folders} or name.endswith("/")
+    )
+    layers = [first]
+    if chance.random() < 0.4:
+        layers.append(
+            tuple(
+                {
+                    e.partition(" ")[0]: e for e in ("etc/", "srv/ 755 3 3", "srv/.wh.sub", "more/", "more/f 4755")
+                }.values()
+            )
+        )
+    settings: dict[str, Any] = {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]}
+    choices: dict[str, list[Any]] = {
+        "Cmd": [["python3"], None], "Entrypoint": [["/entry"], None, None], "WorkingDir": ["/", "/etc", None],
+        "Labels": [{"a": "base"}, None], "User": ["1000", None, None, None], "ExposedPorts": [{"53/tcp": {}}, None],
+        "Healthcheck": [{"Test": ["NONE"]}, None, None], "Shell": [["/bin/bash", "-c"], None, None],
+        "StopSignal": ["SIGINT", None],
+    }  # fmt: skip
+    settings |= {key: chosen for key, values in choices.items() if (chosen := chance.choice(values)) is not None}
+    return Base(tuple(layers), settings)
+
+
 def _layer(chance: random.Random, *, upper: bool) -> Entries:
     """Entries in an order that archives have: folders first, nothing below what is no folder in the same layer."""
     entries, ends = ["etc/"], set[str]()

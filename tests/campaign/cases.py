@@ -63,6 +63,7 @@ class Case:
         packages: whether the wheels stage goes before, as in every template.
         below: the instructions of a stage between the base and the last one.
         before: what stands before the first FROM.
+        ignore: the number of the context's .dockerignore in `IGNORES`.
     """
 
     name: str
@@ -71,8 +72,15 @@ class Case:
     packages: bool = False
     below: str = ""
     before: str = ""
+    ignore: int = 0
 
 
+IGNORES = (
+    "", "*.txt\n!a.txt\n", "d\n!d/sub\n", "**/x.txt\n", "w/*\n!w/two*\n", "*\n!d/sub/y.txt\n!run.sh\n",
+    "# note\n\n/e \n./g\n", "d/**\n!d/sub/deep\n", "*\n!w\nw/*\n!w/two*\n!a.txt\n", "s/open\n**/deep\n!w/deep/deep\n",
+    ".*\nlink-*\n", "d/sub/\n!d/sub/deep/z.txt\nm/?\n",
+)  # fmt: skip
+"""Texts of .dockerignore, each a context of its own."""
 _ROOT = {"etc/passwd": "root:x:0:0::/:/bin/sh\nme:x:7:8::/:/bin/sh\n", "etc/group": "root:x:0:\nyou:x:8:\n"}
 _KINDS = {"|": tarfile.FIFOTYPE, "#": tarfile.CHRTYPE, "^": tarfile.REGTYPE}
 _CAPABILITY = struct.pack("<5I", 0x02000001, 1 << 10, 0, 0, 0).decode("latin-1")  # cap_net_bind_service+ep
@@ -115,6 +123,8 @@ _FILES = (
     "a.txt", "b.txt", "run.sh", "d/x.txt", "d/sub/y.txt", "d/sub/deep/z.txt", "f/sub", "g/x.txt/inner", ".dot",
     "w/.dot", "w/two words/x y.txt", "w/ünï/é.txt", "w/[x].txt", "w/c,d=e", "w/q$A.txt", "w/-dash", "w/#hash",
     "w/empty", "w/_", f"w/{'/'.join(['deep'] * 30)}/x.txt", f"w/{'n' * 120}/{'m' * 130}.txt", "A.TXT", "w/x.tar",
+    "s/program", "s/other", "s/back\\slash.txt", "s/one/two/three/four.txt", "s/ünï cödé/ß.txt", "m/a/b/c.txt",
+    "m/b/c",
 )  # fmt: skip
 _CONTEXT_LINKS = (
     ("link-file", "a.txt"), ("link-dir", "d"), ("d/inner", "x.txt"), ("h/sub", "../a.txt"), ("w/gone", "nowhere"),
@@ -122,13 +132,19 @@ _CONTEXT_LINKS = (
 )  # fmt: skip
 
 
-def write_context(folder: Path) -> None:
+def write_context(folder: Path, ignore: str = "") -> None:
     """The build context of every case: files, folders, and names that are a file here and a folder there."""
+    folder.mkdir()
+    if ignore:
+        (folder / ".dockerignore").write_text(f"{ignore}.dockerignore\n")  # of which Docker's CLI sends another text
     for name in _FILES:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("" if name.endswith("empty") else f"content of {name}\n")
-    (folder / "run.sh").chmod(0o755)
+    for name in ("run.sh", "s/program", "m/b/c"):
+        (folder / name).chmod(0o755)
+    for name in ("s/open", "s/empty", "s/empty/inner", "m/a/empty"):
+        (folder / name).mkdir()
     (folder / "w/old-tar").write_bytes(_old_archive())
     (folder / "e").mkdir()
     (folder / "h").mkdir()
@@ -149,15 +165,19 @@ def _old_archive() -> bytes:
 
 def random_cases(seed: int, count: int, *, bases: int = 4) -> list[Case]:
     """`count` cases; each base is used for `bases` of them."""
-    from tests.campaign.bases import random_base
-    from tests.campaign.texts import random_before, random_text
+    from tests.campaign.bases import plain_base, random_base
+    from tests.campaign.texts import plain_text, random_before, random_text
 
     cases = []
-    base = random_base(random.Random(f"{seed} base"))
+    base, plain = random_base(random.Random(f"{seed} base")), False
     for number in range(count):
         chance = random.Random(f"{seed} {number}")
         if number % bases == 0:
-            base = random_base(chance)
-        below = random_text(chance) if chance.random() < 0.15 else ""
-        cases.append(Case(f"{seed}/{number}", base, random_text(chance), below=below, before=random_before(chance)))
+            plain = chance.random() < 0.5
+            base = plain_base(chance) if plain else random_base(chance)
+        text = plain_text if plain else random_text
+        below = text(chance) if chance.random() < 0.15 else ""
+        ignore = chance.randrange(len(IGNORES)) if chance.random() < 0.3 else 0
+        before = "" if plain else random_before(chance)
+        cases.append(Case(f"{seed}/{number}", base, text(chance), below=below, before=before, ignore=ignore))
     return cases

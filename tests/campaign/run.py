@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import plans
-from tests.campaign.cases import Base, Case, write_context
+from tests.campaign.cases import IGNORES, Base, Case, write_context
 from tests.campaign.trees import Tree, tree_of
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.errors import InputError, NeedsEngineError
@@ -75,8 +75,8 @@ class Verdict:
 class Direct:
     """Builds cases directly, in memory but for a cache of layers."""
 
-    def __init__(self, context: Context, cache: Path) -> None:
-        self._context = context
+    def __init__(self, contexts: Sequence[Context], cache: Path) -> None:
+        self._contexts = contexts
         self._cache = LayerCache(cache)
         self._reader = BaseReader(self._cache, self._cache, "")
 
@@ -105,7 +105,7 @@ class Direct:
         dockerfile = parse(text_of(case, f"example.com/base@{manifest.digest}"))
         if not any(stage.name == "role" for stage in dockerfile.stages):
             raise InputError("the text before FROM goes on in its line")
-        material = Material(context=self._context, locked=_LOCKED)
+        material = Material(context=self._contexts[case.ignore], locked=_LOCKED)
         plan = chain(dockerfile, "role", material)
         if plan.engine_stage is not None:
             raise NeedsEngineError(f"stage {plan.engine_stage.label}")
@@ -136,8 +136,8 @@ def _compared(settings: dict[str, Any] | None) -> dict[str, Any]:
 class Engine:
     """Docker's Engine with the classic builder or BuildKit; takes all bases at once, gives all images at once."""
 
-    def __init__(self, context: Path, *, buildkit: bool = False) -> None:
-        self._context = context
+    def __init__(self, contexts: Sequence[Path], *, buildkit: bool = False) -> None:
+        self._contexts = contexts
         self._buildkit = buildkit
         self._place = f"imgtool-campaign-{os.getpid()}"
         self._images: set[str] = set()
@@ -166,7 +166,7 @@ class Engine:
         text = text_of(case, self._name(case.base))
         command = ["buildx", "build"] if self._buildkit else ["build", "--rm", "--force-rm"]
         environment = {"DOCKER_BUILDKIT": "1" if self._buildkit else "0"}
-        arguments = [*command, "--quiet", "--target", "role", "--file", "-", str(self._context)]
+        arguments = [*command, "--quiet", "--target", "role", "--file", "-", str(self._contexts[case.ignore])]
         image = _docker(*arguments, stdin=text.encode(), env=environment).decode().strip()
         self._images.add(image)
         return image
@@ -221,12 +221,12 @@ def _docker(*arguments: str, stdin: bytes | None = None, env: dict[str, str] | N
 def campaign(*, buildkit: bool = False) -> Iterator[Callable[[Sequence[Case]], list[Verdict]]]:
     """Gives a function that runs cases; what it left in the Engine is removed at the end."""
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, "context")
-        folder.mkdir()
-        write_context(folder)
-        context = scan(folder).with_bytes(f"{install_step.context_folder(_LOCKED)}/{install_step.REQUIREMENTS}", b"")
-        direct = Direct(context, Path(place, "cache"))
-        engine = Engine(folder, buildkit=buildkit)
+        folders = [Path(place, f"context-{number}") for number in range(len(IGNORES))]
+        for folder, ignore in zip(folders, IGNORES, strict=True):
+            write_context(folder, ignore)
+        requirements = f"{install_step.context_folder(_LOCKED)}/{install_step.REQUIREMENTS}"
+        direct = Direct([scan(folder).with_bytes(requirements, b"") for folder in folders], Path(place, "cache"))
+        engine = Engine(folders, buildkit=buildkit)
         try:
             yield lambda cases: _run(cases, direct, engine)
         finally:

@@ -115,6 +115,57 @@ _WIDE_COPIES = (
     "ADD w/x.tar /x/", "ADD run.sh /x", "ADD d /x/", "ADD --chown=7 d /x", "COPY d/. /x", "COPY d/x.txt d/sub /x/",
     "COPY d /app/link", "COPY . .", "COPY ./ /app", "COPY . /", "COPY .dot .", "COPY w/.dot a.txt ./",
 )  # fmt: skip
+_PLAIN_SOURCES = (
+    "a.txt", "run.sh", "d", "d/", "d/sub", "e", "g", "h", "link-file", "link-dir/x.txt", "*.txt", "d/*", "[ab].txt",
+    "a.txt b.txt", "d g", ".", "w/two*", "w/ünï", ".dot", "w/hard", "w/harder", "s", "s/program", "s/open", "s/empty",
+    "s/back*", "s/one/two", "w/n*", "$SRC", "${SRC}", "${NONE:-d}", "link-dir/sub", "./d/./sub/", "m", "m/a",
+    "w/q\\$A.txt",
+)  # fmt: skip
+_PLAIN_TARGETS = (
+    "/x", "/x/", "/x/y", "/x/y/", "/x/y/z/", "/new/", "/new/deep/er/", "./", ".", "rel", "rel/", "rel/ative/",
+    "../up/", "/srv/", "/srv/sub/", "/data/", "/app/", "/app/sub/", "$DST/", "${DST}/in/", "/x y/", "/ünï/",
+    "/app/link/", "/real/",
+)  # fmt: skip
+_PLAIN_WORKDIRS = (
+    "/x", "/new", "sub", "/app/sub", "/app", "deeper/down", "..", "/srv", "$DST", "/x/y", "/app/link/deep",
+    "/real/a/b", "/",
+)  # fmt: skip
+_PLAIN_SETTINGS = (
+    "ENV SRC=d DST=/x", "ENV SRC=a.txt DST=/new/deep", "ENV A=1\nENV B=${A}2 C=$A\nENV D=$B$C${A:+y}${NONE:-z}",
+    "ENV PATH=$PATH:/opt/bin\nENV PATH=/first:${PATH}", "ENV ONE='$A' TWO=\"$A b\" THREE=\\$A FOUR=a\\ b",
+    "ARG SRC=g\nENV S=$SRC", "ARG V=1\nENV V=${V}2\nLABEL v=$V", "ENV A=$A$A", "ENV LONG one two  three",
+    "LABEL a=1 b='two words' \"c d\"=\"e \\\"f\\\"\"", "LABEL multi=1 \\\n  line=2", "LABEL path=$PATH a.b/c-d=x",
+    "LABEL a=1\nLABEL a=2", "EXPOSE 80", "EXPOSE 8000-8010/udp 9", "EXPOSE 53/udp 53/tcp\nEXPOSE 53", "USER 7",
+    "USER 1000:1000", "USER me", "USER root", "HEALTHCHECK NONE",
+    'HEALTHCHECK --interval=1m --timeout=3s --start-period=5s --retries=2 CMD ["test", "-f", "/x"]',
+    "HEALTHCHECK CMD curl -f $A || exit 1", 'SHELL ["/bin/bash", "-o", "pipefail", "-c"]\nCMD a | b',
+    'SHELL ["/bin/sh", "-ec"]\nENTRYPOINT run $A', "STOPSIGNAL SIGTERM", "STOPSIGNAL 15", 'CMD ["a", "-b"]',
+    "CMD x && y", 'ENTRYPOINT ["/run.sh"]', 'ENTRYPOINT ["a"]\nCMD ["b"]', "CMD a\nENTRYPOINT b", "VOLUME /later",
+    'VOLUME ["/later one", "/two"]', "ENV E= F=\nLABEL e=", "ENV DST=/srv/sub", "ENV SRC=run.sh",
+)  # fmt: skip
+
+
+def plain_text(chance: random.Random) -> str:
+    """Three to nine instructions as people write them, of which an engine refuses few."""
+    lines = ["ENV SRC=d DST=/x"] if chance.random() < 0.5 else []
+    for _ in range(chance.randint(3, 8)):
+        kind = chance.random()
+        if kind < 0.55:
+            owner = chance.choice(("",) * 6 + ("--chown=7 ", "--chown=7:8 ", "--chown=0:0 ", "--chown=1000:1000 "))
+            source, target = chance.choice(_PLAIN_SOURCES), chance.choice(_PLAIN_TARGETS)
+            words = ("COPY " + owner).rstrip()
+            lines.append(
+                f"{words} {json.dumps([*source.split(' '), target], ensure_ascii=False)}"
+                if " " in target
+                else f"{words} {source} {target}"
+            )
+        elif kind < 0.7:
+            lines.append(f"WORKDIR {chance.choice(_PLAIN_WORKDIRS)}")
+        else:
+            lines.append(chance.choice(_PLAIN_SETTINGS))
+    return "".join(f"{line}\n" for line in lines)
+
+
 _BEFORE = (
     "ARG G=1\n",
     "# escape=\\\n",
