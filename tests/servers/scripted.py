@@ -37,7 +37,9 @@ Script = Callable[[Asked], Reply]
 class ScriptedServer:
     """Answers each request with what `script` says; a list is answered in order, its last entry for ever."""
 
-    def __init__(self, script: Script | list[Reply], *, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, script: Script | list[Reply], *, tls: tuple[Path, Path] | None = None, clients: Path | None = None
+    ) -> None:
         self._script = script
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
@@ -46,6 +48,10 @@ class ScriptedServer:
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*tls)
+            if clients:
+                context.load_verify_locations(clients)
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.maximum_version = ssl.TLSVersion.TLSv1_2  # which refuses in the handshake
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 

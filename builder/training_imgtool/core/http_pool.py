@@ -12,6 +12,7 @@ import io
 import ipaddress
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -30,11 +31,25 @@ HEAD_SECONDS = 20.0  # for a response's head, from its first byte to its last
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 
+@dataclass(frozen=True, slots=True)
+class HostCertificates:
+    """What one host's connections use beside what the machine trusts; all are PEM files.
+
+    Attributes:
+        authorities: further certificates of authorities.
+        pairs: client certificates with their keys.
+    """
+
+    authorities: tuple[Path, ...] = ()
+    pairs: tuple[tuple[Path, Path], ...] = ()
+
+
 def make_pool(
     url: str,
     *,
     proxies: Mapping[str, str],
     ca_file: Path | None = None,
+    certificates: HostCertificates | None = None,
     connections: int = 8,
     connect_seconds: float = CONNECT_SECONDS,
     read_seconds: float = READ_SECONDS,
@@ -46,13 +61,14 @@ def make_pool(
         url: `http://HOST[:PORT]` or `https://HOST[:PORT]`, with or without a path.
         proxies: `http`, `https` and `no`, as in `Settings.proxies`.
         ca_file: a PEM file to trust instead of the system's.
+        certificates: of the host alone.
         connections: connections kept per host; further ones block until one is free.
         connect_seconds: limit for a connection to open, TLS included.
         read_seconds: limit between two reads. Once a response has begun, its head has HEAD_SECONDS in all.
         verify: whether a server's certificate is checked.
 
     Raises:
-        LocalFileError: `ca_file` is not a PEM file that can be read.
+        LocalFileError: a file of certificates is not a PEM file that can be read.
         UsageError: a proxy's URL is wrong; the message never holds its password.
     """
     import urllib3
@@ -64,7 +80,7 @@ def make_pool(
         "retries": urllib3.Retry(total=False, redirect=False),
         "timeout": urllib3.Timeout(connect=connect_seconds, read=read_seconds),
         "headers": {"User-Agent": f"imgtool/{__version__}"},
-        **_tls(url, ca_file, verify=verify),
+        **_tls(url, ca_file, certificates or HostCertificates(), verify=verify),
     }
     proxy = proxy_for(url, proxies)
     if proxy is None:
@@ -201,7 +217,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _tls(url: str, ca_file: Path | None, *, verify: bool) -> dict[str, object]:
+def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:
     """The pool's TLS options: for https one context for all connections, since reading a CA bundle takes 20 ms."""
     if not verify:
         return {"cert_reqs": "CERT_NONE"}
@@ -214,14 +230,18 @@ def _tls(url: str, ca_file: Path | None, *, verify: bool) -> dict[str, object]:
     context = create_urllib3_context()
     context.verify_mode = ssl.CERT_REQUIRED
     context.check_hostname = True
+    hint, file = "check IMGTOOL_CA_FILE, SSL_CERT_FILE and REQUESTS_CA_BUNDLE", ca_file
     try:
         if ca_file is None:
             context.load_default_certs()
         else:
             context.load_verify_locations(cafile=str(ca_file))
+        hint = "remove it, or put a PEM file without a password there"
+        for file in certificates.authorities:
+            context.load_verify_locations(cafile=str(file))
+        for file, key in certificates.pairs:
+            context.load_cert_chain(file, key, password="")  # with None, OpenSSL asks on the terminal
     except (OSError, ssl.SSLError) as error:
-        raise LocalFileError(
-            f"{ca_file}: not a PEM file of certificates ({error.strerror or error})",
-            hint="check IMGTOOL_CA_FILE, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
-        ) from error
+        message = f"{file}: not a PEM file of certificates ({error.strerror or error})"
+        raise LocalFileError(message, hint=hint) from error
     return {"ssl_context": context}

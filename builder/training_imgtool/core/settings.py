@@ -25,6 +25,7 @@ class Settings:
     debian_mirrors: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_DEBIAN_MIRRORS: URL=URL,… of archives
     insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: plain-HTTP hosts HOST[:PORT]; localhost always is one
     ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: certificates in a PEM file
+    certificates: tuple[Path, ...] = ()  # folders of Docker and Podman with certificates of single registries
     docker_config: Path  # DOCKER_CONFIG, else ~/.docker
     docker_host: str | None = None  # DOCKER_HOST
     docker_context: str | None = None  # DOCKER_CONTEXT
@@ -61,6 +62,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
             part.strip() for part in environ.get("IMGTOOL_INSECURE_REGISTRIES", "").split(",") if part.strip()
         ),
         ca_file=Path(ca_file) if ca_file else None,
+        certificates=_certificates(Path(environ.get("XDG_CONFIG_HOME") or home / ".config")),
         docker_config=Path(config) if config else home / ".docker",
         docker_host=environ.get("DOCKER_HOST") or None,
         docker_context=environ.get("DOCKER_CONTEXT") or None,
@@ -71,6 +73,12 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
         environ=dict(environ),
     )
+
+
+def _certificates(user: Path) -> tuple[Path, ...]:
+    """Where Docker looks for them, then where Podman does: the user's own first, as engines without root do."""
+    parts = ("docker", "containers")
+    return tuple(folder / part / "certs.d" for part in parts for folder in (user, Path("/etc")))
 
 
 def _mirrors(environ: Mapping[str, str], variable: str) -> dict[str, str]:

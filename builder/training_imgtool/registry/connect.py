@@ -59,6 +59,7 @@ class Registries:
         self._transport = Transport(
             proxies=settings.proxies,
             ca_file=settings.ca_file,
+            certificates=settings.certificates,
             idle_seconds=idle_seconds,
         )
         self._logins: dict[str, HostLogin] = {}

@@ -122,8 +122,16 @@ def _cause(error: BaseException) -> str:
 
 
 def _wants_client_certificate(text: str) -> bool:
-    """Whether the server's alert is about the certificate that it did not get; Go calls a missing one bad."""
-    return "certificate required" in text or "alert bad certificate" in text
+    """Whether the server's alert is about the certificate that it did not get.
+
+    Go calls a missing one bad; OpenSSL with TLS 1.2 says only that the handshake failed.
+    """
+    return any(words in text for words in ("certificate required", "alert bad certificate", "alert handshake failure"))
+
+
+def _folder(origin: Origin) -> str:
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    return host if origin.port == 443 else f"{host}:{origin.port}"
 
 
 def _tls_error(origin: Origin, text: str) -> Exception:
@@ -133,9 +141,8 @@ def _tls_error(origin: Origin, text: str) -> Exception:
         return PassingError("broke the connection (it ended early)")
     if _wants_client_certificate(text):
         return CredentialsError(
-            f"{where} wants a client certificate, and imgtool has none to send",
-            hint="reach it through a proxy that sends one (HTTPS_PROXY), or push with --engine docker, which reads "
-            "client.cert and client.key in /etc/docker/certs.d",
+            f"{where} wants a client certificate, and imgtool has none that it takes",
+            hint=f"put client.cert and client.key into /etc/docker/certs.d/{_folder(origin)}",
         )
     if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "RECORD_LAYER_FAILURE" in text:
         return RegistryRefusedError(
@@ -151,5 +158,6 @@ def _tls_error(origin: Origin, text: str) -> Exception:
         return RegistryRefusedError(f"{where}: the certificate is for another host ({sanitize_line(text, limit=200)})")
     return RegistryRefusedError(
         f"{where}: the certificate is not trusted ({sanitize_line(text, limit=160)})",
-        hint="if it comes from your own CA, name the CA's PEM file in IMGTOOL_CA_FILE",
+        hint="if it comes from your own CA, name the CA's PEM file in IMGTOOL_CA_FILE, or make it "
+        f"/etc/docker/certs.d/{_folder(origin)}/ca.crt",
     )

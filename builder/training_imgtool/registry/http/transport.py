@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from training_imgtool.core.http_pool import Pool, Response, make_pool, timeouts
 from training_imgtool.registry.http.addresses import Origin, origin_of
+from training_imgtool.registry.http.certificates import find_certificates
 from training_imgtool.registry.http.connection_errors import proxy_refusal, translate_errors
 from training_imgtool.registry.http.retry import PassingError
 
@@ -79,6 +80,7 @@ class Transport:
     Args:
         proxies: `http`, `https`, `no`.
         ca_file: a PEM file to trust instead of the system's.
+        certificates: folders with certificates of single hosts, as `find_certificates` reads them.
         connections: per host, for each of reading and writing; further requests wait for one.
         connect_seconds: limit for a connection to open, TLS included.
         idle_seconds: limit between two blocks.
@@ -91,6 +93,7 @@ class Transport:
         *,
         proxies: Mapping[str, str],
         ca_file: Path | None,
+        certificates: tuple[Path, ...] = (),
         connections: int = 8,
         connect_seconds: float = 10.0,
         idle_seconds: float = 60.0,
@@ -99,6 +102,7 @@ class Transport:
     ) -> None:
         self._proxies = proxies
         self._ca_file = ca_file
+        self._certificates = certificates
         self._connections = connections
         self._connect = connect_seconds
         self._idle = idle_seconds
@@ -192,7 +196,11 @@ class Transport:
             pool = self._pools.get((origin, reading))
             if pool is None:
                 pool = self._pools[origin, reading] = make_pool(
-                    origin.url, proxies=self._proxies, ca_file=self._ca_file, connections=self._connections
+                    origin.url,
+                    proxies=self._proxies,
+                    ca_file=self._ca_file,
+                    certificates=find_certificates(self._certificates, origin) if origin.scheme == "https" else None,
+                    connections=self._connections,
                 )
             return pool
 
