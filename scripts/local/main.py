@@ -6,10 +6,14 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, buildx, compose, engine, engine28, kubernetes, machine, podman5, registry
+from local import bases, buildx, compose, engine, engine28, kubernetes, machine, packages, podman5, registry
 from local.machine import UnavailableError, say
 
-_PARTS = ("engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx", "compose", "kubernetes")
+_PACKAGES = {"skypilot": packages.SKYPILOT, "tensorflow": packages.TENSORFLOW}
+_PARTS = (
+    "engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx", "compose", "kubernetes",
+    *_PACKAGES,
+)  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
 
@@ -39,6 +43,8 @@ def _start(part: str) -> str:
     }
     if part in modules:
         return str(modules[part].up())
+    if part in _PACKAGES:
+        return packages.up(_PACKAGES[part])
     if part == "registry":
         return f"{registry.up()} answers"
     if part == "tools":

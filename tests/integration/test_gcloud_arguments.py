@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.random_arguments import Asked, asked, received
+from tests.jobs.random_arguments import Asked, asked, received_from
 from tests.jobs.shell import Shell
 from tests.jobs.test_commands_run import assert_rightly_refused, job_of
 from tests.servers.google_jobs import gcloud_environment, serving
@@ -64,4 +64,4 @@ def test_gcloud_sends_every_argument(seed: int, count: int, tmp_path: Path) -> N
     assert len(server.bodies) == len(lines)
     for body, (_, target, wanted) in zip(server.bodies, lines, strict=True):
         sent = body if target is Target.AI_PLATFORM else body["jobSpec"]
-        assert received(target, json.dumps(sent)) == wanted.arguments
+        assert received_from(target, [sent]) == wanted.arguments

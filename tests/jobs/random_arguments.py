@@ -65,7 +65,11 @@ def _machine(target: Target) -> str | None:
 def received(target: Target, text: str) -> dict[Role, list[str]]:
     """The arguments that the service starts each role's trainer with, from the text of a YAML file."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    documents = [document for document in yaml.load_all(text, Loader=loader) if document]
+    return received_from(target, [document for document in yaml.load_all(text, Loader=loader) if document])
+
+
+def received_from(target: Target, documents: list[Any]) -> dict[Role, list[str]]:
+    """As `received`, from a file's documents or an API's body."""
     if target is Target.AI_PLATFORM:
         return _from_training_input(documents[0]["trainingInput"])
     if target is Target.VERTEX:

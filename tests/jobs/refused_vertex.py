@@ -50,6 +50,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         "e2-standard-4, which takes no GPU",
     ),
     ("vertex region", VX, spec(ONE, region="mars-north1"), "job.region", "'mars-north1' is not a region with training"),
+    ("vertex no name", VX, spec(ONE, display_name="--"), "job.display_name", "gcloud takes '--' for no name"),
     ("vertex no region", VX, spec(ONE, region=None), "job.region", "is missing"),
     ("vertex no machine", VX, spec({M: RoleSpec()}), "roles.master.machine", "is missing: master needs"),
     (

@@ -19,6 +19,8 @@ ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(
 def split(text: str) -> list[str]:
     """How gcloud 528.0.0 reads a list flag (calliope/arg_parsers.py: ArgList, _SplitOnDelim)."""
     delimiter = ","
+    if text == "--":
+        return []  # argparse removes it
     if text.startswith("^") and "^" in text[1:]:
         delimiter, text = text[1:].split("^", 1)
         assert delimiter, "gcloud refuses an empty delimiter"
@@ -40,6 +42,8 @@ def split(text: str) -> list[str]:
         ["^"],
         ["^^", ","],
         ["--a", "-b,c"],
+        ["--"],
+        ["--", "--"],
     ],
 )
 def test_gcloud_reads_the_values_that_were_written(values: list[str]) -> None:

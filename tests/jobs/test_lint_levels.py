@@ -79,6 +79,14 @@ def test_what_flags_supply_is_a_hint_for_a_part_and_an_error_for_a_whole_job() -
     assert hint.message == "--region gives it"
 
 
+def test_a_tuning_job_that_resumes_another_names_neither_goal_nor_parameters() -> None:
+    tuning = "  hyperparameters: {maxTrials: 100, maxParallelTrials: 5}\n"
+    missing = [m.message for m in lint(PACKAGED + tuning, "f") if m.severity is Severity.ERROR]
+    assert missing == ["'goal' is missing"]
+    resumed = tuning.replace("{", "{resumePreviousJobId: before, ")
+    assert "error" not in levels(PACKAGED + resumed).values()
+
+
 def test_the_region_of_the_flag_is_judged() -> None:
     text = PACKAGED.replace("complex_model_m", "n1-standard-8") + (
         "  masterConfig: {acceleratorConfig: {type: NVIDIA_TESLA_V100, count: 1}}\n"

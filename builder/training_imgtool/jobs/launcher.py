@@ -34,10 +34,20 @@ os.execvp(program[0], program)
 """
 
 
+def ranks(spec: ImageSpec) -> dict[Role, int]:
+    """How many replicas each role has, in the order of ranks.
+
+    That is the order of TensorFlow's SlurmClusterResolver, by the tasks' names: chief, ps, worker. Evaluators, which
+    are not part of its cluster, come last.
+    """
+    counts = replicas(spec)
+    return {role: counts[role] for role in (Role.MASTER, Role.PS, Role.WORKER, Role.EVALUATOR) if role in counts}
+
+
 def cluster_tasks(spec: ImageSpec) -> str:
     """TensorFlow's name and count of each role in the order of ranks, as JSON."""
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
-    return json.dumps({task_name(flavour, role): count for role, count in replicas(spec).items()})
+    return json.dumps({task_name(flavour, role): count for role, count in ranks(spec).items()})
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
     steps, first = [], 0
     job_dir = spec.job.job_dir
     mounted = passed_job_dir(spec, _JOB_DIR if is_folder(job_dir) else job_dir)
-    for role, count in replicas(spec).items():
+    for role, count in launcher.ranks(spec).items():
         registry, _, path = image_of(images, role).partition("/")
         program = (*launcher.trainer_command(spec, role), *args_with_job_dir(spec, role, mounted))
         words = [shlex.quote(word) for word in program]

@@ -11,7 +11,7 @@
 #SBATCH --mem=4096M
 #SBATCH --gpus-per-node=1
 
-export CLUSTER_TASKS='{"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}'
+export CLUSTER_TASKS='{"chief": 1, "ps": 1, "worker": 2, "evaluator": 1}'
 export CLUSTER_LAUNCHER='import json, os, sys
 nodes, rank, first, *program = sys.argv[1:]
 hosts = [f"{host}:2222" for host in os.environ[nodes].split()]
@@ -30,9 +30,9 @@ os.execvp(program[0], program)
 export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
 srun --nodes=1 --ntasks=1 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/python -m trainer.task &
 step0=$!
-srun --nodes=2 --ntasks=2 --relative=1 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 1 /opt/venv/bin/python -m trainer.task &
+srun --nodes=1 --ntasks=1 --relative=1 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 1 /opt/venv/bin/python -m trainer.task &
 step1=$!
-srun --nodes=1 --ntasks=1 --relative=3 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 3 /opt/venv/bin/python -m trainer.task &
+srun --nodes=2 --ntasks=2 --relative=2 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 2 /opt/venv/bin/python -m trainer.task &
 step2=$!
 srun --nodes=1 --ntasks=1 --relative=4 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 4 /opt/venv/bin/python -m trainer.task &
 step3=$!

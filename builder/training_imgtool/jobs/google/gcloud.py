@@ -192,7 +192,8 @@ def list_value(values: Sequence[str]) -> str:
     for delimiter in (",", ":", ";", "|", "#", *punctuation, *pairs):
         if not any(delimiter in value for value in values):
             joined = delimiter.join(values) + ("" if values[-1] else delimiter)
-            return joined if delimiter == "," and not joined.startswith("^") else f"^{delimiter}^{joined}"
+            plain = delimiter == "," and not joined.startswith("^") and joined != "--"  # argparse removes a lone `--`
+            return joined if plain else f"^{delimiter}^{joined}"
     error = FieldError("gcloud cannot carry these arguments as a flag", field="args", hint=_FILE_HINT)
     raise FieldListError((error,))
 

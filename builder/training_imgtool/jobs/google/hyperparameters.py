@@ -109,6 +109,10 @@ def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
     if not isinstance(spec, dict):
         return
     params = spec.get("params")
+    if not spec.get("resumePreviousJobId"):  # Google's page on resuming gives neither: the job takes the other's
+        for key in ("goal", "params"):
+            if spec.get(key) is None:
+                yield Finding(path=path, message=f"{key!r} is missing")
     if isinstance(params, list) and not params:
         yield Finding(path=(*path, "params"), message="is empty: expected at least one hyperparameter")
     trials, parallel = spec.get("maxTrials", 1), spec.get("maxParallelTrials", 1)

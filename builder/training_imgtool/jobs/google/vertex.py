@@ -179,6 +179,8 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
     job = spec.job
     if not job.region:
         yield FieldError("is missing: every job runs in a region", field="job.region", hint="for example us-central1")
+    if job.display_name == "--":
+        yield FieldError("gcloud takes '--' for no name", field="job.display_name")
     volume = job.volume
     if volume and (volume.claim or not (volume.nfs_server and volume.nfs_path)):
         yield FieldError("Vertex AI mounts NFS: expected nfs_server and nfs_path", field="job.volume")
