@@ -35,7 +35,7 @@ ROOMS: dict[str, str] = {
     "cluster": "build context engines jobs registry spec",
     "verify": "attest build context direct dockerfile engines plan registry spec versions",
     "commands": "attest build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
-    "cli": "attest build cluster commands engines jobs lock spec verify versions",
+    "cli": "attest build cluster commands engines jobs lock registry spec verify versions",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job

@@ -115,9 +115,9 @@ def _is_direct(inputs: Inputs, image: RoleImage) -> bool:
 class Attestations:
     """Attaches attestations in the background, one task per image. Thread-safe."""
 
-    def __init__(self, run: BuildRun, registry: Registry, publisher: Publisher) -> None:
+    def __init__(self, run: BuildRun, publisher: Publisher) -> None:
         self._run = run
-        self._registry = registry
+        self._registry = publisher.evidence.registry
         self._publisher = publisher
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attest")
         self._tasks: list[Future[None]] = []

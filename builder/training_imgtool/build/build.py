@@ -30,14 +30,11 @@ if TYPE_CHECKING:
 _MUCH_CODE = 100_000_000  # bytes
 
 
-def build(run: BuildRun, registries: Registries | None = None) -> tuple[BuildResult, ...]:
-    """Makes sure that the sink has the images of the selected roles, over the connections of `registries` or its own.
+def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
+    """Makes sure that the sink has the images of the selected roles.
 
     Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
     """
-    if registries is None:
-        with connect(run.settings, run.progress) as own:
-            return build(run, own)
     if run.options.check:
         check_trainer(run.inputs, run.settings, run.progress)
     if run.inputs.others:

@@ -22,27 +22,24 @@ Find = Callable[[tuple[RoleImage, ...]], Mapping[Role, BuildResult]]
 
 
 def find_images(
-    inputs: Inputs,
-    wanted: tuple[RoleImage, ...],
-    registries: Registries,
-    progress: Progress,
-    find: Callable[[Tag], Digest | None] | None = None,
+    images: tuple[RoleImage, ...], find: Callable[[Tag], Digest | None], progress: Progress
 ) -> dict[Role, Digest | None]:
-    """Finds each image by its tag, side by side, with `find` or with one HEAD; roles without an image have None."""
-    repository = inputs.repository
-
-    def head(tag: Tag) -> Digest | None:
-        digest = registries.at(repository).head(tag)
-        return repository.digest(digest) if digest else None
+    """Finds each image by its tag with `find`, side by side; roles without an image have None."""
 
     def ask(image: RoleImage) -> Digest | None:
         started = time.monotonic()
-        digest = (find or head)(image.registry_tag)
+        digest = find(image.registry_tag)
         if digest is not None:
             progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
         return digest
 
-    return run_all({image.role: partial(ask, image) for image in wanted})
+    return run_all({image.role: partial(ask, image) for image in images})
+
+
+def head(registries: Registries, tag: Tag) -> Digest | None:
+    """The digest that a registry has under a tag, by one HEAD request."""
+    digest = registries.at(tag.repository).head(tag)
+    return tag.repository.digest(digest) if digest else None
 
 
 def require_images(
@@ -53,7 +50,7 @@ def require_images(
     Raises InputError that names the missing images and the command that makes them.
     """
     wanted = inputs.images if wanted is None else wanted
-    digests = find_images(inputs, wanted, registries, progress)
+    digests = find_images(wanted, partial(head, registries), progress)
     missing = [image for image in wanted if digests[image.role] is None]
     if missing:
         names = ", ".join(image.role for image in missing)
@@ -75,7 +72,6 @@ class KeyedImages:
 
     def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
-        self._registries = registries
         repository, believe = run.inputs.repository, not run.options.no_cache
         self.evidence = Evidence(registries, repository, run.settings.cache, believe=believe)
         self.pending = PendingHeads({})
@@ -86,8 +82,17 @@ class KeyedImages:
         if run.options.no_cache:
             return {}
         if run.options.only_engine or run.options.create_repository:
-            return self._find(images)
-        return presume_missing(self._find, run, self.evidence.memory, self._ask)(images)
+            return self.find_each(images)
+        return presume_missing(self.find_each, run, self.evidence.memory, self._ask)(images)
+
+    def find_each(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Returns the images that the repository holds whole, with a request for each."""
+        digests = find_images(images, self.evidence.find, self._run.progress)
+        return {
+            image.role: BuildResult.of(image, Outcome.FOUND, digest)
+            for image in images
+            if (digest := digests[image.role]) is not None
+        }
 
     def answer(self, image: RoleImage) -> BuildResult | None:
         """Waits for the image's pending request, if there is one; None when the image is missing."""
@@ -105,15 +110,6 @@ class KeyedImages:
         for name in self._run.options.tags:
             run_all({result.role: partial(self._name, result, name) for result in results})
 
-    def _find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        run = self._run
-        digests = find_images(run.inputs, images, self._registries, run.progress, self.evidence.find)
-        return {
-            image.role: BuildResult.of(image, Outcome.FOUND, digest)
-            for image in images
-            if (digest := digests[image.role]) is not None
-        }
-
     def _ask(self, images: tuple[RoleImage, ...]) -> None:
         """Sends a HEAD request for each image without waiting for the answers."""
         tags = [image.registry_tag for image in images]
@@ -125,7 +121,7 @@ class KeyedImages:
             raise AssertionError(f"{result.role}: in the registry without a digest")
         repository = self._run.inputs.repository
         tag = repository.tag(name if len(self._run.wanted) == 1 else f"{result.role}-{name}")
-        registry = self._registries.at(repository)
+        registry = self.evidence.registry
         manifest = registry.manifest(result.digest)
         registry.put_manifest(tag, manifest.media_type, manifest.body)
         self._run.progress(Note(f"{result.role}: tagged {tag}"))

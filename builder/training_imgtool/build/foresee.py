@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from training_imgtool.build.builders import plan_role
 from training_imgtool.build.buildx.secrets import check_given, check_unused
 from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.engine_stages import EngineStages
-from training_imgtool.build.find import find_images
+from training_imgtool.build.find import find_images, head
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
 from training_imgtool.build.sinks import open_sink
@@ -26,7 +28,7 @@ def foresee(run: BuildRun) -> dict[Role, str]:
     check_unused(run)
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
         if run.options.push:
-            digests = find_images(run.inputs, run.wanted, registries, run.progress)
+            digests = find_images(run.wanted, partial(head, registries), run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:

@@ -13,13 +13,12 @@ from functools import partial
 from typing import Any
 
 from training_imgtool.build.build import build
-from training_imgtool.build.find import find_images
+from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.core.errors import UsageError, VerificationError
+from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest
-from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import (
     DOCKER_INDEX,
@@ -41,21 +40,14 @@ def build_indexes(run: BuildRun, registries: Registries) -> tuple[BuildResult, .
         raise UsageError(
             f"an index of {platforms} needs a registry", hint="--push, or one platform: --set platform=linux/amd64"
         )
-    inputs = run.inputs.named_by_index()
-    wanted = inputs.selected(run.options.roles)
-    evidence = Evidence(registries, inputs.repository, run.settings.cache, believe=not run.options.no_cache)
-    found: Mapping[Role, Digest | None] = {}
-    if not run.options.no_cache:
-        found = find_images(inputs, wanted, registries, run.progress, evidence.find)
-    missing = tuple(image for image in wanted if found.get(image.role) is None)
-    made = _make(run, missing, registries) if missing else {}
-    results = tuple(made.get(image.role) or _found(run.inputs, image, found[image.role]) for image in wanted)
-    for result in results:
-        if result.tag:
-            evidence.memory.add_tag(result.tag.name)
-        for name in run.options.tags:
-            _name(run, result, name, registries)
-    return results
+    named = replace(run, inputs=run.inputs.named_by_index())
+    indexes = KeyedImages(named, registries)
+    results = {} if run.options.no_cache else dict(indexes.find_each(named.wanted))
+    if missing := tuple(image for image in named.wanted if image.role not in results):
+        results |= _make(run, missing, registries)
+    ordered = tuple(replace(results[image.role], key=run.inputs.index_key(image.role)) for image in named.wanted)
+    indexes.finish(ordered)
+    return ordered
 
 
 def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Registries) -> str | None:
@@ -89,10 +81,10 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries)
         view = partial(_tell, run.progress, inputs.plan.platform)
         for result in build(replace(run, inputs=inputs, options=options, progress=view), registries):
             of_role[result.role].append(result)
-    return {image.role: _put_index(run, image, of_role[image.role], registries) for image in missing}
+    return {image.role: _put_index(image, of_role[image.role], registries) for image in missing}
 
 
-def _put_index(run: BuildRun, image: RoleImage, results: list[BuildResult], registries: Registries) -> BuildResult:
+def _put_index(image: RoleImage, results: list[BuildResult], registries: Registries) -> BuildResult:
     repository = image.registry_tag.repository
     registry = registries.at(repository)
     images = []
@@ -106,8 +98,7 @@ def _put_index(run: BuildRun, image: RoleImage, results: list[BuildResult], regi
     built = any(result.outcome is Outcome.BUILT for result in results)
     outcome = Outcome.BUILT if built else Outcome.APPENDED
     made = BuildResult.of(image, outcome, repository.digest(digest))
-    seconds = sum(result.seconds for result in results)
-    return replace(made, key=run.inputs.index_key(image.role), seconds=seconds)
+    return replace(made, seconds=sum(result.seconds for result in results))
 
 
 def _index(images: list[tuple[Manifest, Mapping[str, Any]]]) -> tuple[str, bytes]:
@@ -120,22 +111,6 @@ def _index(images: list[tuple[Manifest, Mapping[str, Any]]]) -> tuple[str, bytes
     media_type = DOCKER_INDEX if docker else OCI_INDEX
     document = {"schemaVersion": 2, "mediaType": media_type, "manifests": entries}
     return media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _found(inputs: Inputs, image: RoleImage, digest: Digest | None) -> BuildResult:
-    return replace(BuildResult.of(image, Outcome.FOUND, digest), key=inputs.index_key(image.role))
-
-
-def _name(run: BuildRun, result: BuildResult, name: str, registries: Registries) -> None:
-    """Gives an index a further tag: NAME, or ROLE-NAME when the run has several roles."""
-    if result.digest is None:
-        raise VerificationError(f"{result.role}: the registry has no index")
-    repository = result.digest.repository
-    tag = repository.tag(name if len(run.wanted) == 1 else f"{result.role}-{name}")
-    registry = registries.at(repository)
-    manifest = registry.manifest(result.digest)
-    registry.put_manifest(tag, manifest.media_type, manifest.body)
-    run.progress(Note(f"{result.role}: tagged {tag}"))
 
 
 def _tell(progress: Progress, platform: str, event: Event) -> None:

@@ -55,8 +55,7 @@ class RegistrySink(Sink):
         self._run = run
         self._pushed = pushed
         self._publisher = Publisher(registries, pushed.evidence, run.progress, pushed.pending)
-        registry = registries.at(self._publisher.repository)
-        self._attestations = Attestations(run, registry, self._publisher)
+        self._attestations = Attestations(run, self._publisher)
         self.starts: RegistryImages = RegistryImages(run, registries, self._publisher, engine)
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:

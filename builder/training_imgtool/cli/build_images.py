@@ -15,6 +15,7 @@ from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note
 from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs.spec_check import check_job
+from training_imgtool.registry.connect import connect
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
@@ -46,9 +47,11 @@ def build_and_print(
             results = build_many(choices, options, settings, view, registry=registry, locked=locked, inspect=inspect)
         _print_many(results, as_json=as_json)
         return
-    with machine.progress(progress) as view:
-        images = build_renewed(
-            lambda renewal: _prepare(
+    with machine.progress(progress) as view, connect(settings, view) as registries:
+
+        def read_inputs(renewal: Renewal | None) -> Inputs:
+            check = options.check and not renewal
+            return _prepare(
                 choices[0],
                 settings,
                 view,
@@ -56,12 +59,13 @@ def build_and_print(
                 locked=locked,
                 renewal=renewal,
                 roles=options.roles,
-                check=options.check and not renewal,
-            ),
-            lambda inputs: build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view)),
-            view,
-            locked=locked,
-        )
+                check=check,
+            )
+
+        def make(inputs: Inputs) -> tuple[BuildResult, ...]:
+            return build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view), registries)
+
+        images = build_renewed(read_inputs, make, view, locked=locked)
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.build.build import build_in_engine
 from training_imgtool.build.engine_stages import pull_parents
-from training_imgtool.build.find import find_images
+from training_imgtool.build.find import find_images, head
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
@@ -64,7 +64,7 @@ def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> di
 
     try:
         with connect(work.settings, work.progress) as registries:
-            digests = find_images(work.inputs, work.wanted, registries, work.progress)
+            digests = find_images(work.wanted, partial(head, registries), work.progress)
             run_all(
                 {
                     image.role: partial(_pull, work, engine, registries, image, digest)

@@ -115,9 +115,11 @@ def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
 def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
     from training_imgtool.build.build import build
     from training_imgtool.build.request import BuildOptions, BuildRun
+    from training_imgtool.registry.connect import connect
 
     run = BuildRun(inputs=inputs, options=BuildOptions(push=True), settings=settings, progress=progress)
-    return {image.role: image.digest for image in build(run) if image.digest is not None}
+    with connect(settings, progress) as registries:
+        return {image.role: image.digest for image in build(run, registries) if image.digest is not None}
 
 
 def _check_signed(images: Mapping[Role, Digest], signatory: Signatory, settings: Settings, progress: Progress) -> None:

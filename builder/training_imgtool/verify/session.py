@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.build.find import find_images, require_images
+from training_imgtool.build.find import find_images, head, require_images
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.platforms import check_index
 from training_imgtool.core.errors import (
@@ -140,7 +141,7 @@ def _locate(
 ) -> Mapping[Role, _ImageLocation]:
     digests: Mapping[Role, Digest | None] = {}
     if run.inputs.plan.repository is not None:
-        digests = find_images(run.inputs, images, registries, run.progress)
+        digests = find_images(images, partial(head, registries), run.progress)
     locations = {}
     for image in images:
         digest = digests.get(image.role)

@@ -32,13 +32,17 @@ class Evidence:
         repository: which one.
         cache: the machine's cache.
         believe: False relies on nothing that earlier runs noted (`--no-cache`).
+
+    Attributes:
+        registry: the client of the repository's registry.
+        memory: what this machine remembers of the repository.
     """
 
     def __init__(self, registries: Registries, repository: Repository, cache: Path, *, believe: bool = True) -> None:
         self.repository = repository
         self.memory = RepositoryMemory(cache, repository, believe=believe)
         self._believe = believe
-        self._registry = registries.at(repository)
+        self.registry = registries.at(repository)
         self._answer_file = cache / "registries" / f"{file_name(repository.registry)}.json"
         self._heads: SingleFlight[bool] = SingleFlight()
         self._lock = threading.Lock()
@@ -50,7 +54,7 @@ class Evidence:
         A tag that this machine has seen before and that is gone makes it forget the repository. Raises what reading a
         manifest raises.
         """
-        digest = self._registry.head(tag)
+        digest = self.registry.head(tag)
         if digest is None:
             if self.memory.has_tag(tag.name):
                 self.forget()
@@ -72,7 +76,7 @@ class Evidence:
         """Whether the registry refuses manifests with unknown blobs; None where this machine has to try it."""
         if self._checks is None and self._believe:
             answer = read_cached(self._answer_file)
-            software = self._registry.software
+            software = self.registry.software
             if software is not None and isinstance(answer, dict) and answer.get("software") == software:
                 self._checks = bool(answer.get("checks"))
         return self._checks
@@ -84,11 +88,11 @@ class Evidence:
             if checks is not None:
                 return checks
             try:
-                tried = self._registry.checks_manifests(self.repository)
+                tried = self.registry.checks_manifests(self.repository)
             except ImgtoolError:
                 tried = None
             if tried is not None:
-                write_cached(self._answer_file, {"software": self._registry.software, "checks": tried})
+                write_cached(self._answer_file, {"software": self.registry.software, "checks": tried})
             self._checks = bool(tried)
             return self._checks
 
@@ -100,7 +104,7 @@ class Evidence:
         return all(run_all({digest: partial(self._has_blob, digest) for digest in blobs}).values())
 
     def _blobs(self, image: Digest) -> Iterator[str]:
-        manifest = self._registry.manifest(image)
+        manifest = self.registry.manifest(image)
         if not manifest.is_index:
             yield from (blob.digest for blob in (manifest.config, *manifest.layers))
             return
@@ -109,4 +113,4 @@ class Evidence:
             yield from self._blobs(self.repository.digest(child.digest))
 
     def _has_blob(self, digest: str) -> bool:
-        return self._heads.do(digest, partial(self._registry.has_blob, self.repository, digest))
+        return self._heads.do(digest, partial(self.registry.has_blob, self.repository, digest))

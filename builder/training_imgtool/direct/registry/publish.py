@@ -42,7 +42,7 @@ class Publisher:
         self.evidence = evidence
         self._pending = pending or PendingHeads({})
         self._registries = registries
-        self._registry = registries.at(self.repository)
+        self._registry = evidence.registry
         self._memory = evidence.memory
         self._progress = progress
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
