@@ -1,6 +1,6 @@
 """A Sigstore of one's own: Fulcio's and Rekor's requests on loopback, with real certificates, SCTs, entries and proofs.
 
-The client in front of it is the real one, which checks all of that. Each log entry is the only one of its tree.
+The client in front of it is the real one, which checks all of that. Each log entry is the second of a tree of two.
 """
 
 from __future__ import annotations
@@ -131,19 +131,20 @@ class FakeSigstore:
         if asked.target.endswith("/signingCert"):
             return Reply(200, json.dumps(self._certify(asked, body)).encode())
         if asked.target == "/api/v1/log/entries":
-            return Reply(201, json.dumps(self._enter(body)).encode())
+            entry = self._enter(body)
+            return Reply(
+                201, json.dumps(entry).encode(), {"Content-Type": "application/json", "ETag": next(iter(entry))}
+            )
         return Reply(404)
 
     def _certify(self, asked: Asked, body: dict[str, Any]) -> dict[str, Any]:
         token = asked.headers["authorization"].removeprefix("Bearer ").split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        request = x509.load_pem_x509_csr(base64.b64decode(body["certificateSigningRequest"]))
+        key = _public_key(body)
         usage = x509.KeyUsage(
             digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
             key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
         )  # fmt: skip
-        key = request.public_key()
-        assert isinstance(key, ec.EllipticCurvePublicKey)
         begin = self._now - dt.timedelta(minutes=1)
         end = self._now + dt.timedelta(minutes=10)
         builder = x509.CertificateBuilder(self._name, x509.Name([]), key, x509.random_serial_number(), begin, end)
@@ -189,16 +190,29 @@ class FakeSigstore:
         }
         body = json.dumps({"apiVersion": "0.0.1", "kind": "dsse", "spec": spec}, sort_keys=True).encode()
         self._entries += 1
-        root = hashlib.sha256(b"\x00" + body).digest()
-        note = f"tests\n1\n{_text(root)}\n"
+        first = hashlib.sha256(b"\x00").digest()
+        root = hashlib.sha256(b"\x01" + first + hashlib.sha256(b"\x00" + body).digest()).digest()
+        note = f"tests - 1\n2\n{_text(root)}\n"  # as Rekor 1 calls its tree
         checkpoint = f"{note}\n\u2014 tests {_text(self._log.id[:4] + self._log.sign(note.encode()))}\n"
         when = int(dt.datetime.now(dt.UTC).timestamp())
         promise = {"body": _text(body), "integratedTime": when, "logID": self._log.id.hex(), "logIndex": self._entries}
         signed = self._log.sign(json.dumps(promise, sort_keys=True, separators=(",", ":")).encode())
-        proof = {"checkpoint": checkpoint, "hashes": [], "logIndex": 0, "rootHash": root.hex(), "treeSize": 1}
+        hashed = {"hashes": [first.hex()], "rootHash": root.hex()}
+        proof = {"checkpoint": checkpoint, "logIndex": 1, "treeSize": 2, **hashed}
         return {
             root.hex(): promise | {"verification": {"inclusionProof": proof, "signedEntryTimestamp": _text(signed)}}
         }
+
+
+def _public_key(body: dict[str, Any]) -> ec.EllipticCurvePublicKey:
+    """The key of a request for a certificate: sigstore-python sends a signing request, cosign the key itself."""
+    key: object
+    if "certificateSigningRequest" in body:
+        key = x509.load_pem_x509_csr(base64.b64decode(body["certificateSigningRequest"])).public_key()
+    else:
+        key = serialization.load_pem_public_key(body["publicKeyRequest"]["publicKey"]["content"].encode())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return key
 
 
 def _der(certificate: x509.Certificate) -> bytes:

@@ -73,9 +73,17 @@ def _blocks(content: bytes) -> Iterator[bytes]:
 
 
 def _bundles(registry: Registry, where: Digest) -> Iterator[tuple[str, bytes]]:
-    """Each bundle of an image with the predicate type that its manifest claims."""
+    """Each bundle of an image with the predicate type that its manifest claims.
+
+    The manifest says what a referrer is. cosign 3 lists its bundles under their config's type, and without annotations.
+    """
     for referrer in list_referrers(registry, where):
-        if referrer.artifact_type == MEDIA_TYPE:
-            manifest = registry.manifest(where.repository.digest(referrer.descriptor.digest))
-            for layer in manifest.layers[:1]:
-                yield referrer.annotations.get(_PREDICATE, ""), registry.read(where.repository, layer, _LARGEST)
+        if referrer.artifact_type not in {MEDIA_TYPE, OCI_EMPTY}:
+            continue
+        manifest = registry.manifest(where.repository.digest(referrer.descriptor.digest))
+        if manifest.document.get("artifactType") != MEDIA_TYPE:
+            continue
+        annotations = manifest.document.get("annotations")
+        claimed = annotations.get(_PREDICATE) if isinstance(annotations, dict) else None
+        for layer in manifest.layers[:1]:
+            yield str(claimed or ""), registry.read(where.repository, layer, _LARGEST)
