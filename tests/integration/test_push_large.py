@@ -42,7 +42,7 @@ def test_a_changed_line_beside_a_large_file(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_changed_line_among_very_many_files(tmp_path: Path) -> None:
-    """CPU time, since seconds are noise: 0.37 of the first build's was seen, 0.16 of it to find no change."""
+    """CPU time, since seconds are noise."""
     with run_registry(tmp_path / "registry") as registry, FaultProxy(registry.host) as proxy:
         make_base().put(registry.host)
         project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
@@ -52,8 +52,11 @@ def test_a_changed_line_among_very_many_files(tmp_path: Path) -> None:
         time.sleep(3)  # a file that is younger than the clock's tick is read again
         machine = _machine(tmp_path / "machine", project, proxy)
         first = _cpu_seconds(machine, project)
-        project.write("trainer/part7/m3500.py", "NAME = 1\n")
-        assert _cpu_seconds(machine, project) < 0.45 * first
+        again = []
+        for number in range(3):  # other work on the machine adds to CPU time too: the least is the program's own
+            project.write("trainer/part7/m3500.py", f"NAME = {number}\n")
+            again.append(_cpu_seconds(machine, project))
+        assert min(again) < 0.3 * first
 
 
 def _machine(folder: Path, project: Project, proxy: FaultProxy) -> Machine:

@@ -35,6 +35,7 @@ class Context:
 
     entries: tuple[Entry, ...] = ()
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False, compare=False)
+    _selected: dict[tuple[str, ...], Context] = field(default_factory=dict, repr=False, compare=False)
 
     def paths(self) -> tuple[str, ...]:
         """The path of every entry."""
@@ -115,6 +116,12 @@ class Context:
         leads to. `.` and patterns leave out what imgtool put into the context. Raises InputError when a source finds
         nothing, as every builder does.
         """
+        key = tuple(sources)
+        if key not in self._selected:
+            self._selected[key] = self._select(key)
+        return self._selected[key]
+
+    def _select(self, sources: tuple[str, ...]) -> Context:
         taken: dict[str, Entry] = {}
         for source in sources:
             matches = self._matches(source)
@@ -184,10 +191,9 @@ class Context:
 
     @staticmethod
     def _digest(chosen: Context) -> str:
+        encode = json.JSONEncoder(separators=(",", ":")).encode
         lines = [
-            json.dumps(
-                [entry.path, entry.kind, entry.mode, entry.size, entry.sha256, entry.target], separators=(",", ":")
-            )
+            encode([entry.path, entry.kind, entry.mode, entry.size, entry.sha256, entry.target])
             for entry in chosen.entries
         ]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

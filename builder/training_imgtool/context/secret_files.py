@@ -7,7 +7,7 @@ by the first bytes for what has no name of its own: service account keys and pri
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from training_imgtool.context.gomatch import matches
 from training_imgtool.core.errors import InputError
@@ -34,11 +34,12 @@ PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _CONTENT))
 def by_name(path: str) -> bool:
     """Whether the path (relative, slashes) names what usually holds a secret."""
     folders, _, name = path.rpartition("/")
-    parts = folders.split("/")
     # No pattern fits a module's name: compiling them takes half a millisecond, and many trainers have nothing else.
     if (name.startswith(".") or not name.endswith(".py")) and re.match(_NAMES, name):
         return True
-    if any(part in _FOLDERS for part in parts):
+    if "/." not in f"/{path}":  # which every folder below has
+        return False
+    if not _FOLDERS.isdisjoint(folders.split("/")):
         return True
     return any(f"/{path}/".find(f"/{place}/") >= 0 for place in _IN_FOLDERS)
 
@@ -49,8 +50,10 @@ def by_content(head: bytes) -> bool:
     return any(mark in head and re.search(pattern, head) for mark, pattern in _CONTENT)
 
 
-def allowed(path: str, allow: Iterable[str]) -> bool:
+def allowed(path: str, allow: Collection[str]) -> bool:
     """Whether one of the allowed paths or patterns (Go's `filepath.Match`) is `path` or a folder above it."""
+    if not allow:
+        return False
     parents = [path]
     while "/" in parents[-1]:
         parents.append(parents[-1].rpartition("/")[0])

@@ -128,7 +128,7 @@ def _layers(step: Step, material: Material, tools: LayerTools, most: int) -> tup
     if step.files is None:
         return ()
     layers = []
-    for part in split(tuple(zip(step.files.items, step.files.hashes, strict=True)), most):
+    for part in split(step.files.contents(), most):
         layer = context_layer(part, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts)
         tools.ready(layer)
         layers.append(layer)

@@ -21,8 +21,9 @@ from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.copy_sources import CopySource, copy_sources, is_archive
 from training_imgtool.direct.files import Files, parents
-from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item, in_order
+from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item
 from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.split import Contents
 from training_imgtool.direct.layers.tarhead import Entry
 from training_imgtool.direct.layers.tarhead import Kind as EntryKind
 from training_imgtool.direct.links import DependsOnBaseError
@@ -32,15 +33,6 @@ from training_imgtool.dockerfile.evaluate import Expanded
 _FLAGS = frozenset({"chown", "chmod", "link"})
 _OWNER = re.compile(r"(?P<user>\d+|root)(?::(?P<group>\d+|root))?\Z")
 _LARGEST_ID = 2**31 - 1  # engines read larger ones in different ways
-
-
-@dataclass(frozen=True, slots=True)
-class FileLayer:
-    """A layer's items in order with the hashes of their contents, and what is where once it is there."""
-
-    items: tuple[Item, ...]
-    hashes: tuple[str, ...]
-    nodes: Mapping[str, Node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +47,31 @@ class _Given:
     def attributes(self) -> Attributes:
         """Of a folder that is copied."""
         return Attributes(FOLDER_MODE, self.uid, self.gid)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayer:
+    """A layer of files.
+
+    Attributes:
+        placed: what goes where, by absolute path: an entry of the context, or a folder by its attributes.
+        given: what the flags say of the entries.
+        nodes: what is where once the layer is there.
+    """
+
+    placed: Mapping[str, Source | Attributes]
+    given: _Given
+    nodes: Mapping[str, Node]
+
+    def contents(self) -> Contents:
+        """The layer's items in order, each with the hash of its content."""
+        ordered = ((path, self.placed[path]) for path in sorted(self.placed))
+        return tuple(
+            (folder_item(path.strip("/"), placed.mode, placed.uid, placed.gid), "")
+            if isinstance(placed, Attributes)
+            else (_item(path, placed, self.given), placed.sha256 or "")
+            for path, placed in ordered
+        )
 
 
 def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> FileLayer:
@@ -137,7 +154,7 @@ class _Layer:
     def __init__(self, where: str, files: Files, given: _Given) -> None:
         self.where = where
         self.files = files
-        self.placed: dict[str, tuple[Item, str]] = {}  # with the content's hash
+        self.placed: dict[str, Source | Attributes] = {}
         self._given = given
         self._has_folders = False  # whether a source is a folder
         self._nodes: dict[str, Node] = {}
@@ -160,10 +177,11 @@ class _Layer:
             raise DependsOnBaseError(f"{self.where} of a folder onto {top}, which is a file")
         else:
             self._carry(top)
-        prefix = f"{source.path}/" if source.path else ""
+        put = self._put_new if node is None else self._put
+        prefix, above = f"{source.path}/" if source.path else "", top.rstrip("/")
         for entry in context.entries:
             if entry.path.startswith(prefix) and entry.path != source.path:
-                self._put(posixpath.join(top, entry.path.removeprefix(prefix)), entry)
+                put(f"{above}/{entry.path[len(prefix) :]}", entry)
 
     def put_file(self, path: str, source: Source) -> None:
         """Copies a file to `path`."""
@@ -175,13 +193,10 @@ class _Layer:
 
     def result(self) -> FileLayer:
         """The layer, folders on the way to what it holds carried along where that is needed."""
-        for path in tuple(self.placed):
-            for above in parents(path):
-                if above not in self.placed:
-                    self._carry(above)
-        ordered = in_order(item for item, _ in self.placed.values())
-        hashes = {item.entry.path: digest for item, digest in self.placed.values()}
-        return FileLayer(tuple(ordered), tuple(hashes[item.entry.path] for item in ordered), self._nodes)
+        holders = dict.fromkeys(map(posixpath.dirname, self.placed))
+        for path in dict.fromkeys(above for holder in holders for above in parents(f"{holder}/x")):
+            self._carry(path)
+        return FileLayer(self.placed, self._given, self._nodes)
 
     def _put(self, path: str, source: Source) -> None:
         """Puts an entry at `path`; engines agree on a folder over a folder and on a file over a file only."""
@@ -192,12 +207,18 @@ class _Layer:
             raise DependsOnBaseError(f"{self.where}: {path} is {what}, and engines differ in what becomes of it")
         if is_folder:
             self._check_new(path, node)
+        if is_folder and node is not None:
             self._set_folder(path, self._given.attributes)
-            if node is None:
-                self._new.add(path)
+        else:
+            self._put_new(path, source)
+
+    def _put_new(self, path: str, source: Source) -> None:
+        """Puts an entry where nothing is, or a file over a file."""
+        if source.kind is SourceKind.DIRECTORY:
+            self._set_folder(path, self._given.attributes)
+            self._new.add(path)
             return
-        item = _item(path, source, self._given)
-        self.placed[path] = item, source.sha256 or ""
+        self.placed[path] = source
         link = source.kind is SourceKind.SYMLINK
         self._nodes[path] = Node(Kind.LINK, target=source.target or "") if link else FILE
 
@@ -208,7 +229,7 @@ class _Layer:
             raise DependsOnBaseError(f"{self.where}: {path} would be made in a folder with the set-group-ID bit")
 
     def _set_folder(self, path: str, attributes: Attributes) -> None:
-        self.placed[path] = folder_item(path.strip("/"), attributes.mode, attributes.uid, attributes.gid), ""
+        self.placed[path] = attributes
         self._nodes[path] = folder(attributes)
 
     def _carry(self, path: str) -> None:

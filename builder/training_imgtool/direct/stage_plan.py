@@ -215,7 +215,7 @@ def _plan_copy(step: Expanded, state: State, material: Material) -> FileLayer:
     except InputError as error:
         raise NeedsEngineError(f"line {step.instruction.line}: {error.message}", hint=error.hint) from error
     for volume in state.settings.get("Volumes") or ():
-        if any(f"/{item.entry.path}/".startswith(f"{volume.rstrip('/')}/") for item in files.items):
+        if any(f"{path}/".startswith(f"{volume.rstrip('/')}/") for path in files.placed):
             raise NeedsEngineError(f"line {step.instruction.line}: {volume} is a volume already")
     return files
 

@@ -20,7 +20,7 @@ from training_imgtool.direct.layers.tarhead import Entry
 
 OnceEach = SingleFlight[LayerSource]
 """The context layers of one run."""
-_KEPT_MOST = 4 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
+_KEPT_MOST = 8 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
 _LARGE = 4 << 20  # bytes of files
 
 

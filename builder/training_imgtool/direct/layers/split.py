@@ -1,15 +1,16 @@
 """Splits the files of one COPY into layers, so that a change of one file sends few of the others again.
 
 Code of a few megabytes is one layer. Beyond that, large files have layers of their own, and small files share
-layers that come after those. Where a layer ends depends on the path and the size of its last file alone, and on the
-power of two that fits the sum. So the same files give the same layers on every machine, and a file that is added,
-changed or removed leaves the other layers as they are.
+layers that come after those. Where a layer ends depends on the paths and the sizes of the files around its end, and on
+the power of two that fits the sum. So the same files give the same layers on every machine, and a file that is added,
+changed or removed leaves most other layers as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import accumulate, compress
 
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
@@ -17,7 +18,6 @@ from training_imgtool.direct.layers.tarhead import Kind
 MOST_PARTS = 24
 _WHOLE = 4 << 20  # bytes of files that are one layer
 _LARGE = 1 << 20  # bytes of a file that code is not expected to have
-_HASHED = 1 << 32
 
 Contents = tuple[tuple[Item, str], ...]
 """Items in the order of a layer, each with the hash of its content."""
@@ -40,8 +40,8 @@ def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
 
 def _groups(files: Contents, most: int) -> list[Contents]:
     """Neighbours by path in groups of about the same size."""
-    if not files:
-        return []
+    if not files or most == 1:
+        return [files] if files else []
     aim = 1 << max(_WHOLE, _size(files) * 2 // most).bit_length() - 1
     while len(groups := list(_cut(files, aim))) > most:
         aim *= 2
@@ -49,19 +49,30 @@ def _groups(files: Contents, most: int) -> list[Contents]:
 
 
 def _cut(files: Contents, aim: int) -> Iterator[Contents]:
-    """Ends a group behind a file by chance of its size in `aim` bytes, where the hash of its path is the chance."""
-    group: list[tuple[Item, str]] = []
-    for item, digest in files:
-        group.append((item, digest))
-        if _chance(item.entry.path) * aim < item.entry.size * _HASHED:
-            yield tuple(group)
-            group = []
-    if group:
-        yield tuple(group)
+    """Ends a group behind a file whose path has the smallest hash of all files that end within half of `aim` bytes.
+
+    Groups are so at least half as large as `aim`, and rarely three times.
+    """
+    ends = list(accumulate(item.entry.size for item, _ in files))
+    hashes = [_hash(item.entry.path) for item, _ in files]
+    is_last = [True] * len(files)
+    smaller: list[int] = []  # files in order, each with a larger hash than the one before
+    for number, end in enumerate(ends):
+        while smaller and hashes[smaller[-1]] > hashes[number]:
+            before = smaller.pop()
+            is_last[before] &= end - ends[before] >= aim // 2
+        if smaller:
+            is_last[number] = end - ends[smaller[-1]] >= aim // 2
+        smaller.append(number)
+    is_last[-1] = True
+    first = 0
+    for number in compress(range(len(files)), is_last):
+        yield files[first : number + 1]
+        first = number + 1
 
 
-def _chance(path: str) -> int:
-    return int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest()[:4])
+def _hash(path: str) -> bytes:
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest()
 
 
 def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
