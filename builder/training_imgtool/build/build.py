@@ -14,9 +14,8 @@ from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.build.run_wheels import keep_built_wheels
-from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, NeedsEngineError
-from training_imgtool.core.progress import Note, Outcome
+from training_imgtool.core.errors import ImgtoolError, NeedsEngineError
+from training_imgtool.core.progress import Note
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.pending_heads import ImageExistsError
 from training_imgtool.registry.connect import Registries, connect
@@ -31,24 +30,29 @@ _MUCH_CODE = 100_000_000  # bytes
 
 
 def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
-    """Makes sure that the sink has the images of the selected roles.
+    """Makes sure that the sink has the images of the selected roles, for one platform.
 
     Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
     """
-    if run.options.check:
-        check_trainer(run.inputs, run.settings, run.progress)
-    if run.inputs.others:
-        from training_imgtool.build.platforms import build_indexes
-
-        return build_indexes(run, registries)
-    check_unused(run)
+    check_inputs(run)
     pushed = KeyedImages(run, registries) if run.options.push else None
     results = pushed.find(run.wanted) if pushed else {}
     if pushed and len(results) == len(run.wanted):
         pushed.finish(tuple(results.values()))
     else:
-        results = _make_missing(run, registries, pushed, results)
+        from training_imgtool.build.engine_stages import EngineStages
+        from training_imgtool.build.sinks import open_sink
+
+        with EngineStages(run, registries) as stages, open_sink(run, registries, stages, pushed) as sink:
+            results = _make(run, sink, stages, results)
     return tuple(results[image.role] for image in run.wanted)
+
+
+def check_inputs(run: BuildRun) -> None:
+    """Checks what can be known without a registry; raises FieldListError for the trainer, InputError for a secret."""
+    if run.options.check:
+        check_trainer(run.inputs, run.settings, run.progress)
+    check_unused(run)
 
 
 def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
@@ -59,28 +63,6 @@ def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries, engine) as stages:
         results = _make(run, EngineSink(run, registries, stages), stages, {})
     return tuple(results[image.role] for image in run.wanted)
-
-
-def _make_missing(
-    run: BuildRun, registries: Registries, pushed: KeyedImages | None, results: Mapping[Role, BuildResult]
-) -> Mapping[Role, BuildResult]:
-    """Opens the sink that the options name, and makes the images that neither `results` nor the sink has."""
-    from training_imgtool.build.engine_stages import EngineStages
-    from training_imgtool.build.sinks import open_sink
-
-    with EngineStages(run, registries) as stages:
-        try:
-            with open_sink(run, registries, stages, pushed) as sink:
-                results = _make(run, sink, stages, results)
-        except EngineUnavailableError as error:
-            if run.options.only_engine and run.options.engine == "auto":
-                from training_imgtool.build.foresee import without_engine
-
-                error.hint = "; or ".join(filter(None, (error.hint, without_engine(run))))
-            raise
-    if run.options.push and any(result.outcome is not Outcome.FOUND for result in results.values()):
-        keep_built_wheels(run, registries)
-    return results
 
 
 def _make(
@@ -94,7 +76,9 @@ def _make(
         results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
     if missing := tuple(image for image in run.wanted if image.role not in results):
         check_given(run, missing)
-        _prepare(run, missing, stages)
+        _note_size(run)
+        if run.options.only_engine:
+            stages.build_all(missing)  # a role that fails here keeps the others from being pushed
         direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, stages)
 
         def make(image: RoleImage) -> None:
@@ -122,16 +106,6 @@ def _make_image(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, en
             raise
         run.progress(Note(f"{image.role}: needs an engine: {error}"))
         return engine.make(image)
-
-
-def _prepare(run: BuildRun, missing: tuple[RoleImage, ...], stages: EngineStages) -> None:
-    _note_size(run)
-    if run.options.create_repository:
-        from training_imgtool.registry.auth.google import create_repository
-
-        create_repository(run.inputs.repository, run.settings, run.progress)
-    if run.options.only_engine:
-        stages.build_all(missing)  # a role that fails here keeps the others from being pushed
 
 
 def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, ...]:

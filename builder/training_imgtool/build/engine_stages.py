@@ -150,7 +150,14 @@ class EngineStages:
         if engine is None:
             from training_imgtool.engines.docker.client import connect
 
-            engine = self._opened = connect(run.settings)
+            try:
+                engine = self._opened = connect(run.settings)
+            except EngineUnavailableError as error:
+                if run.options.only_engine and run.options.engine == "auto":
+                    from training_imgtool.build.foresee import without_engine
+
+                    error.hint = "; or ".join(filter(None, (error.hint, without_engine(run))))
+                raise
         runner = StageRunner(
             engine,
             WheelContext(run.inputs, run.settings, run.progress),

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from training_imgtool.build.build import build
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.core.errors import ImgtoolError
@@ -86,7 +86,7 @@ def _build_gated(run: BuildRun, gate: _StageGate, registries: Registries) -> tup
         key for image in run.wanted for stage, key in image.keys.items() if stage != image.dockerfile.stages[-1].label
     }
     with gate.hold(shared):
-        return build(run, registries)
+        return build_platforms(run, registries)
 
 
 class _StageGate:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from training_imgtool.build.build import build
+from training_imgtool.build.build import build, check_inputs
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
@@ -30,16 +30,19 @@ from training_imgtool.registry.manifests import (
 from training_imgtool.spec.model import Role
 
 
-def build_indexes(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
-    """Makes sure that the registry has the index of each selected role, and every image that the index names.
+def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
+    """Builds the images of a spec: one per role, or with several platforms an index per role and the images it names.
 
-    Raises UsageError unless the images are pushed, and what finding, building and pushing raise.
+    Raises UsageError for an index that is not pushed, and what finding, building and pushing raise.
     """
+    if not run.inputs.others:
+        return build(run, registries)
     if not run.options.push:
         platforms = ", ".join(run.inputs.spec_file.platforms)
         raise UsageError(
             f"an index of {platforms} needs a registry", hint="--push, or one platform: --set platform=linux/amd64"
         )
+    check_inputs(run)
     named = replace(run, inputs=run.inputs.named_by_index())
     indexes = KeyedImages(named, registries)
     results = {} if run.options.no_cache else dict(indexes.find_each(named.wanted))

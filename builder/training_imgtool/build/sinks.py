@@ -13,6 +13,7 @@ from training_imgtool.build.engine_stages import EngineStages
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
+from training_imgtool.build.run_wheels import keep_built_wheels
 from training_imgtool.build.start.images import BaseImages, RegistryImages
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
@@ -35,6 +36,10 @@ def open_sink(
     """The sink that the options name; `pushed` is the spec's repository when images go there."""
     sink: Sink
     if pushed is not None:
+        if run.options.create_repository:
+            from training_imgtool.registry.auth.google import create_repository
+
+            create_repository(run.inputs.repository, run.settings, run.progress)
         sink = RegistrySink(run, registries, engine, pushed)
     elif run.options.layout is not None:
         sink = LayoutSink(run, run.options.layout, registries)
@@ -53,6 +58,7 @@ class RegistrySink(Sink):
 
     def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages) -> None:
         self._run = run
+        self._registries = registries
         self._pushed = pushed
         self._publisher = Publisher(registries, pushed.evidence, run.progress, pushed.pending)
         self._attestations = Attestations(run, self._publisher)
@@ -91,9 +97,11 @@ class RegistrySink(Sink):
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Waits for attestations, remembers the tags, and moves the tags that the user named."""
+        """Waits for attestations, remembers the tags, moves the tags that the user named, and keeps built wheels."""
         self._attestations.finish()
         self._pushed.finish(results)
+        if any(result.outcome is not Outcome.FOUND for result in results):
+            keep_built_wheels(self._run, self._registries)
 
     def close(self, *, failed: bool) -> None:
         """Waits for uploads and layer records; gives them up when the run failed."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from training_imgtool.build.build import build
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.cli import machine
@@ -63,7 +63,8 @@ def build_and_print(
             )
 
         def make(inputs: Inputs) -> tuple[BuildResult, ...]:
-            return build(BuildRun(inputs=inputs, options=options, settings=settings, progress=view), registries)
+            run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
+            return build_platforms(run, registries)
 
         images = build_renewed(read_inputs, make, view, locked=locked)
     if as_json:

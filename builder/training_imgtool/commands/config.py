@@ -113,13 +113,13 @@ def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
 
 
 def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
-    from training_imgtool.build.build import build
+    from training_imgtool.build.platforms import build_platforms
     from training_imgtool.build.request import BuildOptions, BuildRun
     from training_imgtool.registry.connect import connect
 
     run = BuildRun(inputs=inputs, options=BuildOptions(push=True), settings=settings, progress=progress)
     with connect(settings, progress) as registries:
-        return {image.role: image.digest for image in build(run, registries) if image.digest is not None}
+        return {image.role: image.digest for image in build_platforms(run, registries) if image.digest is not None}
 
 
 def _check_signed(images: Mapping[Role, Digest], signatory: Signatory, settings: Settings, progress: Progress) -> None:
