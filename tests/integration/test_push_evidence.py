@@ -131,6 +131,11 @@ def _wrong_length(record: dict[str, Any], _: Descriptor) -> None:
         layer["digest"] = sha256_digest(layer["digest"].encode())
 
 
+def _wrong_size(record: dict[str, Any], _: Descriptor) -> None:
+    for layer in record["layers"]:
+        layer["size"] -= 1
+
+
 def _named_twice(record: dict[str, Any], _: Descriptor) -> None:
     record["layers"].append({**record["layers"][0], "name": "again"})
 
@@ -162,7 +167,7 @@ def _has_evil(registry: MemoryRegistry, images: Mapping[str, str]) -> bool:
     return any(sha256_digest(b"evil") in str(document(registry.host, image)) for image in images.values())
 
 
-@pytest.mark.parametrize("forge", [_evil_layer, _wrong_length, _named_twice])
+@pytest.mark.parametrize("forge", [_evil_layer, _wrong_length, _wrong_size, _named_twice])
 def test_the_blast_radius_of_a_forged_record(world: World, forge: Forge) -> None:
     """Images that are made later in that place, at most; nothing else, and `--no-cache` is the way out."""
     with MemoryRegistry(like_distribution) as registry:

@@ -69,7 +69,11 @@ class LayerMaker:
         """The layer; raises what `Installation.items` and `PackageStore.fetch` raise."""
         record = self._record(opened).layers[0]
         return LayerSource(
-            descriptor=record.blob, diff_id=record.diff_id, history=history, open=partial(self._open, record, opened)
+            descriptor=record.blob,
+            diff_id=record.diff_id,
+            history=history,
+            open=partial(self._open, record, opened),
+            is_claim=self.cache.is_claim(record.blob),
         )
 
     def tree(self, opened: OpenedLibraries) -> tree.Node:

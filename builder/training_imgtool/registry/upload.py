@@ -47,10 +47,12 @@ class Uploaded:
     sent: int
 
 
-def has_blob(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> bool:
+def has_blob(
+    session: Session, repository: Repository, digest: str, *, size: int | None = None, writing: bool = False
+) -> bool:
     """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises.
 
-    A 500 counts as no: docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the
+    With `size`, a blob of another length counts as no, where the registry says its length. A 500 counts as no: docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the
     blob again mends that.
     """
     scopes = push(repository.path) if writing else pull(repository.path)
@@ -62,7 +64,8 @@ def has_blob(session: Session, repository: Repository, digest: str, *, writing: 
             raise
         return False
     if answer.status in {200, 404}:
-        return answer.status == 200
+        length = answer.headers.get("content-length", "")
+        return answer.status == 200 and (not size or not length.isdigit() or int(length) in {0, size})
     raise session.refusal(answer, doing)
 
 
@@ -78,6 +81,7 @@ class BlobUpload:
         mount_from: a repository of this registry (or another of Google's) that has the blob. With `repository` itself
             the request that opens the upload also asks for the blob.
         expect_missing: sends no HEAD on the first try.
+        check_size: the descriptor is a claim: a mount is followed by a HEAD that must say the same size.
         subject: whose blob it is, for progress.
         progress: receives every block that was sent.
         before: called before content is sent, and before an upload is opened that mounts nothing; what it raises ends
@@ -90,6 +94,7 @@ class BlobUpload:
     open_body: OpenBody
     mount_from: Repository | None = None
     expect_missing: bool = False
+    check_size: bool = False
     subject: str = ""
     progress: Progress = silent
     before: Callable[[], object] = lambda: None
@@ -142,10 +147,11 @@ class BlobUpload:
 
     def _try(self, number: int) -> How:
         asks = number > 0 or not self.expect_missing
-        if asks and has_blob(self.session, self.repository, self.descriptor.digest, writing=True):
+        if asks and self._has_blob():
             return How.UPLOADED if self._sent else How.PRESENT
         self._cancel()
-        if number == 0 and self.mount_from is not None and self.mount(self.mount_from):
+        mounted = number == 0 and self.mount_from is not None and self.mount(self.mount_from)
+        if mounted and (not self.check_size or self._has_blob()):
             return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
         if self._location is None:
             self.before()  # without content to send, a refusal does not matter
@@ -154,6 +160,10 @@ class BlobUpload:
         self._put(self._location)
         self._location = None
         return How.UPLOADED
+
+    def _has_blob(self) -> bool:
+        size = self.descriptor.size if self.check_size else None
+        return has_blob(self.session, self.repository, self.descriptor.digest, size=size, writing=True)
 
     def _open(self) -> str:
         url = self.session.url(self.repository, "blobs/uploads/")

@@ -146,6 +146,10 @@ class LayerCache:
         if self._shared:
             self._shared.put(key, data)
 
+    def is_claim(self, blob: Descriptor) -> bool:
+        """Whether a shared record named the layer: the registry that has it must say the same size."""
+        return blob.digest in self._borrowed
+
     def forget(self, key: str) -> None:
         """Removes the record of `key`, because what it said proved wrong."""
         (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)

@@ -91,7 +91,8 @@ class Publisher:
             subject: whose it is, for progress.
             mount_from: a repository of the same registry that may have the layer.
         """
-        self._prove(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject, mount_from))
+        put = partial(self._put, layer.descriptor, layer.open, subject, mount_from, check_size=layer.is_claim)
+        self._prove(layer.descriptor, put, believe=not layer.is_claim)
 
     def publish(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> Digest:
         """Uploads what the repository lacks of an image and puts its manifest under the tag.
@@ -180,6 +181,8 @@ class Publisher:
         subject: str,
         mount_from: Repository | None = None,
         before: Callable[[], None] | None = None,
+        *,
+        check_size: bool = False,
     ) -> None:
         mount_from = mount_from if self._mounts and mount_from != self.repository else None
         asks_in_mount = self._mounts and mount_from is None and descriptor.size <= _SMALL
@@ -189,6 +192,7 @@ class Publisher:
             read,
             mount_from=self.repository if asks_in_mount else mount_from,
             expect_missing=asks_in_mount,
+            check_size=check_size,
             subject=subject,
             progress=self._progress,
             before=before or self._pending.require_any_missing,

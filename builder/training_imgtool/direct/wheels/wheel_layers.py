@@ -216,6 +216,7 @@ class _Making:
             diff_id=record.diff_id,
             history=f"COPY {install_step.VENV}: {record.name} # imgtool, from wheels",
             open=partial(self._open, record),
+            is_claim=self._tools.cache.is_claim(record.blob),
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
