@@ -52,8 +52,8 @@ def has_blob(
 ) -> bool:
     """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises.
 
-    With `size`, a blob of another length counts as no, where the registry says its length. A 500 counts as no: docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the
-    blob again mends that.
+    With `size`, a blob of another length counts as no, where the registry says its length. A 500 counts as no:
+    docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the blob again mends that.
     """
     scopes = push(repository.path) if writing else pull(repository.path)
     doing = f"looking for blob {digest[7:19]} in {repository}"
