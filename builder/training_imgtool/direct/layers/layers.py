@@ -34,7 +34,7 @@ _FEW = 1 << 20  # bytes that are not worth a layer
 _LARGE = 16 << 20  # bytes of wheel: a layer of its own
 _MEDIUM = 1 << 20
 _MOST_LARGE = 32  # layers; with bytecode twice as many, and 127 is the kernel's and Docker's limit
-_MEDIUM_BUCKETS, _SMALL_BUCKETS = 4, 2
+_MEDIUM_BUCKETS, _SMALL_BUCKETS = 2, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
 PART = " part "
 _TINY = 1024  # bytes of source whose bytecode is not worth a layer
-_LAYOUT = 2  # of files in layers: part of every key, change it when the same wheels are laid out in another way
+_LAYOUT = 3  # of files in layers: part of every key, change it when the same wheels are laid out in another way
 
 
 def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
