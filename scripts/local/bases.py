@@ -23,6 +23,7 @@ from local.machine import UnavailableError
 LABEL = "dev.imgtool.stand-in"
 _EPOCH = "1735689600"  # 2025-01-01, the date of every file and image that is made here
 _CREATED = "2025-01-01T00:00:00Z"
+UBUNTU = ("jammy",)  # suites whose archive keys Debian has not
 _EXCLUDED = ("man", "doc", "info", "locale", "lintian", "bash-completion")
 
 
@@ -69,6 +70,23 @@ PYTHON = Base(
     env=("PATH=/usr/local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"),
     cmd=("python3",),
     python="python3.11-minimal",
+)
+
+# Ubuntu 22.04's Python and C library, which are the nearest among distributions: Debian 12 has 3.11 alone.
+PYTHON_3_10 = Base(
+    repository="library/python",
+    tag="3.10-slim-bookworm",
+    packages=("ca-certificates", "media-types", "netbase", "python3", "python3-distutils", "tzdata", "ubuntu-keyring"),
+    suite="jammy",
+    components="main,universe",
+    links=(
+        ("/usr/local/bin/python3.10", "/usr/bin/python3.10"),
+        ("/usr/local/bin/python3", "python3.10"),
+        ("/usr/local/bin/python", "python3.10"),
+    ),
+    env=PYTHON.env,
+    cmd=("python3",),
+    python="python3.10-minimal",
 )
 
 CUDA = Base(
@@ -162,8 +180,9 @@ def _bootstrap(base: Base, tar: Path) -> None:
     machine.say(f"making a stand-in for {base.name} from packages of {base.suite}")
     hooks = [f'ln -sf "{target}" "$1{path}"' for path, target in base.links]
     options = []
-    if base.wheels:
+    if base.suite in UBUNTU:
         options.append(f"--keyring={cuda.keyring(tar.parent)}")
+    if base.wheels:
         hooks.append(f'cp -a --no-preserve=ownership "{cuda.overlay(tar.parent)}/." "$1/" && chroot "$1" ldconfig')
     command = [
         mmdebstrap,

@@ -50,7 +50,8 @@ def _start(part: str) -> str:
     if part == "tools":
         return f"{', '.join(machine.need(name, package) for name, package in _TOOLS)}"
     address = registry.up()
-    return bases.up(bases.CUDA if part == "cuda" else bases.PYTHON, address)
+    chosen = (bases.CUDA, bases.PYTHON_3_10) if part == "cuda" else (bases.PYTHON,)  # images/mnist/gpu.yaml needs both
+    return "; ".join(bases.up(base, address) for base in chosen)
 
 
 def status() -> int:
