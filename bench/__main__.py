@@ -1,6 +1,7 @@
 """`python -m bench [SCENARIO…]`: runs the scenarios, all by default, and then writes bench/RESULTS.md.
 
-`python -m bench noop start` runs two of them and prints the rows; `noop` is another name of `nothing`.
+`python -m bench noop start` runs two of them and prints the rows; `noop` is another name of `nothing`. `python -m bench gpu`
+builds, pulls and starts GPU images, and renews that section of bench/RESULTS.md alone.
 
 Where the base image is: IMGTOOL_MIRRORS=docker.io=HOST:PORT, as `scripts/services env` says. Peers: IMGTOOL_PEERS.
 """
@@ -17,10 +18,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench import report
+from bench import gpu, report
 from bench.bake import Bake
 from bench.contenders import OURS, Contender, Imgtool, Track
 from bench.crane import Crane
@@ -46,6 +47,8 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services end
     peers = find_peers(os.environ)
+    if options.scenarios == [gpu.NAME]:
+        return _gpu_images(peers, options)
     scenarios = [one for one in SCENARIOS if not options.scenarios or one.name in options.scenarios]
     samples: list[Sample] = []
     with contextlib.ExitStack() as stack:
@@ -72,14 +75,43 @@ def main() -> int:
                     options.json.write_text(json.dumps([asdict(one) for one in samples], indent=1))
                 if not options.scenarios:
                     # What there is by then, if the run is cut.
-                    RESULTS.write_text(report.results(machine, samples, world.left_out))
-    print(report.results(machine, samples, world.left_out) if options.scenarios else f"wrote {RESULTS.name}")
+                    section = gpu.kept(RESULTS.read_text())
+                    RESULTS.write_text(report.results(machine, samples, world.left_out) + section)
+    if not options.scenarios:
+        return _gpu_images(peers, options)
+    print(report.results(machine, samples, world.left_out))
+    return 0
+
+
+def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
+    """Measures GPU images and writes their section of the results, which has what there is by then if the run is cut."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        free = shutil.disk_usage(folder).free
+        if free < gpu.NEEDED:
+            sys.exit(f"{free >> 30} GiB free at {folder.parent}, GPU images need {gpu.NEEDED >> 30}: --folder")
+        world = stack.enter_context(_world(folder, replace(peers, docker=None), options))
+        ours = install(folder / "imgtool")
+        images = gpu.GpuImages(
+            world=world,
+            projects=Projects(folder / "projects", world.registry.host, ours.command),
+            peers=peers,
+            rate=options.index_rate,
+            pulls=options.rounds or gpu.PULLS,
+        )
+        machine = describe(peers, world, ours.python)
+        print(machine, flush=True)
+        for sample in images.run():
+            print(report.line(sample), flush=True)
+            RESULTS.write_text(gpu.replaced(RESULTS.read_text(), images.results(machine)))
+    print(f"wrote {RESULTS.name}")
     return 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = [*(scenario.name for scenario in SCENARIOS), START.name]
+    names = [*(scenario.name for scenario in SCENARIOS), START.name, gpu.NAME]
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"{', '.join(names)}; all by default")
     parser.add_argument(
         "--rounds", type=int, help="how often each contender runs, instead of the scenario's own number"
@@ -96,6 +128,8 @@ def _options() -> argparse.Namespace:
     options.scenarios = ["nothing" if name == "noop" else name for name in options.scenarios]
     if options.scenarios == [START.name]:
         options.scenarios = ["nothing", START.name]  # which pushes the images that start
+    if gpu.NAME in options.scenarios[1:] or (options.scenarios[1:] and options.scenarios[0] == gpu.NAME):
+        parser.error("gpu runs alone")
     unknown = set(options.scenarios) - set(names)
     if unknown:
         parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(names)}")

@@ -63,7 +63,7 @@ class Bake:
         self.engine.do("builder", "prune", "-af")
 
     def new_packages(self, mark: str) -> None:
-        self._send(before_packages(self._dockerfile().read_text()))
+        self.send(before_packages(self._dockerfile().read_text()))
         mark_packages(self._folder, mark)
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
@@ -93,7 +93,7 @@ class Bake:
         """The one with the step that installs the wheels, or one of them."""
         return self._folder / f"{_SHARED if self.engine.modern else ROLES[0]}.Dockerfile"
 
-    def _send(self, dockerfile: str, *options: str) -> None:
+    def send(self, dockerfile: str, *options: str) -> None:
         """Builds that with the context, and keeps what BuildKit keeps."""
         (self._folder / "before").write_text(dockerfile)
         command = ["build", "--progress=quiet", "--output=type=cacheonly", *options, "-f", "before"]

@@ -30,6 +30,7 @@ class Peers:
     crane: Path | None
     dockerd: Path | None  # the machine's own
     newer_dockerd: Path | None  # DIR/engine/dockerd
+    newer_containerd: Path | None  # DIR/engine/containerd
 
 
 def find_peers(environ: Mapping[str, str]) -> Peers:
@@ -46,6 +47,7 @@ def find_peers(environ: Mapping[str, str]) -> Peers:
         crane=_program("crane", folder, path),
         dockerd=_program("dockerd", None, path),
         newer_dockerd=own if own is not None and own.exists() else None,
+        newer_containerd=own.with_name("containerd") if own is not None and own.exists() else None,
     )
 
 

@@ -165,6 +165,12 @@ class CpuGroup:
         if self._folder:
             (self._folder / "daemon" / "cgroup.procs").write_text(str(pid))
 
+    def around(self, command: list[str]) -> list[str]:
+        """A command that enters the group first."""
+        if self._folder is None:
+            return command
+        return ["sh", "-c", 'echo $$ >"$0"; exec "$@"', str(self._folder / "daemon" / "cgroup.procs"), *command]
+
     def seconds(self) -> float:
         """CPU seconds so far."""
         if self._folder is None:

@@ -26,6 +26,8 @@ class Variation:
     name: str
     package: str = ""
     tensorflow: str = ""
+    spec: str = "image.yaml"
+    keys: str = ""  # lines that the spec has beside
 
 
 BASE = Variation(name="base")
@@ -66,9 +68,9 @@ class Projects:
             run(command, environ=self._environ, folder=self._folder)
         return target
 
-    def wheels(self, variation: Variation) -> dict[str, Path]:
+    def wheels(self, variation: Variation, accelerator: str = "*") -> dict[str, Path]:
         """Where the wheels that a variation installs, and the pip that installs them, are in the cache, by name."""
-        names = {path.name for path in self.rendered(variation).glob("context/wheels/**/*.whl")}
+        names = {path.name for path in self.rendered(variation).glob(f"context/wheels/{accelerator}/**/*.whl")}
         return {path.name: path for path in self.cache.glob("wheels/*/*/*.whl") if path.name in names}
 
     @property
@@ -78,6 +80,9 @@ class Projects:
 
 def _changed(folder: Path, variation: Variation) -> None:
     spec = folder / "image.yaml"
+    if variation.spec != spec.name:
+        (folder / variation.spec).replace(spec)
+    spec.write_text(spec.read_text() + variation.keys)
     if variation.tensorflow:
         text = spec.read_text()
         old = next(line for line in text.splitlines() if line.startswith("tensorflow:"))

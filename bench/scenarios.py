@@ -155,7 +155,7 @@ def measure(
             for contender in tuple(contenders.values()):
                 try:
                     scenario.prepare(contender, number)
-                    yield _run(scenario, contender, world, roles=roles, number=number, watch=watch)
+                    yield run_once(scenario, contender, world, roles=roles, number=number, watch=watch)
                 except FailedError as error:
                     _leave_out(scenario, contender, error, contenders, world)
 
@@ -174,9 +174,10 @@ def _leave_out(
     racing.pop(next(name for name, one in racing.items() if one is contender))
 
 
-def _run(
+def run_once(
     scenario: Scenario, contender: Contender, world: World, *, roles: tuple[str, ...], number: int, watch: bool
 ) -> Sample:
+    """Builds once, and says what that took."""
     load = float(Path("/proc/loadavg").read_text().split()[0])
     world.proxy.clear()
     wheels = contender.wheel_bytes()
