@@ -100,6 +100,7 @@ def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
             rate=options.index_rate,
             pulls=options.rounds or gpu.PULLS,
         )
+        images.projects.link_wheels(Path(os.environ.get("IMGTOOL_CACHE", "~/.cache/imgtool")).expanduser())
         machine = describe(peers, world, ours.python)
         print(machine, flush=True)
         for sample in images.run():

@@ -5,6 +5,7 @@ Resolving versions takes the index's time, not the builder's, so no row has it i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -72,6 +73,11 @@ class Projects:
         """Where the wheels that a variation installs, and the pip that installs them, are in the cache, by name."""
         names = {path.name for path in self.rendered(variation).glob(f"context/wheels/{accelerator}/**/*.whl")}
         return {path.name: path for path in self.cache.glob("wheels/*/*/*.whl") if path.name in names}
+
+    def link_wheels(self, cache: Path) -> None:
+        """Has the wheels that a cache of this machine has, where links can be made, so that none is fetched again."""
+        with contextlib.suppress(OSError):
+            shutil.copytree(cache / "wheels", self.cache / "wheels", copy_function=os.link, dirs_exist_ok=True)
 
     @property
     def _environ(self) -> Mapping[str, str]:

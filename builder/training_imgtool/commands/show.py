@@ -51,13 +51,14 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
 
 
 def _advice(inputs: Inputs, image: RoleImage) -> str | None:
-    """A better way to the same image: CUDA from wheels, where only the CUDA base makes an engine necessary."""
-    if not image.plan.cuda_base or inputs.spec_file.spec.system_packages or not _for_an_engine(inputs, image):
-        return None
+    """A better way to the same image: CUDA from wheels, unless the user chose the CUDA base or writes to it."""
+    spec, role = inputs.spec_file.spec, image.plan.role
+    own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
     minor, release = load_matrix().release(image.plan.locked.variant.tensorflow)
-    if not has_cuda_wheels(minor, release):
+    if not image.plan.cuda_base or own or not has_cuda_wheels(minor, release):
         return None
-    return "cuda_from: wheels needs no Docker Engine and makes a smaller image"
+    engine = "" if spec.system_packages or not _for_an_engine(inputs, image) else "needs no Docker Engine and "
+    return f"cuda_from: wheels {engine}makes a smaller image: no base of 2 GB, and no library that nothing opens"
 
 
 def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
