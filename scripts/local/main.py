@@ -6,12 +6,13 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, buildx, compose, engine, engine28, kubernetes, machine, packages, podman5, registry
+from local import bases, buildx, compose, engine, engine28, kubernetes, machine, packages, podman5, referrers, registry
 from local.machine import UnavailableError, say
 
 _PACKAGES = {"skypilot": packages.SKYPILOT, "tensorflow": packages.TENSORFLOW}
 _PARTS = (
     "engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx", "compose", "kubernetes",
+    "referrers",
     *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
@@ -40,6 +41,7 @@ def _start(part: str) -> str:
         "buildx": buildx,
         "compose": compose,
         "kubernetes": kubernetes,
+        "referrers": referrers,
     }
     if part in modules:
         return str(modules[part].up())

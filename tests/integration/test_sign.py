@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, make_base
+from tests.integration.push_world import Machine, Project, Wheels, document, make_base
 from tests.registry.support import machine as settings_of
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
-from tests.servers.registry_process import run_registry
+from tests.servers.registry_process import WITH_REFERRERS, run_registry, run_with_referrers
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.connect import Registries
 
@@ -74,12 +74,17 @@ def _world(folder: Path, host: str) -> World:
     return World(host, machine, project, machine.push(project), *make_keys(folder / "keys"))
 
 
-@pytest.fixture(params=["tag", "api"])
+@pytest.fixture(params=["tag", "api", "crane"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Images in docker-registry, and in a registry with the referrers API."""
+    """Images in docker-registry, and in two registries with the referrers API: ours for tests, and crane's."""
     if request.param == "tag":
         with run_registry(tmp_path / "registry") as registry:
             yield _world(tmp_path, registry.host)
+    elif request.param == "crane":
+        if not WITH_REFERRERS.exists():
+            pytest.skip("no registry with the referrers API (scripts/services up referrers)")
+        with run_with_referrers(tmp_path / "registry") as host:
+            yield _world(tmp_path, host)
     else:
         with MemoryRegistry(like_distribution, referrers=10) as server:
             yield _world(tmp_path, server.host)
@@ -123,7 +128,8 @@ def test_cosign_verifies_what_imgtool_signed(world: World) -> None:
     listed = subprocess.run(
         [ORAS, "discover", "--plain-http", "--format", "json", reference], capture_output=True, text=True, check=True
     )
-    kinds = sorted(entry["artifactType"] for entry in json.loads(listed.stdout)["manifests"])
+    names = [entry["reference"] for entry in json.loads(listed.stdout)["manifests"]]
+    kinds = sorted(document(world.host, name)["artifactType"] for name in names)  # crane lists the configs' types
     assert kinds == [
         "application/vnd.cyclonedx+json",
         "application/vnd.dev.cosign.artifact.sig.v1+json",

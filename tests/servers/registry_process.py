@@ -1,4 +1,7 @@
-"""A registry of one's own on a free port: docker-registry (plain, TLS, token server, read-only) or crane's."""
+"""A registry of one's own on a free port: docker-registry (plain, TLS, token server, read-only) or crane's.
+
+`scripts/services up referrers` builds crane's with the referrers API.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 
 PROGRAM = "docker-registry"
 CRANE = "crane"
+WITH_REFERRERS = Path(__file__).resolve().parents[2] / ".services/referrers/referrers-registry"
 
 
 def installed() -> bool:
@@ -94,6 +98,21 @@ def run_crane(folder: Path, *, disk: Path | None = None, port: int | None = None
     if disk:
         disk.mkdir(exist_ok=True)
         command += ["--disk", str(disk)]
+    with _serve(command, folder, port) as host:
+        yield host
+
+
+@contextlib.contextmanager
+def run_with_referrers(folder: Path) -> Iterator[str]:
+    """Runs crane's registry with the referrers API, in memory, until the block ends; yields HOST:PORT."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    with _serve([str(WITH_REFERRERS), f"127.0.0.1:{port}"], folder, port) as host:
+        yield host
+
+
+@contextlib.contextmanager
+def _serve(command: list[str], folder: Path, port: int) -> Iterator[str]:
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
@@ -106,7 +125,7 @@ def run_crane(folder: Path, *, disk: Path | None = None, port: int | None = None
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(400):
+    for _ in range(3000):
         if process.poll() is not None:
             raise RuntimeError(f"the registry ended: {log.read_text()[-2000:]}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
