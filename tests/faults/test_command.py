@@ -234,6 +234,16 @@ def test_p11_few_descriptors(project: Project) -> None:
     assert project.run("show", before=("prlimit", "--nofile=64", "--")).code == 0
 
 
+@pytest.mark.parametrize("limit", ["--as=60000000", "--nproc=1"])
+def test_p11_little_memory_and_few_threads(project: Project, limit: str) -> None:
+    """Where the limits leave enough to start, the end is a result or a message; processes count per user."""
+    before = ("prlimit", limit, "--", *(NOBODY if limit.startswith("--nproc") else ()))
+    ended = project.run("show", before=before)
+    if ended.code:
+        assert ended.code == 9, ended.err
+        assert "too little memory, or too few threads" in ended.err
+
+
 def test_doctor_says_what_is_missing(project: Project) -> None:
     """Without an engine nothing that is needed is missing; with a broken login there is."""
     assert project.run("doctor", "--json").document["ok"] is True

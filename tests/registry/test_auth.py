@@ -118,6 +118,17 @@ def test_r24_a_token_server_that_answers_nonsense(tmp_path: Path, reply: Reply, 
         assert tokens.host in str(caught.value)
 
 
+def test_a_token_server_that_takes_no_identity_token(tmp_path: Path) -> None:
+    with ScriptedServer([Reply(405)]) as tokens, _registry(f'Bearer realm="http://{tokens.host}/"') as server:
+        (tmp_path / ".docker").mkdir()
+        login = {"identitytoken": "t", "auth": base64.b64encode(b"ann:").decode()}
+        (tmp_path / ".docker/config.json").write_text(json.dumps({"auths": {server.host: login}}))
+        with pytest.raises(RegistryRefusedError, match="answered HTTP 405") as caught:
+            _ask(server, tmp_path, login=False)
+        assert [asked.method for asked in tokens.asked] == ["POST"]
+    assert f"`docker login {server.host}`" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("status", [400, 401, 403])
 def test_r1_a_token_server_that_refuses(tmp_path: Path, status: int) -> None:
     reply = _json({"errors": [{"code": "DENIED", "message": "no\u001b[31m such user"}]}, status)

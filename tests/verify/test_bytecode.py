@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import marshal
+import os
 import subprocess
 import sys
 import sysconfig
@@ -46,7 +47,7 @@ class Shape:
     def double(self):
         return {'a': self.size * 2, **vars(self)}
 """
-_OTHER = "/usr/bin/python3.11"  # Debian's release; .venv is usually made with another one
+_PROGRAMS = ("/usr/bin/python3.11", *map(str, Path.home().glob(".pyenv/versions/3.11.*/bin/python3.11")))
 _VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 _COMPILE = """
 import json, marshal, sys, warnings
@@ -211,7 +212,8 @@ def test_loops_and_jumps_that_never_end() -> None:
 
 def compare_releases(paths: list[str]) -> tuple[int, list[str]]:
     """How many files the other release of this Python compiles to other bytes, and those to something else."""
-    done = subprocess.run([_OTHER, "-c", _COMPILE], input=json.dumps(paths).encode(), capture_output=True, check=True)
+    command = [another_release(), "-c", _COMPILE]
+    done = subprocess.run(command, input=json.dumps(paths).encode(), capture_output=True, check=True)
     theirs, bytes_differ, differ = io.BytesIO(done.stdout), 0, []
     for path in paths:
         data = marshal.load(theirs)
@@ -226,11 +228,16 @@ def release_of(program: str) -> str:
     return subprocess.run([program, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.skipif(not Path(_OTHER).exists(), reason=f"{_OTHER} is not here")
+def another_release() -> str:
+    """A Python of this minor version and another release; skips the test without one."""
+    for program in filter(os.path.exists, _PROGRAMS):
+        if release_of(program) != release_of(sys.executable):
+            return program
+    pytest.skip("no other release of this Python is here")
+
+
 @pytest.mark.parametrize("share", [40, pytest.param(1, marks=pytest.mark.long)])
 def test_another_release_compiles_to_the_same(share: int) -> None:
-    if release_of(_OTHER) == release_of(sys.executable):
-        pytest.skip(f"{_OTHER} is the release of this interpreter")
     library = Path(sysconfig.get_paths()["stdlib"])
     paths = sorted(str(path) for path in library.rglob("*.py") if not {"lib2to3", "site-packages"} & {*path.parts})
     paths = [path for path in paths if "bad" not in path]

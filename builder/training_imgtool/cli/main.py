@@ -30,6 +30,8 @@ def _run(arguments: list[str]) -> int:
     except Cancelled as stopped:
         end_children()
         return report_stop(str(stopped), stopped.exit_code, arguments)
+    except (RuntimeError, MemoryError) as error:  # no thread, or no memory, to watch for signals
+        return report_error(error, arguments)
 
 
 def _run_verb(arguments: list[str]) -> int:

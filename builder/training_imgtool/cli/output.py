@@ -148,6 +148,11 @@ def _translate(error: Exception) -> ImgtoolError:
         return UsageError("nothing was confirmed")
     if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _MACHINE_ERRORS):
         return LocalFileError(f"{error.filename or 'a file, or the output, cannot be written'}: {_cause(error)}")
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return LocalFileError(
+            f"this machine gives imgtool too little memory, or too few threads ({error or 'out of memory'})",
+            hint="raise the limit: ulimit -v, ulimit -u, or that of the container",
+        )
     return ImgtoolError(
         f"this is a bug in imgtool: {type(error).__name__}: {error}",
         hint="run the same command with IMGTOOL_DEBUG=1 and report what it prints",

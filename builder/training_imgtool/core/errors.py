@@ -102,7 +102,7 @@ class TemporaryError(ImgtoolError):
 
 
 class LocalFileError(ImgtoolError):
-    """A file on this machine cannot be read or written."""
+    """A file on this machine cannot be read or written, or its memory does not suffice."""
 
     exit_code = 9
 
