@@ -11,7 +11,7 @@ import yaml
 from tests.jobs.specs import spec
 from training_imgtool.jobs import JobOptions
 from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec, Target
+from training_imgtool.spec.model import Eci, ImageSpec, Role, RoleSpec, Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 WORDS = [
@@ -49,13 +49,14 @@ def argument_lists(seed: int, count: int) -> list[list[str]]:
 def asked(seed: int, count: int, target: Target) -> Iterator[Asked]:
     """Specs with random arguments: of a lone role, of a cluster, and of roles with arguments of their own."""
     chance = random.Random(f"{seed} {target}")
-    for args, own in zip(argument_lists(seed, count), argument_lists(seed + 1000, count), strict=True):
+    lists = zip(argument_lists(seed, count), argument_lists(seed + 1000, count), strict=True)
+    for number, (args, own) in enumerate(lists):
         roles = {M: RoleSpec(machine=_machine(target))}
         if target is not Target.SKYPILOT and chance.random() < 0.3:
             roles[W] = RoleSpec(machine=_machine(target), count=2, args=tuple(own) if chance.random() < 0.5 else None)
             roles[P] = RoleSpec(machine=_machine(target), args=() if chance.random() < 0.2 else None)
         wanted = {role: args if of.args is None else list(of.args) for role, of in roles.items()}
-        yield Asked(spec(roles, args=tuple(args)), wanted)
+        yield Asked(spec(roles, args=tuple(args), id=f"job{number}", eci=Eci(image_cache="auto")), wanted)
 
 
 def _machine(target: Target) -> str | None:

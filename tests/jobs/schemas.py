@@ -39,7 +39,7 @@ _VARIABLE = {"type": ["object"], "additionalProperties": False, "required": ["cl
     "cluster": {"type": "object", "additionalProperties": _HOSTS},
     "task": {"type": "object", "additionalProperties": False, "required": ["type", "index"], "properties": {
         "type": {"enum": _TYPES}, "index": {"type": "integer", "minimum": 0}}},
-    "environment": {"const": "cloud"},
+    "environment": {"const": "cloud"}, "model_dir": {"type": "string"},
 }}  # fmt: skip
 _NODE = {"type": "object", "additionalProperties": False, "required": ["TF_CONFIG", "CLUSTER_SPEC"],
          "properties": {"TF_CONFIG": _VARIABLE, "CLUSTER_SPEC": _VARIABLE}}  # fmt: skip

@@ -9,8 +9,10 @@ import pytest
 
 from tests.jobs.specs import BARE, CASES, HOSTS, PLACED, Case, images, spec
 from training_imgtool.core.errors import InputError
-from training_imgtool.jobs import job_data
+from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
+from training_imgtool.jobs.text import dump
+from training_imgtool.jobs.tf_config import parse_hosts
 from training_imgtool.spec.model import Role, Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
@@ -194,3 +196,25 @@ def test_nodes_of_ones_own_machines() -> None:
         "task": {"type": "worker", "index": 1},
         "environment": "cloud",
     }
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "job", "wanted"),
+    [
+        ("2.15.1", {"job_dir": "gs://bkt/x"}, "gs://bkt/x"),
+        ("2.15.1", {"job_dir": "/shared/x"}, "/shared/x"),
+        ("2.15.1", {"job_dir": "gs://bkt/x", "pass_job_dir": True}, None),
+        ("2.16.1", {"job_dir": "gs://bkt/x"}, None),
+        ("2.15.1", {}, None),
+    ],
+)
+def test_estimators_get_their_directory(tensorflow: str, job: dict[str, Any], wanted: str | None) -> None:
+    of = spec(BARE, tensorflow=tensorflow, region=None, **job)
+    made = job_data(of, images(of), Target.TF_CONFIG, JobOptions(hosts=parse_hosts(HOSTS)))
+    for node in made.documents[0].values():
+        assert node["TF_CONFIG"].get("model_dir") == wanted
+        assert "model_dir" not in node["CLUSTER_SPEC"]
+    in_container = "/job" if wanted == "/shared/x" else wanted
+    assert (f'"model_dir":"{in_container}"' in dump(made, Format.DOCKER_RUN)) is (wanted is not None)
+    named = any("job.job_dir" in note for note in made.notes)
+    assert named is (wanted is None and bool(job) and not job.get("pass_job_dir"))

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.model import replicas
+from training_imgtool.jobs.model import model_dir, replicas
 from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.spec.layer_formats import READERS
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target
@@ -108,7 +108,10 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
     if target is Target.ECI and job.eci and job.eci.driver and not any(spec.roles[r].gpus for r in replicas(spec)):
         yield "job.eci.driver (no role has gpus)"
     mounted = target in {Target.COMPOSE, Target.TF_CONFIG, Target.SLURM} and "://" not in (job.job_dir or "")
-    if job.job_dir and not job.pass_job_dir and target not in {Target.AI_PLATFORM, Target.VERTEX} and not mounted:
+    named = target in {Target.AI_PLATFORM, Target.VERTEX} or (
+        target is Target.TF_CONFIG and model_dir(spec, job.job_dir)
+    )
+    if job.job_dir and not job.pass_job_dir and not mounted and not named:
         yield "job.job_dir (with job.pass_job_dir: true it becomes the argument --job-dir)"
 
 

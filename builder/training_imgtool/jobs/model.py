@@ -233,6 +233,15 @@ def says_chief(spec: ImageSpec) -> bool:
     return int(spec.tensorflow.split(".", maxsplit=1)[0]) >= 2
 
 
+def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
+    """The directory for `model_dir` in TF_CONFIG, which the RunConfig of Estimators reads: up to TensorFlow 2.15.
+
+    None with `job.pass_job_dir`: an Estimator refuses to run when its program gives it another directory.
+    """
+    major, minor = (int(part) for part in tensorflow_minor(spec).split("."))
+    return job_dir if (major, minor) < (2, 16) and not spec.job.pass_job_dir else None
+
+
 def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
     """A replica's arguments: the role's own, else the spec's."""
     own = spec.roles[role].args

@@ -18,6 +18,7 @@ from training_imgtool.jobs.model import (
     JobOptions,
     args_with_job_dir,
     image_of,
+    model_dir,
     passed_job_dir,
     replicas,
     says_chief,
@@ -54,9 +55,9 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Every node's variables, as data, as env files and as `docker run` lines."""
     nodes = {f"{role}-{index}": (role, index) for role, hosts in options.hosts.items() for index in range(len(hosts))}
-    variables = {name: _variables(spec, options, *node) for name, node in nodes.items()}
+    variables = {name: _variables(spec, options, node, spec.job.job_dir) for name, node in nodes.items()}
     hosts = {name: options.hosts[role][index] for name, (role, index) in nodes.items()}
-    lines = {name: _docker_run(spec, images, name, node, variables[name]) for name, node in nodes.items()}
+    lines = {name: _docker_run(spec, images, options, name, node) for name, node in nodes.items()}
     return JobFile(
         target=Target.TF_CONFIG,
         documents=(variables,),
@@ -73,18 +74,21 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     )
 
 
-def _variables(spec: ImageSpec, options: JobOptions, role: Role, index: int) -> Document:
+def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job_dir: str | None) -> Document:
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    config = tf_config(flavour, options.hosts, *node) or {}
+    given = model_dir(spec, job_dir)
     return {
-        "TF_CONFIG": tf_config(flavour, options.hosts, role, index),
-        "CLUSTER_SPEC": cluster_spec(flavour, options.hosts, role, index),
+        "TF_CONFIG": {**config, "model_dir": given} if given else config,
+        "CLUSTER_SPEC": cluster_spec(flavour, options.hosts, *node),
     }
 
 
-def _docker_run(spec: ImageSpec, images: Images, name: str, node: tuple[Role, int], variables: Document) -> str:
+def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str, node: tuple[Role, int]) -> str:
     role, _index = node
     of_role, job_dir = spec.roles[role], spec.job.job_dir
-    mounted = passed_job_dir(spec, "/job" if is_folder(job_dir) else job_dir)
+    in_container = "/job" if is_folder(job_dir) else job_dir
+    mounted, variables = passed_job_dir(spec, in_container), _variables(spec, options, node, in_container)
     argv = ["docker", "run", "--rm", "--name", f"{spec.job.id or spec.name}-{name}", "--network", "host"]
     argv += ["--gpus", str(of_role.gpus.count)] if of_role.gpus else []
     argv += ["--cpus", cpus(of_role.cpus)] if of_role.cpus else []
