@@ -59,7 +59,7 @@ def test_reads_every_form() -> None:
     assert label.pairs == (('"x y"', '"a\\"b"'),)
     copy, json_copy, heredoc, files, health, onbuild, shell, cmd, entry, expose = following.instructions
     assert copy.flags == (("from", "base"), ("chown", "1:2"), ("link", None))
-    assert (copy.flag("link"), copy.flag("chmod"), copy.destination) == ("", None, "./")
+    assert (copy.flag("link"), copy.flag("chmod"), copy.words[-1]) == ("", None, "./")
     assert json_copy.sources == ("with space",)
     assert json_copy.json == ("with space", "/to/")
     assert heredoc.heredocs[0].text == "line # not a comment\n  indented \\\n"
@@ -69,7 +69,7 @@ def test_reads_every_form() -> None:
         ("TWO", "second\n", True, False),
     ]
     assert files.sources == ()
-    assert files.destination == "/dest/"
+    assert files.words[-1] == "/dest/"
     assert (health.text, health.flag("interval")) == ('CMD ["true"]', "5s")
     assert (onbuild.inner.name, onbuild.inner.words) == ("COPY", ("a", "b"))
     assert shell.json == ("/bin/bash", "-c")

@@ -8,10 +8,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.integration.push_world import Project, Wheels, make_base
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.registry_process import run_registry
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "library/python:3.11-slim-bookworm"
@@ -77,3 +81,24 @@ def imgtool(services_env: dict[str, str]) -> Run:
         return done
 
     return run
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`HOST:PORT` of a registry of the module's own, with a made base."""
+    with run_registry(tmp_path_factory.mktemp("registry")) as running:
+        make_base().put(running.host)
+        yield running.host
+
+
+@pytest.fixture
+def proxy(registry: str) -> Iterator[FaultProxy]:
+    """Counts, delays and breaks what goes to that registry."""
+    with FaultProxy(registry) as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project on the made base, with wheels of its own."""
+    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, digests, document, lines, make_base, outcomes
+from tests.integration.push_world import Machine, Project, digests, document, lines, make_base, outcomes
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
@@ -27,11 +27,6 @@ def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
     with run_registry(tmp_path / "registry") as registry, FaultProxy(registry.host) as running:
         make_base().put(registry.host)
         yield running
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
 
 
 def _machine(folder: Path, host: str, project: Project, place: str = "team", **env: str) -> Machine:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from tests.integration.push_world import (
     BASE_TAG,
     Machine,
     Project,
-    Wheels,
     blobs_sent,
     check_whole,
     digests,
@@ -22,7 +20,6 @@ from tests.integration.push_world import (
     outcomes,
 )
 from tests.servers.fault_proxy import FaultProxy
-from tests.servers.registry_process import run_registry
 from training_imgtool.registry.manifests import sha256_digest
 
 pytestmark = pytest.mark.registry
@@ -32,24 +29,6 @@ ATTESTED = 2  # requests that an image's attestation costs on a registry without
 
 def _blobs(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [manifest["config"], *manifest["layers"]]
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with run_registry(tmp_path_factory.mktemp("registry")) as running:
-        make_base().put(running.host)
-        yield running.host
-
-
-@pytest.fixture
-def proxy(registry: str) -> Iterator[FaultProxy]:
-    with FaultProxy(registry) as running:
-        yield running
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
 
 
 def _machine(folder: Path, proxy: FaultProxy, name: str = "one", **env: str) -> Machine:

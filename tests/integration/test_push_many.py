@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, blobs_sent, check_whole, make_base
+from tests.integration.push_world import Machine, Project, blobs_sent, check_whole, make_base
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
 
@@ -26,11 +26,6 @@ def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
         make_base().put(registry.host)
         with FaultProxy(registry.host) as running:
             yield running
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
 
 
 @pytest.fixture

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, blobs_sent, digests, lines, make_base, outcomes
+from tests.integration.push_world import Machine, Project, blobs_sent, digests, lines, outcomes
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
-from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry
 ROLES = ["master", "worker", "ps"]
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with run_registry(tmp_path_factory.mktemp("registry")) as running:
-        make_base().put(running.host)
-        yield running.host
-
-
-@pytest.fixture
-def proxy(registry: str) -> Iterator[FaultProxy]:
-    with FaultProxy(registry) as running:
-        yield running
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
 
 
 @pytest.fixture

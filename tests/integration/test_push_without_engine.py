@@ -5,23 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.integration.push_world import Machine, Project, Wheels, check_whole, make_base
-from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with run_registry(tmp_path_factory.mktemp("registry")) as running:
-        make_base().put(running.host)
-        yield running.host
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, make_base
+from tests.integration.push_world import Machine, Project
 from tests.registry.support import machine as settings_of
 from tests.servers.registry_process import run_registry
 from tests.servers.sigstore import ISSUER, FakeSigstore, make_token
@@ -22,11 +22,6 @@ from training_imgtool.registry.manifests import OCI_EMPTY, OCI_INDEX
 pytestmark = pytest.mark.registry
 COSIGN = shutil.which("cosign")
 IDENTITY = "https://ci.example.com/team/repo/.github/workflows/train.yml@refs/heads/main"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
 
 
 @pytest.fixture

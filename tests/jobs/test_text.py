@@ -20,7 +20,7 @@ from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
 from training_imgtool.core.errors import FieldError, InputError, UsageError
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.google.gcloud import vertex_flag_command
-from training_imgtool.jobs.google.package import build_package, staged_uri, trainer_package, upload_command
+from training_imgtool.jobs.google.package import build_package, staged_uri, trainer_package
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
@@ -184,7 +184,6 @@ def test_the_same_trainer_is_the_same_package() -> None:
     assert staged_uri(of, one).startswith("gs://bkt/stage/")
     assert staged_uri(of, one).endswith("/mnist-0.1.tar.gz")
     assert staged_uri(of, packaged(of, {"trainer/task.py": b"2"})) != staged_uri(of, one)
-    assert upload_command("a", "gs://b") == ("gcloud", "storage", "cp", "a", "gs://b")
 
 
 def test_a_package_is_a_source_distribution_that_installs(tmp_path: Path) -> None:

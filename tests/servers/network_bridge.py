@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 
 from tests.engines.support import in_network_of
+from tests.servers.relay import BLOCK, pass_on, serve
 
-_BLOCK = 1 << 16
 Connect = Callable[[socket.socket], tuple[socket.socket, bytes]]
 
 
@@ -37,7 +37,7 @@ def _answer_proxy(client: socket.socket) -> tuple[socket.socket, bytes]:
     """Reads one request and connects to its server; what is sent there first is the request without its host."""
     request = b""
     while b"\r\n\r\n" not in request:
-        request += client.recv(_BLOCK)
+        request += client.recv(BLOCK)
     first, _, rest = request.partition(b"\r\n")
     method, target, version = first.decode().split()
     if method == "CONNECT":
@@ -55,19 +55,8 @@ def _answer_proxy(client: socket.socket) -> tuple[socket.socket, bytes]:
 @contextmanager
 def _serve(address: tuple[str, int], connect: Connect, beside: int) -> Iterator[int]:
     listener = in_network_of(beside, lambda: socket.create_server(address))
-    threading.Thread(target=_accept, args=(listener, connect), daemon=True).start()
-    try:
+    with serve(listener, partial(_pass, connect=connect)):
         yield int(listener.getsockname()[1])
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-
-
-def _accept(listener: socket.socket, connect: Connect) -> None:
-    with suppress(OSError):
-        while True:
-            client, _ = listener.accept()
-            threading.Thread(target=_pass, args=(client, connect), daemon=True).start()
 
 
 def _pass(client: socket.socket, connect: Connect) -> None:
@@ -75,15 +64,4 @@ def _pass(client: socket.socket, connect: Connect) -> None:
         server, first = connect(client)
         with closing(server):
             server.sendall(first)
-            back = threading.Thread(target=_copy, args=(server, client), daemon=True)
-            back.start()
-            _copy(client, server)
-            back.join()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while block := source.recv(_BLOCK):
-            target.sendall(block)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+            pass_on(client, server)

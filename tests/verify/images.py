@@ -167,14 +167,7 @@ def derive(
     return _put(registries, good.repository, list(manifest.layers), config, layers, change, target)
 
 
-def push_base(registries: Registries, layers: list[Layer], settings: dict[str, Any], target: Tag) -> Digest:
-    """Pushes a base image of its own."""
-    config: dict[str, Any] = {"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": []}}
-    config |= {"config": settings, "history": []}
-    return _put(registries, target.repository, [], config, layers, None, target)
-
-
-def _put(  # noqa: PLR0917 - three callers, all above
+def _put(  # noqa: PLR0917 - its callers are all above
     registries: Registries,
     source: Repository,
     below: list[Descriptor],

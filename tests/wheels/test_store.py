@@ -280,18 +280,6 @@ def test_another_build_of_the_same_name_in_a_folder_hides_nothing(tmp_path: Path
     assert wheels.require(BIG).read_bytes() == BODY
 
 
-def test_stream_passes_the_bytes_on_and_keeps_them(tmp_path: Path, index: SimpleIndex) -> None:
-    wheels = store(tmp_path, index.url)
-    assert b"".join(wheels.open_stream(BIG)) == BODY
-    index.requests.clear()
-    assert b"".join(wheels.open_stream(BIG)) == BODY
-    assert not index.requests
-    index.served[BIG.file] = b"y" + BODY[1:]
-    stream = store(tmp_path / "other", index.url).open_stream(BIG)
-    with pytest.raises(VerificationError):
-        list(stream)
-
-
 def test_many_at_once_and_the_same_twice(tmp_path: Path, index: SimpleIndex) -> None:
     many = []
     for number in range(12):

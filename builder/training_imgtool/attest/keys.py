@@ -44,14 +44,6 @@ class PublicKey:
             return False
         return True
 
-    @property
-    def fingerprint(self) -> str:
-        """The SHA-256 of the key in DER, hexadecimal."""
-        from cryptography.hazmat.primitives import serialization as form
-
-        der = self.key.public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
-        return hashlib.sha256(der).hexdigest()
-
 
 @dataclass(frozen=True, slots=True)
 class PrivateKey:

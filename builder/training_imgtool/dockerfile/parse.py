@@ -84,11 +84,6 @@ class Instruction:
         return any(has_variable(word, self.escape) for word in self.words[:-1] if not HEREDOC.match(word))
 
     @property
-    def destination(self) -> str:
-        """Where COPY or ADD puts it; not expanded."""
-        return self.words[-1]
-
-    @property
     def pairs(self) -> tuple[tuple[str, str | None], ...]:
         """The names and values of ENV, LABEL and ARG (None for an ARG without a value); not expanded."""
         if self.name == "ARG":

@@ -27,7 +27,6 @@ class BaseImage:
         cuda: what is inside, when it is an nvidia/cuda tag of the matrix.
         tag: the tag, or None when only a digest is given.
         flavour: base, runtime or devel, for nvidia/cuda.
-        has_cudnn: whether the tag says that cuDNN is inside.
         os: the system, such as ubuntu22.04, or None.
         python: the Python it comes with, or that its system packages; None when unknown.
     """
@@ -38,7 +37,6 @@ class BaseImage:
     cuda: CudaImage | None = None
     tag: str | None = None
     flavour: str | None = None
-    has_cudnn: bool = False
     os: str | None = None
     python: str | None = None
 
@@ -81,7 +79,6 @@ def _cuda(name: str, tag: str | None, matrix: Matrix) -> BaseImage:
         cuda=matrix.cuda_images.get(f"{match['cuda']}-{cudnn}runtime-{os}"),
         tag=tag,
         flavour=flavour,
-        has_cudnn=bool(cudnn),
         os=os if system else None,
         python=system.python if system else None,
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
-from training_imgtool.core.json_cache import open_cache_file, read_cache_file
+from training_imgtool.core.json_cache import read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
@@ -111,19 +111,6 @@ class WheelStore:
         if len(missing) > 1:
             progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
-    def open_stream(self, wheel: Wheel, progress: Progress = silent) -> Iterator[bytes]:
-        """Yields the wheel's bytes from the cache, or while they arrive, and caches them.
-
-        Raises as `fetch` does; a wrong hash shows at the end, so nothing may be published before that.
-        """
-        path = self.path(wheel)
-        if path is None:
-            yield from self._download(wheel, progress, Flag(), anew=True)
-            return
-        with open_cache_file(path) as stream:
-            while block := stream.read(BLOCK):
-                yield block
-
     def read_tail(self, wheel: Wheel, offset: int) -> bytes:
         """The bytes of a wheel on an index from `offset` on; raises LookupError when none has it, TemporaryError."""
         for url in self._urls(wheel):
@@ -157,20 +144,17 @@ class WheelStore:
             progress(Note(f"{wheel.file} in the cache is damaged; fetching it again"))
             with suppress(OSError):
                 place.unlink()
-        for _ in self._download(wheel, progress, stop):
-            if stop.is_set():
-                return
+        self._download(wheel, progress, stop)
 
-    def _download(self, wheel: Wheel, progress: Progress, stop: Flag, *, anew: bool = False) -> Iterator[bytes]:
-        """Writes the file to its place and passes its bytes on; with `anew` all of them, else only the new ones."""
+    def _download(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
+        """Writes the file to its place, and continues a download that broke; ends early when `stop` is set."""
         with self._part(wheel) as (part, growing, target):
             ready = self.path(wheel)
             if ready is not None:  # another process was faster
                 growing.unlink()
-                yield from read_blocks(ready)
                 return
             digest = hashlib.sha256()
-            have = 0 if anew else hash_part(part, digest, wheel.size)
+            have = hash_part(part, digest, wheel.size)
             part.seek(have)
             part.truncate()
 
@@ -181,7 +165,7 @@ class WheelStore:
                 part.truncate()
 
             try:
-                for block in self._bytes(wheel, have, None if anew else restart, progress):
+                for block in self._bytes(wheel, have, restart, progress):
                     if stop.is_set():
                         part.flush()
                         return
@@ -189,7 +173,6 @@ class WheelStore:
                     digest.update(block)
                     have += len(block)
                     progress(Transfer(SUBJECT, wheel.file, have, wheel.size))
-                    yield block
             except VerificationError:
                 part.truncate(0)  # what arrived belongs to another file
                 raise
@@ -203,9 +186,7 @@ class WheelStore:
                 )
             growing.replace(target)
 
-    def _bytes(
-        self, wheel: Wheel, offset: int, restarted: Callable[[], None] | None, progress: Progress
-    ) -> Iterator[bytes]:
+    def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress) -> Iterator[bytes]:
         """Yields the bytes from `offset` on: from the last place, else from an index, else from a build."""
         from training_imgtool.wheels.index_client import MissingFileError
         from training_imgtool.wheels.sdist import remade
@@ -218,8 +199,7 @@ class WheelStore:
             try:
                 yield from self.index.read(url, offset, restarted, limit=wheel.size)
             except MissingFileError:
-                if restarted is not None:
-                    restarted()
+                restarted()
                 offset = 0
                 continue
             self.remember(wheel.sha256, url)
@@ -267,8 +247,7 @@ class WheelStore:
             ) from error
 
 
-def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None] | None) -> Iterator[bytes]:
+def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Iterator[bytes]:
     """The blocks of a whole file, whatever part of it an earlier download left."""
-    if restarted is not None:
-        restarted()
+    restarted()
     yield from blocks

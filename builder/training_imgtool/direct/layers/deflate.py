@@ -12,7 +12,7 @@ import zlib
 from functools import cache
 
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, system unknown
-GZIP_OVERHEAD = len(GZIP_HEADER) + 8
+
 EMPTY_FINAL = b"\x03\x00"  # a last block without content
 _STORED_MOST = 0xFFFF
 _END_OF_BLOCK = "0000000"

@@ -86,11 +86,6 @@ def staged_uri(spec: ImageSpec, package: Package) -> str:
     return f"{spec.job.staging.rstrip('/')}/{digest[:32]}/{package.file}"
 
 
-def upload_command(local: str, uri: str) -> tuple[str, ...]:
-    """The command line that stages the package."""
-    return ("gcloud", "storage", "cp", local, uri)
-
-
 def _slashes(folder: str) -> list[int]:
     return [index for index, character in enumerate(folder) if character == "/"]
 
