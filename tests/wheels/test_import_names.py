@@ -50,7 +50,7 @@ def _wheel(index: SimpleIndex, name: str, members: tuple[str, ...], padding: int
 def _names(index: SimpleIndex, folder: Path, wheels: tuple[Wheel, ...]) -> ImportNames:
     settings = Settings(cache=folder, mirrors={}, docker_config=folder, proxies={}, environ={})
     remote = Index(lambda: Indexes((index.url,), ()), environ={}, proxies={}, pause=lambda _: None)
-    return ImportNames(wheels, WheelStore(settings, index=remote), folder)
+    return ImportNames(wheels, WheelStore(settings, index=remote), folder, "3.11")
 
 
 def test_wheels_that_are_not_on_this_machine(index: SimpleIndex, tmp_path: Path) -> None:

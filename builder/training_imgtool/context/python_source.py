@@ -19,6 +19,10 @@ _FEWEST = 64  # files: fewer are parsed faster than remembered
 _MOST_BYTES = 256 << 20
 _COMMAND = re.compile(r"\s*[!%]")
 _NOTEBOOK_NAMES = frozenset({"get_ipython", "display"})
+_FINDS_MORE = re.compile(  # code that changes where Python looks for modules, or installs some
+    rb"\bsys\s*\.\s*(?:path|modules|meta_path|path_hooks)\b|\bfrom\s+sys\s+import\b|\b(?:addsitedir|addpackage)\b"
+    rb"|\b(?:pip|conda)\b[\s\"',.]+(?:main|install)\b|\bextend_path\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +42,29 @@ class Source:
     Attributes:
         imports: those that run when the module loads.
         notebook: the first line that calls what only a notebook defines, with the name.
+        main_imports: those that run only when the file is the program.
+        finds_more: whether the code may change where Python looks for modules, or install some.
     """
 
     imports: tuple[Import, ...]
     notebook: tuple[int, str] | None = None
+    main_imports: tuple[Import, ...] = ()
+    finds_more: bool = False
 
 
 def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
-    """Parses a file for a version of Python; raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    """Parses and compiles a file for a version of Python.
+
+    Raises SyntaxError, ValueError, RecursionError or MemoryError.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(data, path, feature_version=python)
+        compile(tree, path, "exec", dont_inherit=True)
+    main = [node for node in tree.body if isinstance(node, ast.If) and is_main_guard(node.test)]
     call = None if _NOTEBOOK_NAMES.isdisjoint(re.findall(r"\w+", data.decode("latin-1"))) else _notebook_call(tree)
-    return Source(tuple(_imports(tree.body)), call)
+    main_imports = tuple(item for node in main for item in _imports(node.body))
+    return Source(tuple(_imports(tree.body)), call, main_imports, _FINDS_MORE.search(data) is not None)
 
 
 def is_notebook_command(error: SyntaxError) -> bool:
@@ -61,7 +75,10 @@ def is_notebook_command(error: SyntaxError) -> bool:
 @contextmanager
 def remembered_sources(cache: Path, folder: Path, python: str) -> Iterator[MutableMapping[str, Source]]:
     """What files of `folder` said in earlier runs, by their SHA-256. Losing it costs time, nothing else."""
-    name = hashlib.sha256("\0".join((__version__, python, str(folder.absolute()))).encode(errors="surrogateescape"))
+    form = " ".join(Source.__slots__)
+    name = hashlib.sha256(
+        "\0".join((__version__, form, python, str(folder.absolute()))).encode(errors="surrogateescape")
+    )
     path = cache / "sources" / f"{name.hexdigest()}.json"
     cached = read_cached(path, _MOST_BYTES)
     before: dict[str, Any] = cached if isinstance(cached, dict) else {}
@@ -72,8 +89,12 @@ def remembered_sources(cache: Path, folder: Path, python: str) -> Iterator[Mutab
 
 
 def _source(fields: dict[str, Any]) -> Source:
-    imports = (Import(**{**item, "names": tuple(item["names"])}) for item in fields["imports"])
-    return Source(tuple(imports), tuple(fields["notebook"]) if fields["notebook"] else None)
+    imports, main_imports = (
+        tuple(Import(**{**item, "names": tuple(item["names"])}) for item in fields[key])
+        for key in ("imports", "main_imports")
+    )
+    notebook = tuple(fields["notebook"]) if fields["notebook"] else None
+    return Source(imports, notebook, main_imports, fields["finds_more"])
 
 
 def _imports(body: list[ast.stmt]) -> Iterator[Import]:
@@ -87,15 +108,17 @@ def _imports(body: list[ast.stmt]) -> Iterator[Import]:
             yield from _imports(node.body)
 
 
-def _runs(node: ast.stmt) -> TypeGuard[ast.With | ast.ClassDef | ast.If | ast.Try]:
-    """Returns whether the statements in `node` always run when the module is the program."""
-    if isinstance(node, ast.If):
-        return _is_main(node.test)
-    return isinstance(node, ast.With | ast.ClassDef) or (isinstance(node, ast.Try) and not node.handlers)
+def _runs(node: ast.stmt) -> TypeGuard[ast.ClassDef | ast.Try]:
+    """Returns whether the statements in `node` always run, and an ImportError there ends the program.
+
+    A `with` may be a `suppress(ImportError)` under any name.
+    """
+    return isinstance(node, ast.ClassDef) or (isinstance(node, ast.Try) and not node.handlers)
 
 
-def _is_main(test: ast.expr) -> bool:
-    return ast.unparse(test).replace('"', "'") == "__name__ == '__main__'"
+def is_main_guard(test: ast.expr) -> bool:
+    """Whether a condition is `__name__ == "__main__"`."""
+    return ast.unparse(test) in {"__name__ == '__main__'", "'__main__' == __name__"}
 
 
 def _notebook_call(tree: ast.Module) -> tuple[int, str] | None:
@@ -106,7 +129,7 @@ def _notebook_call(tree: ast.Module) -> tuple[int, str] | None:
 
 def _calls(body: list[ast.stmt], names: frozenset[str]) -> Iterator[tuple[int, str]]:
     for node in body:
-        if _runs(node):
+        if _runs(node) or isinstance(node, ast.With) or (isinstance(node, ast.If) and is_main_guard(node.test)):
             yield from _calls(node.body, names)
         elif isinstance(node, ast.Expr | ast.Assign):
             for inner in ast.walk(node.value):

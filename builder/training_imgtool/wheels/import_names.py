@@ -36,6 +36,25 @@ _DISTRIBUTIONS = {  # import names of well-known packages, to save a look into t
     "tensorflow": "tensorflow-cpu",
     "yaml": "pyyaml",
 }
+_STANDARD_SINCE = {  # modules that a version of Python brought, from https://docs.python.org/3/whatsnew
+    "contextvars": (3, 7),
+    "dataclasses": (3, 7),
+    "graphlib": (3, 9),
+    "zoneinfo": (3, 9),
+    "tomllib": (3, 11),
+    "annotationlib": (3, 14),
+    "compression": (3, 14),
+}
+_STANDARD_UNTIL = {  # the version that removed them, from the same pages
+    **dict.fromkeys(("dummy_threading", "_dummy_thread"), (3, 9)),
+    **dict.fromkeys(("formatter", "parser", "symbol"), (3, 10)),
+    "binhex": (3, 11),
+    **dict.fromkeys(("asynchat", "asyncore", "distutils", "imp", "smtpd"), (3, 12)),
+    **dict.fromkeys(("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap"), (3, 13)),
+    **dict.fromkeys(("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"), (3, 13)),
+    **dict.fromkeys(("telnetlib", "uu", "xdrlib"), (3, 13)),
+}
+_ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # in no list of standard modules
 _HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # they add no module that has another name than its file
 
 
@@ -46,9 +65,11 @@ class ImportNames:
         wheels: the wheels.
         store: has their files, or knows where an index has them.
         cache: remembers what was read, by the wheel's hash.
+        python: the image's version of Python, such as 3.11.
     """
 
-    def __init__(self, wheels: tuple[Wheel, ...], store: WheelStore, cache: Path) -> None:
+    def __init__(self, wheels: tuple[Wheel, ...], store: WheelStore, cache: Path, python: str) -> None:
+        self._python = tuple(int(part) for part in python.split("."))
         self._wheels = wheels
         self._store = store
         self._cache = cache / "imports"
@@ -58,12 +79,20 @@ class ImportNames:
     def provides(self, module: str) -> bool | None:
         """Whether Python itself or a wheel provides a module; None when a wheel that may have it cannot be read."""
         top = module.partition(".")[0]
-        if top in sys.stdlib_module_names or self._is_named(module):
+        if self._is_standard(top) or self._is_named(module):
             return True
+        if top == "distutils" and "setuptools" in self._names:
+            return True  # which brings a copy
         roots, complete = self._roots
         if any(f"{module}.".startswith(f"{root}.") or root.startswith(f"{module}.") for root in roots):
             return True
         return False if complete else None
+
+    def _is_standard(self, top: str) -> bool:
+        """Whether the image's Python has a module, whatever the version of the Python that runs this."""
+        if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
+            return _STANDARD_SINCE.get(top, (3,)) <= self._python < _STANDARD_UNTIL.get(top, (4,))
+        return top in sys.stdlib_module_names or top in _ALWAYS_THERE
 
     def _is_named(self, module: str) -> bool:
         """Whether a wheel has the module's name, the name that a namespace package goes by, or a well-known one."""

@@ -60,10 +60,22 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "try:\n    get_ipython().run_line_magic('matplotlib', 'inline')\nexcept NameError:\n    pass\n",
         "def display(x):\n    print(x)\ndisplay(1)\n",
         "def late():\n    get_ipython()\n",
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    import horovod\n",
+        "import sys\nsys.path.append('/app/trainer')\nimport util\n",
+        "import trainer.paths\nimport util\n",
+        "import trainer.native, trainer.linked.deep\nfrom trainer import linked\n",
+        "import __main__, distutils, cgi, tomllib\n",
+        "import numpy.linalg\nfrom numpy import anything\n",
+        "\tx = 1\n".lstrip() + "if x:\n\ty = 2\n",
+        "print(f'{1!r:>{10}}')\n",
     ],
 )
 def test_what_can_start_passes(project: Project, code: str) -> None:
     project.write("trainer/util.py", "x = 1\n")
+    project.write("trainer/paths.py", "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n")
+    project.write("trainer/native.cpython-311-x86_64-linux-gnu.so", "")
+    project.write("trainer/other/deep.py", "")
+    (project.folder / "trainer/linked").symlink_to("other")
     project.write("trainer/task.py", code)
     inputs = _inputs(project)
     before = inputs.plan.roles[0].locked
@@ -93,6 +105,9 @@ def test_what_can_start_passes(project: Project, code: str) -> None:
             "get_ipython().system('pip install -q x')\n",
             "trainer/task.py:1:1: get_ipython() exists in notebooks only",
         ),
+        ("import os\nreturn 1\n", "trainer/task.py:2:1: Python 3.11 cannot parse it: 'return' outside function"),
+        ("import a\n", "trainer/task.py:1:1: no locked wheel provides a"),
+        ("import zoneinfo, asyncore, binhex\n", "trainer/task.py:1:1: no locked wheel provides binhex"),
         ("x = 1\ndisplay(x)\n", "trainer/task.py:2:1: display() exists in notebooks only"),
         (
             "if __name__ == '__main__':\n    get_ipython().run_line_magic('matplotlib', 'inline')\n",
@@ -113,6 +128,70 @@ def test_newer_syntax_than_the_images_python(project: Project) -> None:
     older = replace(locked, variant=replace(locked.variant, python="3.9"))
     plan = replace(inputs.plan, roles=tuple(replace(role, locked=older) for role in inputs.plan.roles))
     assert "Python 3.9 cannot parse it" in _errors(project, replace(inputs, plan=plan))[0]
+
+
+def test_code_that_changes_the_search_path_is_not_refused(project: Project) -> None:
+    project.write("trainer/task.py", "import sys\nsys.path.append('/mnt/code')\nimport mounted\n")
+    says = "no locked wheel provides mounted, unless code or PYTHONPATH adds a folder with it"
+    assert _notes(project) == [f"trainer/task.py:3:1: {says}"]
+    project.write("trainer/task.py", "import mounted\n")
+    project.spec(SPEC + "env: {PYTHONPATH: /mnt/code}\n")
+    assert _notes(project) == [f"trainer/task.py:1:1: {says}"]
+
+
+def test_a_script_that_changes_the_search_path_excuses_no_other(project: Project) -> None:
+    project.write("trainer/unrelated.py", "import sys\nsys.path.append('..')\n")
+    project.write("trainer/task.py", "import pandas\n")
+    assert "no locked wheel provides pandas" in _errors(project)[0]
+
+
+def test_a_module_in_another_folder_is_shown(project: Project) -> None:
+    project.write("trainer/deep/helper.py", "")
+    project.write("trainer/task.py", "import helper\n")
+    with pytest.raises(FieldListError) as caught:
+        _notes(project)
+    assert "it is in trainer/deep, where Python does not look: env: {PYTHONPATH: /app/trainer/deep}" in str(
+        caught.value.errors[0].hint
+    )
+
+
+def test_a_package_in_a_wheel_wins_over_a_plain_folder(project: Project) -> None:
+    project.write("trainer/numpy/plain.py", "")
+    project.write("trainer/task.py", "from numpy import array\nimport numpy.linalg\n")
+    project.spec(SPEC + "env: {PYTHONPATH: /app/trainer}\n")
+    assert _notes(project) == []
+
+
+def test_a_function_runs_nothing_below_the_main_guard(project: Project) -> None:
+    project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas\n")
+    project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: run"))
+    assert _notes(project) == []
+
+
+@pytest.mark.parametrize(
+    ("python", "code", "refused"),
+    [
+        ("3.9", "import tomllib\n", "tomllib"),
+        ("3.9", "import distutils, imp, cgi\n", ""),
+        ("3.12", "import imp\n", "imp"),
+        ("3.13", "import cgi\n", "cgi"),
+        ("3.12", "import cgi, tomllib, zoneinfo\n", ""),
+    ],
+)
+def test_the_standard_library_is_that_of_the_images_python(
+    project: Project, python: str, code: str, refused: str
+) -> None:
+    project.write("trainer/task.py", code)
+    inputs = _inputs(project)
+    locked = inputs.plan.roles[0].locked
+    other = replace(locked, variant=replace(locked.variant, python=python))
+    inputs = replace(
+        inputs, plan=replace(inputs.plan, roles=tuple(replace(role, locked=other) for role in inputs.plan.roles))
+    )
+    if refused:
+        assert _errors(project, inputs) == [f"trainer/task.py:1:1: no locked wheel provides {refused}"]
+    else:
+        assert _notes(project, inputs) == []
 
 
 def test_a_module_that_exists_nowhere(project: Project) -> None:

@@ -24,6 +24,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.plan import RolePlan
 
 if TYPE_CHECKING:
+    from training_imgtool.build.code.trainer_modules import TrainerModules
     from training_imgtool.context.python_source import Import, Source
     from training_imgtool.wheels.import_names import ImportNames
 
@@ -74,6 +75,7 @@ class _Check:
         first = posixpath.dirname(entry.script) if entry.script else entry.home
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
+        self._searches_more = any(folder and not _is_below_app(folder) for folder in python_path)
         self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
         self._inputs, self._settings = inputs, settings
         self.python = plan.locked.variant.python
@@ -100,21 +102,13 @@ class _Check:
         from training_imgtool.wheels.import_names import ImportNames
 
         store = open_wheel_store(self._inputs, self._settings)
-        return ImportNames(self._plan.locked.wheels, store, self._settings.cache)
+        return ImportNames(self._plan.locked.wheels, store, self._settings.cache, self.python)
 
     @cached_property
-    def _modules(self) -> dict[str, str]:
-        """The trainer's modules and packages by dotted name; the value is the file, empty for a plain folder."""
-        modules: dict[str, str] = {}
-        for root in reversed(self._roots):
-            for path in self._files:
-                if root and not path.startswith(f"{root}/"):
-                    continue
-                parts = path[len(root) :].strip("/").removesuffix(".py").split("/")
-                for end in range(1, len(parts)):
-                    modules.setdefault(".".join(parts[:end]), "")
-                modules[".".join(parts).removesuffix(".__init__")] = path
-        return modules
+    def _modules(self) -> TrainerModules:
+        from training_imgtool.build.code.trainer_modules import find_modules
+
+        return find_modules(self._inputs.context.entries, self._roots)
 
     def run(self, sources: MutableMapping[str, Source]) -> tuple[list[FieldError], list[str]]:
         """Returns errors and notes; reads and adds to what files of these hashes say."""
@@ -123,10 +117,12 @@ class _Check:
         entry = self._entry_file()
         if self._is_entry and entry is None:
             self._check_missing_entry(errors, notes)
-        for path, file in self._files.items():
-            source = self._read(path, file, sources, errors, notes)
-            problems = list(self._problems(path, source)) if source else []
-            for problem, is_sure in problems:
+        read = {path: self._read(path, file, sources, errors, notes) for path, file in self._files.items()}
+        readable = {path: source for path, source in read.items() if source}
+        reached = self._modules.reached(entry, readable) if entry else ()
+        self._searches_more |= any(readable[path].finds_more for path in reached if path in readable)
+        for path, source in readable.items():
+            for problem, is_sure in self._problems(path, source, is_program=path == entry):
                 self.is_complete &= is_sure
                 if is_sure and path == entry and self._is_entry and self._is_proof:
                     errors.append(problem)
@@ -138,10 +134,10 @@ class _Check:
         entry = self._plan.entry
         if entry.file is not None or entry.module is None:
             return entry.file if entry.file in self._files else None
-        path = self._modules.get(entry.module)
+        path = self._modules.files.get(entry.module)
         if path is not None and (not path or path.endswith("/__init__.py")):
-            path = self._modules.get(f"{entry.module}.__main__")
-        return path
+            path = self._modules.files.get(f"{entry.module}.__main__")
+        return path or None
 
     def _check_missing_entry(self, errors: list[FieldError], notes: list[str]) -> None:
         entry = self._plan.entry
@@ -149,11 +145,10 @@ class _Check:
         if entry.file is not None:
             message, hint = f"{entry.file} is not in the build context", "remove it from .dockerignore"
         else:
-            is_own = entry.name.partition(".")[0] in self._modules
-            provided = False if is_own else self._wheels.provides(entry.name)
+            provided = self._modules.has(entry.name) or self._wheels.provides(entry.name)
             if provided:
                 return
-            is_sure = provided is False
+            is_sure = (provided is False or self._modules.is_own(entry.name)) and not self._searches_more
             message = f"no module {entry.name} in {entry.folder}/ and no locked wheel with it"
             hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
         field = "trainer.module" if entry.module else "trainer.script"
@@ -197,43 +192,56 @@ class _Check:
             errors.append(_at(path, 1, f"Python cannot parse it: {error}"))
         return None
 
-    def _problems(self, path: str, source: Source) -> Iterator[tuple[FieldError, bool]]:
+    def _problems(self, path: str, source: Source, *, is_program: bool) -> Iterator[tuple[FieldError, bool]]:
         """Yields what does not work when the file loads, and whether that is sure."""
         if source.notebook:
             line, name = source.notebook
             hint = f"delete the line, or guard it with `try`; packages belong in requirements; {_HINT}"
             yield _at(path, line, f"{name}() exists in notebooks only", hint=hint), True
-        for item in source.imports:
-            module = self._absolute(path, item)
+        runs_main = is_program and self._plan.entry.function is None
+        for item in source.imports + (source.main_imports if runs_main else ()):
+            module = self._modules.absolute(path, item)
             if module is None:
                 yield _at(path, item.line, "a relative import outside a package"), True
-                continue
-            if module.partition(".")[0] not in self._modules:
+            elif not self._modules.is_own(module):
                 yield from self._not_installed(path, item.line, module)
-            elif module not in self._modules and not self._wheels.provides(module):
-                yield _at(path, item.line, f"the trainer has no module {module}"), True
-            elif self._modules.get(module) == "":
-                for name in (name for name in item.names if f"{module}.{name}" not in self._modules and name != "*"):
-                    yield _at(path, item.line, f"the trainer has no module {module}.{name}"), True
+            else:
+                missing = [name for name in self._own_names(module, item) if not self._modules.has(name)]
+                if missing and not self._wheels.provides(module):
+                    yield _at(path, item.line, f"the trainer has no module {missing[0]}"), not self._searches_more
+
+    def _own_names(self, module: str, item: Import) -> Iterator[str]:
+        """Yields the modules that an import from the trainer needs: a folder that is no package has nothing else."""
+        yield module
+        if self._modules.files.get(module) == "" and module not in self._modules.links:
+            yield from (f"{module}.{name}" for name in item.names if name != "*")
 
     def _not_installed(self, path: str, line: int, module: str) -> Iterator[tuple[FieldError, bool]]:
         provided, hint = self._wheels.provides(module), f"add it to requirements; {_HINT}"
-        if provided is None:
+        top = module.partition(".")[0]
+        if provided:
+            return
+        folder = self._folder_with(top)
+        if folder is not None and not self._searches_more:
+            shown = posixpath.normpath(posixpath.join("/app", folder))
+            hint = f"it is in {folder or '.'}, where Python does not look: env: {{PYTHONPATH: {shown}}}; {_HINT}"
+        if self._searches_more:
+            if folder is None:
+                message = f"no locked wheel provides {top}, unless code or PYTHONPATH adds a folder with it"
+                yield _at(path, line, message, hint=hint), False
+        elif provided is None:
             yield _at(path, line, f"no wheel that imgtool can read provides {module}", hint=hint), False
-        elif not provided:
-            top = module.partition(".")[0]
+        else:
             name = module if self._wheels.provides(top) else top
             yield _at(path, line, f"no locked wheel provides {name}", hint=hint), True
 
-    def _absolute(self, path: str, item: Import) -> str | None:
-        """Returns the dotted name that an import means; None for dots that lead out of the packages."""
-        if not item.level:
-            return item.module
-        own = next((name for name, file in self._modules.items() if file == path), "")
-        parts = own.split(".") if path.endswith("/__init__.py") else own.split(".")[:-1]
-        if item.level > len(parts):
-            return None
-        return ".".join([*parts[: len(parts) - item.level + 1], *filter(None, [item.module])])
+    def _folder_with(self, top: str) -> str | None:
+        """Returns a folder of the trainer that has a module or a package of that name, else None."""
+        for path in self._files:
+            parts = path.removesuffix(".py").split("/")
+            if top in parts:
+                return "/".join(parts[: parts.index(top)])
+        return None
 
 
 def _is_below_app(folder: str) -> bool:
