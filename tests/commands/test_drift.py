@@ -120,7 +120,8 @@ def test_each_drift_is_named(world: World, server: ScriptedServer, tmp_path: Pat
         world.pages["tensorflow"].append({"filename": name, "url": name, "hashes": {}})
     for row in world.page("tensorflow", "2.16.2"):
         row["yanked"] = "broken on purpose"
-    world.pages["tensorflow"].remove(world.page("tensorflow", "2.17.1")[0])
+    for package in ("tensorflow", "tensorflow-cpu"):
+        world.pages[package].remove(world.page(package, "2.17.1")[0])
     del world.images["library/python:3.11-slim-bookworm"]
     other = world.images["nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"]
     world.images["nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"] = other.replace(b"8.9.6.50-1", b"8.9.7.29-1")
@@ -131,6 +132,7 @@ def test_each_drift_is_named(world: World, server: ScriptedServer, tmp_path: Pat
         "tensorflow 2.99.0": ("not in the matrix", "on the index"),
         "tensorflow 2.16.2": ("on the index", "yanked: broken on purpose"),
         "tensorflow 2.17.1": (f"Python {' '.join(pythons)}", f"Python {' '.join(pythons[1:])}"),
+        "tensorflow-cpu 2.17.1": (f"Python {' '.join(pythons)}", f"Python {' '.join(pythons[1:])}"),
         "python:3.11-slim-bookworm": ("a tag of the registry", "no such tag"),
         "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04": ("cuDNN 8.9.6.50", "cuDNN 8.9.7.29"),
         "nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04": ("a tag of the registry", "no such tag"),

@@ -105,15 +105,15 @@ def release_drifts(
             elif actual is None:
                 yield Drift(subject=subject, expected="on the index", actual="no wheel for Linux on x86_64")
             else:
-                yield from _of_release(subject, package, release.pythons, actual)
+                yield from _of_release(subject, release.pythons, actual)
     if package == "tensorflow":
         yield from _new_releases(matrix, minors, published)
 
 
-def _of_release(subject: str, package: str, pythons: tuple[str, ...], actual: Published) -> Iterator[Drift]:
+def _of_release(subject: str, pythons: tuple[str, ...], actual: Published) -> Iterator[Drift]:
     if actual.yanked is not None:
         yield Drift(subject=subject, expected="on the index", actual=f"yanked: {actual.yanked or 'no reason given'}")
-    if package == "tensorflow" and actual.pythons != set(pythons):
+    if actual.pythons != set(pythons):
         yield Drift(subject=subject, expected=_listed(pythons), actual=_listed(actual.pythons))
 
 
