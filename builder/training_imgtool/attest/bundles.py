@@ -1,15 +1,18 @@
-"""Keyless signatures of images: each is a Sigstore bundle that refers to the image, as cosign 3 stores them.
+"""Sigstore bundles that refer to images: keyless signatures, and all that cosign 3 signs.
 
 A bundle holds an in-toto statement; an image is signed by one of the type `SIGNATURE`, with an empty predicate.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from training_imgtool.attest import envelope
 from training_imgtool.attest.keyless import MEDIA_TYPE, IdentityVerifier, KeylessSigner
+from training_imgtool.attest.keys import PublicKey
 from training_imgtool.attest.signatures import Signed, is_about
 from training_imgtool.attest.statement import encode, statement
 from training_imgtool.core.errors import VerificationError
@@ -66,6 +69,25 @@ def check_keyless(registry: Registry, where: Digest, verifier: IdentityVerifier)
     if missing := sorted(claimed - types):
         raise VerificationError(f"{where} has no valid attestation by {verifier.identity} of type {', '.join(missing)}")
     return Signed(digest=where, types=tuple(sorted(types - {SIGNATURE})))
+
+
+def find_key_bundles(registry: Registry, where: Digest, key: PublicKey) -> Signed | None:
+    """What a key's owner says of an image in bundles; None if no bundle is a signature by the key."""
+    types = set()
+    for kind, bundle in _bundles(registry, where):
+        said = _open_by_key(bundle, key)
+        if said is not None and said.get("predicateType") == kind and is_about(said, where):
+            types.add(kind)
+    return Signed(digest=where, types=tuple(sorted(types - {SIGNATURE}))) if SIGNATURE in types else None
+
+
+def _open_by_key(bundle: bytes, key: PublicKey) -> dict[str, Any] | None:
+    """The in-toto statement in a bundle that a key signed; None for any other bundle."""
+    try:
+        sealed = encode(json.loads(bundle)["dsseEnvelope"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return envelope.open_statement(sealed, key)
 
 
 def _blocks(content: bytes) -> Iterator[bytes]:

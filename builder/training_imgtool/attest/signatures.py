@@ -39,6 +39,10 @@ class Signed:
     types: tuple[str, ...]
 
 
+class UnsignedError(VerificationError):
+    """The tag `sha256-HEX.sig` of an image has no signature by the key."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """A layer of a signature manifest: its descriptor as a document, and its content."""
@@ -112,15 +116,15 @@ def sign_attestations(
 def check_signature(registry: Registry, where: Digest, key: PublicKey) -> Signed:
     """What the key's owner says of an image.
 
-    Raises VerificationError if the image has no signature by the key, or an attestation type of which no attestation is
-    by the key; and what reading from the registry raises.
+    Raises UnsignedError if the image has no signature by the key, VerificationError if it has an attestation type of
+    which no attestation is by the key, and what reading from the registry raises.
     """
     tag = _tag(where, "sig")
     present = registry.find_manifest(tag)
     if present is None:
-        raise VerificationError(f"{where} is not signed", hint="sign it: imgtool sign --key FILE")
+        raise UnsignedError(f"{where} is not signed", hint="sign it: imgtool sign --key FILE")
     if not any(_is_signature(layer, where, key) for layer in _layers(registry, tag, present)):
-        raise VerificationError(f"{where} has no valid signature by this key")
+        raise UnsignedError(f"{where} has no valid signature by this key")
     tag = _tag(where, "att")
     present = registry.find_manifest(tag)
     layers = _layers(registry, tag, present) if present else ()

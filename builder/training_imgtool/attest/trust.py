@@ -7,7 +7,7 @@ from pathlib import Path
 
 from training_imgtool.attest.keyless import IdentityVerifier, open_verifier
 from training_imgtool.attest.keys import PublicKey, read_public_key
-from training_imgtool.attest.signatures import Signed, check_signature
+from training_imgtool.attest.signatures import Signed, UnsignedError, check_signature
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.reference import Digest
 from training_imgtool.registry.client import Registry
@@ -45,8 +45,14 @@ class Trust:
 
     def check(self, registry: Registry, image: Digest) -> Signed:
         """What they say of an image; raises VerificationError if it is not signed, or an attestation is not."""
-        if isinstance(self.verifier, PublicKey):
-            return check_signature(registry, image, self.verifier)
-        from training_imgtool.attest.bundles import check_keyless
+        from training_imgtool.attest.bundles import check_keyless, find_key_bundles
 
+        if isinstance(self.verifier, PublicKey):
+            try:
+                return check_signature(registry, image, self.verifier)
+            except UnsignedError:
+                signed = find_key_bundles(registry, image, self.verifier)  # as cosign 3 signs
+                if signed is None:
+                    raise
+                return signed
         return check_keyless(registry, image, self.verifier)
