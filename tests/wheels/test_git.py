@@ -71,6 +71,16 @@ def test_a_submodule_is_named(git: Git, tmp_path: Path) -> None:
         git.pack(repository.as_uri(), run_git(repository, "rev-parse", "HEAD"), "", io.BytesIO())
 
 
+def test_a_file_of_git_lfs_is_named(git: Git, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
+    made = commit(repository, {"pkg/__init__.py": "", "pkg/weights.bin": pointer, "other/__init__.py": ""})
+    with pytest.raises(InputError, match=r"pkg/weights.bin is kept by Git LFS") as caught:
+        git.pack(repository.as_uri(), made, "", io.BytesIO())
+    assert "git lfs pull" in str(caught.value.hint)
+    git.pack(repository.as_uri(), made, "other", io.BytesIO())
+
+
 def test_the_hash_of_a_folder_depends_on_names_modes_and_contents_alone(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x")
     (tmp_path / "b").mkdir()

@@ -19,6 +19,7 @@ from training_imgtool.wheels.sources.archive import TreeWriter
 
 _SECONDS = 600
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # how the text that stands for a file of Git LFS begins
 _LINK, _MODULE, _EXECUTABLE = "120000", "160000", "100755"
 _REFUSED = re.compile(r"(?i)Authentication failed|could not read Username|Permission denied|\b40[13]\b|access denied")
 _MISSING = re.compile(r"(?i)not found|does not exist|does not appear to be a git repository|couldn't find remote ref")
@@ -81,6 +82,11 @@ class Git:
                 raise InputError(f"{_shown(url)} has no folder {subdirectory} in {commit[:12]}") from error
             writer = TreeWriter(stream)
             for mode, name, content in self._contents(folder, listing):
+                if content.startswith(_LFS_POINTER):
+                    raise InputError(
+                        f"{name} is kept by Git LFS, which imgtool does not read",
+                        hint="check the repository out with `git lfs pull`, and require that folder, such as ./libs/x",
+                    )
                 if mode == _LINK:
                     writer.link(name, content.decode())
                 else:
