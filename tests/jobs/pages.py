@@ -47,17 +47,17 @@ def current(text: str) -> str:
         return _BLOCK.sub(_block, text)
 
 
-def _block(found: re.Match[str]) -> str:
-    body = found["body"]
+def _block(block: re.Match[str]) -> str:
+    body = block["body"]
     named = re.match(r"# (\S+\.yaml)\n", body)
-    if found["kind"] == "yaml":
+    if block["kind"] == "yaml":
         if named:
             Path(named[1]).write_text(body)
             _lock(Path(named[1]))
-        return found[0]
+        return block[0]
     command = re.match(r"\$ imgtool (.*?[^\\])\n", body, re.DOTALL)
     if command is None:
-        return found[0]
+        return block[0]
     output, printed = _printed(shlex.split(command[1].replace("\\\n", " ")))
     errors = f"\nOn standard error:\n\n```text\n{printed}```\n" if printed else ""
     return f"```console\n{command[0]}{output}```\n{errors}"

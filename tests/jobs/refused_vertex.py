@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.jobs.refused_google import gpu
+from tests.jobs.refused_google import gpu, param, tuned
 from tests.jobs.specs import ONE, cpu, spec
 from training_imgtool.spec.model import (
     Disk,
@@ -48,6 +48,58 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         spec({M: gpu(machine="e2-standard-4")}),
         "roles.master.gpus.type",
         "e2-standard-4, which takes no GPU",
+    ),
+    (
+        "tensorboard",
+        VX,
+        spec(ONE, tensorboard="x"),
+        "job.tensorboard",
+        "'x': expected projects/P/locations/R/tensorboards/ID",
+    ),
+    ("resource", VX, spec(ONE, persistent_resource="Bad Name"), "job.persistent_resource", "'Bad Name': expected 63"),
+    ("ranges", VX, spec(ONE, reserved_ip_ranges=("",)), "job.reserved_ip_ranges[0]", "'' is not an address range"),
+    ("attachment", VX, spec(ONE, network_attachment="a/b"), "job.network_attachment", "is not a network attachment"),
+    (
+        "key elsewhere",
+        VX,
+        spec(ONE, encryption_key="projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"),
+        "job.encryption_key",
+        "the key lies in europe-west4, the job runs in us-central1",
+    ),
+    (
+        "topology",
+        VX,
+        spec({M: cpu(1, "ct5lp-hightpu-4t", tpu=Tpu(type="v5e", topology="banana"))}, tensorflow="2.19.1"),
+        "roles.master.tpu.topology",
+        "'banana' is not a topology",
+    ),
+    (
+        "topology size",
+        VX,
+        spec({M: cpu(1, "ct5lp-hightpu-8t", tpu=Tpu(type="v5e", topology="4x4"))}, tensorflow="2.19.1"),
+        "roles.master.tpu.topology",
+        "4x4 does not fit ct5lp-hightpu-8t: expected 2x4",
+    ),
+    (
+        "slice",
+        VX,
+        spec({M: RoleSpec(tpu=Tpu(type="TPU_V3", count=33))}),
+        "roles.master.tpu.count",
+        "33 x TPU_V3: a slice has 8, 32, 64",
+    ),
+    (
+        "max as python",
+        VX,
+        spec(ONE, **tuned(param("INTEGER", min="1", max="1_0"))),
+        "job.hyperparameters.params[0].max",
+        "'1_0' is not a number",
+    ),
+    (
+        "resume",
+        VX,
+        spec(ONE, **tuned(param("INTEGER", min="1", max="10"), resume_from="x")),
+        "job.hyperparameters.resume_from",
+        "Vertex AI cannot continue the trials of another job",
     ),
     ("vertex region", VX, spec(ONE, region="mars-north1"), "job.region", "'mars-north1' is not a region with training"),
     ("vertex no name", VX, spec(ONE, display_name="--"), "job.display_name", "gcloud takes '--' for no name"),

@@ -116,17 +116,19 @@ def discovered(api: str, name: str) -> Any:
     def strict(schema: Any) -> Any:
         if "$ref" in schema:
             return {"$ref": f"#/definitions/{schema['$ref']}"}
-        kept = {key: schema[key] for key in ("type", "enum", "format") if key in schema and schema[key] != "any"}
-        if kept.get("format") == "int64":
-            kept["type"] = ["string", "integer"]
+        closed_schema = {
+            key: schema[key] for key in ("type", "enum", "format") if key in schema and schema[key] != "any"
+        }
+        if closed_schema.get("format") == "int64":
+            closed_schema["type"] = ["string", "integer"]
         if "properties" in schema:
-            kept["properties"] = {key: strict(item) for key, item in schema["properties"].items()}
+            closed_schema["properties"] = {key: strict(item) for key, item in schema["properties"].items()}
         if "items" in schema:
-            kept["items"] = strict(schema["items"])
+            closed_schema["items"] = strict(schema["items"])
         if schema.get("type") == "object":
             extra = schema.get("additionalProperties")
-            kept["additionalProperties"] = strict(extra) if extra else "properties" not in schema
-        return kept
+            closed_schema["additionalProperties"] = strict(extra) if extra else "properties" not in schema
+        return closed_schema
 
     definitions = {key: strict(message) for key, message in messages.items()}
     return jsonschema.Draft7Validator({"$ref": f"#/definitions/{name}", "definitions": definitions})

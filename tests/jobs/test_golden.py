@@ -67,10 +67,10 @@ def test_strict_schema_passes(case: Case, target: Target) -> None:
 
 @pytest.mark.parametrize(("case", "target"), PAIRS)
 def test_every_image_is_a_digest(case: Case, target: Target) -> None:
-    found = [text for text in strings(made(case, target).documents) if "docker.pkg.dev" in text]
+    uris = [text for text in strings(made(case, target).documents) if "docker.pkg.dev" in text]
     if target is not Target.SLURM:  # a step's image has a form of its own, which its tests read
-        assert all(re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", text) for text in found)
-    assert found or case.spec.job.runtime_version or target is Target.TF_CONFIG
+        assert all(re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", text) for text in uris)
+    assert uris or case.spec.job.runtime_version or target is Target.TF_CONFIG
 
 
 @pytest.mark.parametrize(("case", "target"), YAML_PAIRS)
@@ -91,8 +91,8 @@ def test_every_reader_reads_the_same(case: Case, target: Target) -> None:
 def test_lint_finds_nothing_in_our_own(case: Case, target: Target) -> None:
     job = made(case, target)
     for form in (Format.YAML, Format.JSON):
-        found = lint(dump(job, form), "config.yaml", region=case.spec.job.region)
-        assert [str(message) for message in found if message.severity is Severity.ERROR] == []
+        messages = lint(dump(job, form), "config.yaml", region=case.spec.job.region)
+        assert [str(message) for message in messages if message.severity is Severity.ERROR] == []
 
 
 @pytest.mark.parametrize(("case", "target"), PAIRS)

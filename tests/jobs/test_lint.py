@@ -51,11 +51,11 @@ def test_each_finding_has_its_place_in_the_order_of_the_file() -> None:
 
 
 def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
-    found = {message.field: message for message in lint(JOB, "c")}
-    assert found["trainingInput.args[1]"].message == "found 0.0001: expected text"
-    assert found["trainingInput.args[3]"].message == "found true: expected text"
-    assert found["trainingInput.args[5]"].message == "found 493: expected text"
-    assert 'write "1e-4"' in str(found["trainingInput.args[1]"].hint)
+    by_field = {message.field: message for message in lint(JOB, "c")}
+    assert by_field["trainingInput.args[1]"].message == "found 0.0001: expected text"
+    assert by_field["trainingInput.args[3]"].message == "found true: expected text"
+    assert by_field["trainingInput.args[5]"].message == "found 493: expected text"
+    assert 'write "1e-4"' in str(by_field["trainingInput.args[1]"].hint)
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,19 @@ OTHER_KINDS: list[Any] = [None, True, 0, -1, 2.5, 10**30, "", "x", [], {}, [None
 
 
 def spots(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
+    paths = [path] if path else []
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, value in items:
-        found += spots(value, (*path, key))
-    return found
+        paths += spots(value, (*path, key))
+    return paths
 
 
 def broken(data: Any, chance: random.Random) -> Any:
     """The data with one value replaced by one of another kind."""
     made = copy.deepcopy(data)
-    *way, last = chance.choice(spots(made))
+    *parents, last = chance.choice(spots(made))
     at = made
-    for key in way:
+    for key in parents:
         at = at[key]
     at[last] = chance.choice(
         [None, True, 0, -1, 2.5, 10**30, "", "x", [], {}, [None], {"a": []}, [[]], {"": None}, ["x"]]

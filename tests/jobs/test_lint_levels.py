@@ -97,8 +97,8 @@ def test_the_region_of_the_flag_is_judged() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_strict_makes_errors_of_warnings(strict: bool) -> None:
-    found = levels(POD, strict=strict)
-    assert found["spec.containers[0].image"] == ("error" if strict else "warning")
+    severities = levels(POD, strict=strict)
+    assert severities["spec.containers[0].image"] == ("error" if strict else "warning")
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_other_kinds_are_not_judged() -> None:
 
 def test_what_another_program_fills_in_is_no_error() -> None:
     text = JOBSET.replace("name: train", "name: '${NAME}'").replace("image: busybox", "image: 'r/${IMAGE}'")
-    found = levels(text)
-    assert "error" not in found.values(), [str(m) for m in lint(text, "f")]
-    assert found["metadata.name"] == "hint"
+    severities = levels(text)
+    assert "error" not in severities.values(), [str(m) for m in lint(text, "f")]
+    assert severities["metadata.name"] == "hint"
 
 
 def test_a_jobset_of_nothing_is_taken() -> None:

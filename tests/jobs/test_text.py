@@ -178,12 +178,12 @@ def packaged(of: ImageSpec, files: dict[str, bytes] | None = None) -> Any:
 
 def test_the_same_trainer_is_the_same_package() -> None:
     of = spec(ONE, staging="gs://bkt/stage/")
-    one, two = packaged(of), packaged(of, dict(reversed(FILES.items())))
-    assert one == two
-    assert staged_uri(of, one) == staged_uri(of, two)
-    assert staged_uri(of, one).startswith("gs://bkt/stage/")
-    assert staged_uri(of, one).endswith("/mnist-0.1.tar.gz")
-    assert staged_uri(of, packaged(of, {"trainer/task.py": b"2"})) != staged_uri(of, one)
+    first, second = packaged(of), packaged(of, dict(reversed(FILES.items())))
+    assert first == second
+    assert staged_uri(of, first) == staged_uri(of, second)
+    assert staged_uri(of, first).startswith("gs://bkt/stage/")
+    assert staged_uri(of, first).endswith("/mnist-0.1.tar.gz")
+    assert staged_uri(of, packaged(of, {"trainer/task.py": b"2"})) != staged_uri(of, first)
 
 
 def test_a_package_is_a_source_distribution_that_installs(tmp_path: Path) -> None:
