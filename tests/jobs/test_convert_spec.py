@@ -37,6 +37,7 @@ trainingInput:
   hyperparameters:
     goal: MINIMIZE
     maxTrials: 4
+    maxParallelTrials: 0
     params:
     - {parameterName: lr, type: DOUBLE, minValue: 0.001, maxValue: 0.1, scaleType: UNIT_LOG_SCALE}
     - {parameterName: layers, type: INTEGER, minValue: 1, maxValue: 3}

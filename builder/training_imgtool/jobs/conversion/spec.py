@@ -148,7 +148,7 @@ def _job(job: Mapping[str, Any], training: Mapping[str, Any]) -> Document:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> Document:
-    made = {here: tuning[there] for there, here in _TUNING.items() if there in tuning}
+    made = {here: tuning[there] for there, here in _TUNING.items() if tuning.get(there)}  # 0 is the API's default
     if made.get("algorithm") == "ALGORITHM_UNSPECIFIED":
         del made["algorithm"]
     return {**made, "params": [_param(param) for param in tuning["params"]]}

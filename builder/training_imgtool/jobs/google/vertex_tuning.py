@@ -44,8 +44,8 @@ def tuning_job(spec: Mapping[str, Any], trial: Document) -> Document:
                     else None,
                 }
             ),
-            "maxTrialCount": spec.get("maxTrials", 1),
-            "parallelTrialCount": spec.get("maxParallelTrials", 1),
+            "maxTrialCount": spec.get("maxTrials") or 1,
+            "parallelTrialCount": spec.get("maxParallelTrials") or 1,
             "maxFailedTrialCount": spec.get("maxFailedTrials"),
             "trialJobSpec": trial,
         }
