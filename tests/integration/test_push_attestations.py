@@ -98,8 +98,13 @@ def test_two_machines_attach_the_same(tmp_path: Path, proxy: FaultProxy, project
 def test_a_registry_with_the_referrers_api_gets_one_request_per_image(tmp_path: Path, project: Project) -> None:
     with MemoryRegistry(like_distribution, referrers=10) as server:
         project.base.put(server.host)
-        machine = _machine(tmp_path / "one", server.host, project)
-        machine.push(project)
+        first = []
+        for switch in ("off", "on"):
+            server.clear()
+            machine = _machine(tmp_path / switch, server.host, project, switch, IMGTOOL_ATTESTATIONS=switch)
+            machine.push(project)
+            first.append(len(server.requests))
+        assert first[1] - first[0] == 3 + 2  # the bill, which all images of the lock share
         counts = []
         for switch in ("off", "on"):
             project.write("trainer/task.py", f"print({switch!r})\n")
@@ -108,7 +113,7 @@ def test_a_registry_with_the_referrers_api_gets_one_request_per_image(tmp_path: 
             counts.append(len(server.requests))
         assert counts[1] - counts[0] == 3
         assert all(len(_referrers(reference)) == 1 for reference in images.values())
-        assert not [name for name in server.manifests["team/demo"] if name.startswith("sha256-")]
+        assert not [name for name in server.manifests["on/demo"] if name.startswith("sha256-")]
         server.clear()
         machine.push(project)
         assert dict(server.counted()) == {"HEAD manifests": 3}

@@ -61,6 +61,12 @@ def test_what_roles_share_stands_once() -> None:
     assert lines[4:] == ["all: largest folders", "        5.0 MB  /opt"]
 
 
+def test_an_index_of_two_platforms_names_the_role_once() -> None:
+    reports = (_report(Role.MASTER, OK), _report(Role.MASTER, OK), _report(Role.WORKER, BAD))
+    (row,) = (line.split() for line in report.as_text(reports).splitlines() if " ok " in line)
+    assert row[1] == "master"
+
+
 def test_one_line_per_mismatch_and_data_to_match() -> None:
     reports = (_report(Role.MASTER, OK), _report(Role.WORKER, OK, BAD))
     assert report.mismatches(reports) == ("worker: tensorflow: found 2.14.0; expected 2.15.1",)

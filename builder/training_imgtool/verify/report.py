@@ -121,7 +121,7 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
 
 
 def _roles(roles: list[str], reports: tuple[ImageReport, ...]) -> str:
-    return "all" if len(roles) == len(reports) > 1 else ",".join(roles)
+    return "all" if len(roles) == len(reports) > 1 else ",".join(dict.fromkeys(roles))
 
 
 def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
