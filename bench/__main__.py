@@ -49,7 +49,7 @@ def main() -> int:
     peers = find_peers(os.environ)
     if options.scenarios == [gpu.NAME]:
         return _gpu_images(peers, options)
-    scenarios = [one for one in SCENARIOS if not options.scenarios or one.name in options.scenarios]
+    scenarios = [scenario for scenario in SCENARIOS if not options.scenarios or scenario.name in options.scenarios]
     samples: list[Sample] = []
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
@@ -72,7 +72,7 @@ def main() -> int:
                 samples.append(sample)
                 print(report.line(sample), flush=True)
                 if options.json:
-                    options.json.write_text(json.dumps([asdict(one) for one in samples], indent=1))
+                    options.json.write_text(json.dumps([asdict(sample) for sample in samples], indent=1))
                 if not options.scenarios:
                     # What there is by then, if the run is cut.
                     section = gpu.kept(RESULTS.read_text())
@@ -168,7 +168,9 @@ def _daemons(peers: Peers) -> Iterator[tuple[str, Path, bool]]:
 
 def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argparse.Namespace) -> Iterator[Sample]:
     """All scenarios: once by the clock alone, once through the proxy with its counts and, where it tells, its delay."""
-    contenders = {one.name: one for one in _contenders(track, peers) if one.name not in options.without}
+    contenders = {
+        contender.name: contender for contender in _contenders(track, peers) if contender.name not in options.without
+    }
     warm: set[str] = set()
     for scenario in scenarios:
         if track.counted and not scenario.counted:
@@ -202,12 +204,12 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
 def _pip_caches(track: Track, peers: Peers, options: argparse.Namespace) -> Iterator[dict[str, Contender]]:
     """For each Engine, bake with a mount that keeps pip's cache; and the index that it is filled from."""
     with serve_wheels(track.projects.wheels(BASE), math.inf) as index:
-        found: dict[str, Contender] = {}
+        contenders: dict[str, Contender] = {}
         for engine in track.world.engines.values() if peers.buildx else ():
             name = f"bake, pip cache mount, {engine.version}"
             if name not in options.without:
-                found[name] = PipCache(track=track, engine=engine, name=name, index=index)
-        yield found
+                contenders[name] = PipCache(track=track, engine=engine, name=name, index=index)
+        yield contenders
 
 
 def _from_index(scenario: Scenario, track: Track, options: argparse.Namespace) -> Iterator[Sample]:

@@ -98,7 +98,7 @@ def open_containerd(folder: Path, program: Path) -> Iterator[Containerd]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _asked(socket: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_ctr(socket: Path, path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["ctr", "--address", str(socket), *arguments]
     return subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
 
@@ -106,7 +106,7 @@ def _asked(socket: Path, path: str, *arguments: str) -> subprocess.CompletedProc
 def _wait(socket: Path, path: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end and process.poll() is None:
-        if _asked(socket, path, "version").returncode == 0:
+        if _run_ctr(socket, path, "version").returncode == 0:
             return
         time.sleep(0.2)
     raise FailedError(f"containerd does not come up:\n{log.read_text()[-1500:]}")
@@ -114,7 +114,7 @@ def _wait(socket: Path, path: str, process: subprocess.Popen[bytes], log: Path) 
 
 def _snapshotter(socket: Path, path: str) -> str:
     """`overlayfs` where it works, else `native`, which copies every layer whole."""
-    rows = [line.split() for line in _asked(socket, path, "plugins", "ls").stdout.splitlines()]
+    rows = [line.split() for line in _run_ctr(socket, path, "plugins", "ls").stdout.splitlines()]
     works = {row[1] for row in rows if len(row) > 3 and row[0].endswith("snapshotter.v1") and row[-1] == "ok"}
     return "overlayfs" if "overlayfs" in works else "native"
 

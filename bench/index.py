@@ -95,14 +95,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.served.pace(len(block))
                 self.wfile.write(block)
 
-    def _head(self, length: int, kind: str, tag: str, kept: str) -> bool:
+    def _head(self, length: int, kind: str, tag: str, caching: str) -> bool:
         """Answers with how long the body may be kept; False when the client has it already."""
-        known = self.headers.get("If-None-Match") == f'"{tag}"'
-        self.send_response(304 if known else 200)
+        unchanged = self.headers.get("If-None-Match") == f'"{tag}"'
+        self.send_response(304 if unchanged else 200)
         self.send_header("ETag", f'"{tag}"')
-        self.send_header("Cache-Control", kept)
-        if not known:
+        self.send_header("Cache-Control", caching)
+        if not unchanged:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(length))
         self.end_headers()
-        return not known
+        return not unchanged

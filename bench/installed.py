@@ -39,6 +39,6 @@ def install(folder: Path) -> Installed:
 
 
 def _python() -> tuple[str, str]:
-    asked = subprocess.run([_SYSTEM, "-c", _ASK], capture_output=True, text=True, check=False)
-    version = asked.stdout.strip()
+    answer = subprocess.run([_SYSTEM, "-c", _ASK], capture_output=True, text=True, check=False)
+    version = answer.stdout.strip()
     return (_SYSTEM, f"{version}, the distribution's") if version else (sys.executable, sys.version.split()[0])

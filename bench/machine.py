@@ -22,7 +22,8 @@ def describe(peers: Peers, world: World, python: str) -> str:
         "load when it began": Path("/proc/loadavg").read_text().split()[0],
         "registry": version_of(["docker-registry", "--version"]),
         "buildx": version_of([str(peers.buildx), "version"]) if peers.buildx else "none here: its columns are missing",
-        "engines": ", ".join(one.version for one in world.engines.values()) or "none here: their columns are missing",
+        "engines": ", ".join(engine.version for engine in world.engines.values())
+        or "none here: their columns are missing",
         "crane": _crane(peers.crane) if peers.crane else "none here: its columns are missing",
     }
     return "".join(f"- {name}: {value}\n" for name, value in rows.items())

@@ -55,8 +55,8 @@ def _program(name: str, folder: Path | None, path: str) -> Path | None:
     own = folder / "bin" / name if folder else None
     if own and own.exists():
         return own
-    found = shutil.which(name, path=path)
-    return Path(found) if found else None
+    installed = shutil.which(name, path=path)
+    return Path(installed) if installed else None
 
 
 def version_of(command: list[str]) -> str:

@@ -85,10 +85,10 @@ class PipCache(Bake):
         for role in ROLES:
             path = self._folder / f"{role}.Dockerfile"
             text = path.read_text()
-            found = _STAGE.search(text)
-            if not found or not _PIP.search(text):
+            stage = _STAGE.search(text)
+            if not stage or not _PIP.search(text):
                 raise FailedError(f"{path.name} does not install wheels in the way that was known")
-            wheels = context / "wheels" / found[1]
+            wheels = context / "wheels" / stage[1]
             text = _PIP.sub(lambda _: f"{_INSTALL} {self._options};", _STAGE.sub(lambda _: _NEW_STAGE, text))
             path.write_text(text)
         shutil.copy2(wheels / "requirements.txt", context)

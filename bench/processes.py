@@ -125,17 +125,17 @@ def descendants(pid: int) -> tuple[int, ...]:
     for name in os.listdir("/proc"):  # noqa: PTH208 names are numbers here, not paths
         if name.isdigit() and (fields := _stat(int(name))):
             parents.setdefault(int(fields[1]), []).append(int(name))
-    found = [pid]
-    for one in found:
-        found += parents.get(one, [])
-    return tuple(found)
+    pids = [pid]
+    for parent in pids:
+        pids += parents.get(parent, [])
+    return tuple(pids)
 
 
 def process_seconds(pid: int) -> float:
     """CPU seconds of a process, its ended children, and the descendants that run now."""
     total = 0
-    for one in descendants(pid):
-        fields = _stat(one)
+    for child in descendants(pid):
+        fields = _stat(child)
         total += sum(map(int, fields[11:15])) if fields else 0
     return total / _TICK
 

@@ -37,8 +37,8 @@ PATCH = Variation(name="patch", tensorflow="2.15.0")
 
 def environment(cache: Path, host: str) -> dict[str, str]:
     """What imgtool sees."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    return {**kept, "IMGTOOL_CACHE": str(cache), "IMGTOOL_MIRRORS": f"docker.io={host}"}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**inherited, "IMGTOOL_CACHE": str(cache), "IMGTOOL_MIRRORS": f"docker.io={host}"}
 
 
 class Projects:
@@ -107,5 +107,5 @@ def edit(source: Path, mark: str) -> None:
 
 def bake_targets(folder: Path) -> dict[str, dict[str, object]]:
     """The targets of a rendered folder's bake file."""
-    found: dict[str, dict[str, object]] = json.loads((folder / "docker-bake.json").read_text())["target"]
-    return found
+    targets: dict[str, dict[str, object]] = json.loads((folder / "docker-bake.json").read_text())["target"]
+    return targets

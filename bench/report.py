@@ -56,9 +56,9 @@ def results(machine: str, samples: Sequence[Sample], left_out: Sequence[str]) ->
 def _faster(samples: Sequence[Sample]) -> Iterator[str]:
     """Where imgtool took more time than another, a line each."""
     for scenario, track, chosen in _races(samples):
-        rounds = 1 + max(one.number for one in chosen)
+        rounds = 1 + max(sample.number for sample in chosen)
         ours = _walls(chosen, OURS, rounds)
-        for name in dict.fromkeys(one.contender for one in chosen if one.contender != OURS):
+        for name in dict.fromkeys(sample.contender for sample in chosen if sample.contender != OURS):
             ratio = middle(ratios(ours, _walls(chosen, name, rounds)))
             if ratio is not None and ratio >= 1.005:
                 yield f"*{name}* is faster, {scenario.title}, {_track(track)}: imgtool takes {ratio:.2f} times as long"
@@ -67,8 +67,12 @@ def _faster(samples: Sequence[Sample]) -> Iterator[str]:
 def _races(samples: Sequence[Sample]) -> Iterator[tuple[Scenario, str, list[Sample]]]:
     """What was measured side by side: a scenario, its track, and the samples."""
     for scenario in (*SCENARIOS, START):
-        for track in dict.fromkeys(one.track for one in samples if one.scenario == scenario.name):
-            yield scenario, track, [one for one in samples if one.scenario == scenario.name and one.track == track]
+        for track in dict.fromkeys(sample.track for sample in samples if sample.scenario == scenario.name):
+            yield (
+                scenario,
+                track,
+                [sample for sample in samples if sample.scenario == scenario.name and sample.track == track],
+            )
 
 
 def _track(track: str) -> str:
@@ -79,44 +83,44 @@ def _track(track: str) -> str:
 
 def table(samples: Sequence[Sample]) -> str:
     """One scenario on one track: a row per contender."""
-    rounds = 1 + max(one.number for one in samples)
-    names = dict.fromkeys(one.contender for one in samples)
+    rounds = 1 + max(sample.number for sample in samples)
+    names = dict.fromkeys(sample.contender for sample in samples)
     ours = _walls(samples, OURS, rounds)
     return _HEAD + "".join(_row(samples, name, rounds, ours) for name in names)
 
 
 def _walls(samples: Sequence[Sample], name: str, rounds: int) -> tuple[float, ...]:
-    walls = {one.number: one.wall for one in samples if one.contender == name}
+    walls = {sample.number: sample.wall for sample in samples if sample.contender == name}
     return tuple(walls.get(number, float("nan")) for number in range(rounds))
 
 
 def _row(samples: Sequence[Sample], name: str, rounds: int, ours: tuple[float, ...]) -> str:
-    mine = [one for one in samples if one.contender == name]
+    mine = [sample for sample in samples if sample.contender == name]
     walls = _walls(samples, name, rounds)
     quartiles = spread(walls)
     ratio = middle(ratios(ours, walls)) if name != OURS else None
-    counted = any(one.requests for one in mine)
-    watched = any(one.memory for one in mine)
+    counted = any(sample.requests for sample in mine)
+    watched = any(sample.memory for sample in mine)
     cells = [
         name,
         _number(middle(walls)),
         f"{quartiles[0]:.2f}–{quartiles[1]:.2f}" if quartiles else "",  # noqa: RUF001 a dash between numbers
         f"**{ratio:.2f}**" if ratio is not None else "",
-        _number(middle([one.cpu + one.service_cpu for one in mine])),
-        _number(middle([one.service_cpu for one in mine])),
-        size(max(one.memory for one in mine)) if watched else "",
-        size(max(one.written for one in mine)) if watched else "",
+        _number(middle([sample.cpu + sample.service_cpu for sample in mine])),
+        _number(middle([sample.service_cpu for sample in mine])),
+        size(max(sample.memory for sample in mine)) if watched else "",
+        size(max(sample.written for sample in mine)) if watched else "",
         _requests(mine) if counted else "",
-        size(middle([one.up for one in mine]) or 0) if counted else "",
-        size(middle([one.down for one in mine]) or 0) if counted else "",
-        _number(middle([one.load for one in mine])),
+        size(middle([sample.up for sample in mine]) or 0) if counted else "",
+        size(middle([sample.down for sample in mine]) or 0) if counted else "",
+        _number(middle([sample.load for sample in mine])),
     ]
     return f"| {' | '.join(cells)} |\n"
 
 
 def _requests(samples: Sequence[Sample]) -> str:
     """The median number of requests, and that round's methods."""
-    ranked = sorted(samples, key=lambda one: sum(one.requests.values()))
+    ranked = sorted(samples, key=lambda sample: sum(sample.requests.values()))
     typical = ranked[len(ranked) // 2].requests
     return f"{sum(typical.values())} ({', '.join(f'{count} {name}' for name, count in sorted(typical.items()))})"
 

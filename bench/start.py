@@ -40,8 +40,11 @@ def helps(command: Path, rounds: int) -> Iterator[Sample]:
 
 def starts(contenders: dict[str, Contender], rounds: int) -> Iterator[Sample]:
     """Runs both images in turn on the machine's Engine; nothing where it is missing, or when one was not pushed."""
-    ours = next((one for one in contenders.values() if isinstance(one, Imgtool)), None)
-    theirs = next((one for one in contenders.values() if type(one) is Bake and not one.engine.modern), None)
+    ours = next((contender for contender in contenders.values() if isinstance(contender, Imgtool)), None)
+    theirs = next(
+        (contender for contender in contenders.values() if type(contender) is Bake and not contender.engine.modern),
+        None,
+    )
     if ours is None or theirs is None or _ROLE not in ours.images:
         return
     images = {ours.name: ours.images[_ROLE], theirs.name: theirs.image(_ROLE)}

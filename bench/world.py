@@ -144,8 +144,8 @@ def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> I
 
 def _number(text: str) -> str:
     """`28.5.2` of `Docker version 28.5.2+dfsg4, build 3ef3c07`."""
-    found = re.search(r"\d+\.\d+\.\d+", text)
-    return found[0] if found else text
+    match = re.search(r"\d+\.\d+\.\d+", text)
+    return match[0] if match else text
 
 
 def _bridge(verb: str, *, modern: bool) -> None:

@@ -148,9 +148,8 @@ def up(base: Base, address: str) -> str:
 def _layer(base: Base) -> push.Layer:
     folder = machine.STATE / "bases" / base.recipe
     target = folder / "layer.tar.gz"
-    known = push.compressed(target)
-    if known:
-        return known
+    if present := push.compressed(target):
+        return present
     folder.mkdir(parents=True, exist_ok=True)
     tar = folder / "root.tar"
     _bootstrap(base, tar)

@@ -46,9 +46,9 @@ def keyring(folder: Path) -> Path:
             package.write_bytes(answer.read())
     except OSError as error:
         raise UnavailableError(f"Ubuntu's archive does not answer: {error}") from error
-    found = sha256(package.read_bytes()).hexdigest()
-    if found != _KEYRING_SHA256:
-        raise UnavailableError(f"{_KEYRING}: expected sha256 {_KEYRING_SHA256}, found {found}")
+    digest = sha256(package.read_bytes()).hexdigest()
+    if digest != _KEYRING_SHA256:
+        raise UnavailableError(f"{_KEYRING}: expected sha256 {_KEYRING_SHA256}, found {digest}")
     subprocess.run(["dpkg-deb", "-x", package, folder / "keyring"], check=True)
     return folder / "keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 

@@ -45,19 +45,18 @@ def version() -> str | None:
     try:
         connection.request("GET", "/version")
         answer = connection.getresponse()
-        found = json.loads(answer.read())
+        document = json.loads(answer.read())
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return str(found.get("Version", "unknown")) if answer.status == http.HTTPStatus.OK else None
+    return str(document.get("Version", "unknown")) if answer.status == http.HTTPStatus.OK else None
 
 
 def up() -> str:
     """Makes sure that an Engine answers; returns what to tell the user. Raises UnavailableError."""
-    found = version()
-    if found:
-        return f"Docker Engine {found} answers"
+    if running := version():
+        return f"Docker Engine {running} answers"
     if os.environ.get("DOCKER_HOST"):
         raise UnavailableError("DOCKER_HOST is set and nothing answers there; unset it or start that Engine")
     dockerd = machine.need("dockerd", "docker.io")

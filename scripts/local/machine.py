@@ -38,9 +38,8 @@ def need(name: str, package: str) -> str:
 
     Raises UnavailableError where that cannot be done.
     """
-    found = program(name)
-    if found:
-        return found
+    if path := program(name):
+        return path
     if os.geteuid() != 0 or not program("apt-get"):
         raise UnavailableError(f"{name} is missing: install the package {package} (as root: apt-get install {package})")
     say(f"installing {package}")
@@ -52,11 +51,11 @@ def need(name: str, package: str) -> str:
         )
         if done.returncode == 0 and command is install:
             break
-    found = program(name)
-    if not found:
+    path = program(name)
+    if not path:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
         raise UnavailableError(f"{name} is missing and apt-get could not install {package}: {last[0]}")
-    return found
+    return path
 
 
 def start(command: list[str], log: Path) -> int:

@@ -58,11 +58,11 @@ def _start(part: str) -> str:
 
 def status() -> int:
     """Shows what answers; 1 when something does not."""
-    found = engine.version()
+    version = engine.version()
     address = registry.address()
-    say(f"engine: {f'Docker Engine {found} answers' if found else 'nothing answers'}")
+    say(f"engine: {f'Docker Engine {version} answers' if version else 'nothing answers'}")
     say(f"registry: {f'{address} answers' if address else 'nothing answers'}")
-    return 0 if found and address else 1
+    return 0 if version and address else 1
 
 
 def env() -> int:

@@ -51,10 +51,10 @@ def compress(tar: Path, target: Path, level: int) -> Layer:
 def compressed(target: Path) -> Layer | None:
     """The layer that `compress` made earlier, or None when it is missing or damaged."""
     try:
-        known = json.loads(target.with_suffix(".json").read_text())
-        if _sha256(target) != known["digest"]:
+        layer = json.loads(target.with_suffix(".json").read_text())
+        if _sha256(target) != layer["digest"]:
             return None
-        return Layer(target, known["digest"], known["diff_id"], target.stat().st_size)
+        return Layer(target, layer["digest"], layer["diff_id"], target.stat().st_size)
     except (OSError, ValueError, KeyError):
         return None
 

@@ -32,16 +32,16 @@ def answers(address: str) -> bool:
 
 def address() -> str | None:
     """Where the registry of the last `up` is, if it still answers."""
-    known = machine.read_state().get("registry")
-    return known if isinstance(known, str) and answers(known) else None
+    last = machine.read_state().get("registry")
+    return last if isinstance(last, str) and answers(last) else None
 
 
 def up() -> str:
     """Makes sure that a registry answers; returns its address. Raises UnavailableError."""
-    for known in (address(), f"127.0.0.1:{_PORT}"):
-        if known and answers(known):
-            machine.write_state(registry=known)
-            return known
+    for candidate in (address(), f"127.0.0.1:{_PORT}"):
+        if candidate and answers(candidate):
+            machine.write_state(registry=candidate)
+            return candidate
     program = machine.need("docker-registry", "docker-registry")
     for port in (_PORT, machine.free_port()):
         chosen = f"127.0.0.1:{port}"

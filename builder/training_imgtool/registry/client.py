@@ -261,8 +261,8 @@ class Registry:
             return None
         if answer.status != 200 or not answer.complete:
             raise self.session.refusal(answer, doing)
-        found = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
-        following = next_url(url, found[1], self.session.origin, doing) if found else None
+        link = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
+        following = next_url(url, link[1], self.session.origin, doing) if link else None
         return parse_manifest(answer.body, OCI_INDEX, doing), following
 
     def _get(self, ref: Tag | Digest, doing: str) -> Answer:

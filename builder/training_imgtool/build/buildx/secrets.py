@@ -28,8 +28,8 @@ def check_unused(run: BuildRun) -> None:
     logins = {name for name, secret in spec.secrets.items() if secret.index}
     for name in dict.fromkeys([*spec.secrets, *(secret.id for secret in run.settings.secrets)]):
         if name not in mounted | logins:
-            known = f"the templates mount {', '.join(sorted(mounted))}" if mounted else "no template mounts a secret"
-            raise InputError(f"secret {name}: nothing uses it", hint=f"{known}; leave it out or correct its id")
+            mounts = f"the templates mount {', '.join(sorted(mounted))}" if mounted else "no template mounts a secret"
+            raise InputError(f"secret {name}: nothing uses it", hint=f"{mounts}; leave it out or correct its id")
 
 
 def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:

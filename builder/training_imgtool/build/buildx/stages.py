@@ -110,7 +110,7 @@ class BuilderStages:
             platform=stage.platform or run.inputs.plan.platform,
             secrets=secrets,
             hidden=hidden,
-            logins=self._logins([tag.repository, *(found.repository for found in digests.values() if found)]),
+            logins=self._logins([tag.repository, *(digest.repository for digest in digests.values() if digest)]),
             no_cache=run.options.no_cache,
         )
 

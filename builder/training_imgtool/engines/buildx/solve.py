@@ -135,7 +135,7 @@ class Buildx:
         except EngineUnavailableError:
             return False
         wanted = self._builder or self._settings.environ.get("BUILDX_BUILDER")
-        return any(found.running for found in builders if (found.name == wanted if wanted else found.current))
+        return any(builder.running for builder in builders if (builder.name == wanted if wanted else builder.current))
 
 
 def _write_files(solve: Solve, folder: Path) -> Path:
