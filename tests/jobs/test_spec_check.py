@@ -94,5 +94,5 @@ def test_a_region_that_the_tables_lack_names_the_option_of_these_verbs(tmp_path:
     with pytest.raises(FieldListError) as caught:
         check_job(load(tmp_path / "image.yaml"))
     assert [error.hint for error in caught.value.errors if error.field == "job.region"] == [
-        "--no-check goes on without this check; later, config takes --allow-unknown"
+        "--no-check skips this check; later, config takes --allow-unknown"
     ]

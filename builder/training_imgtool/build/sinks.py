@@ -107,7 +107,7 @@ class RegistrySink(Sink):
         """Waits for uploads and layer records; gives them up when the run failed."""
         self.starts.close(failed=failed)
         self._attestations.close()
-        self._publisher.close(wait=not failed)  # the registry is told of uploads that turned out to be needless
+        self._publisher.close(wait=not failed)  # cancels uploads that turned out to be needless
 
 
 class _LocalSink(Sink):

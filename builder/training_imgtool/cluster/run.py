@@ -179,5 +179,5 @@ def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEn
     if not _is_local(engine):
         notes.append(f"the engine is on another machine: {job_dir} is a folder there")
     if checkpoint is not None:
-        notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes goes on from there")
+        notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes continues from there")
     return tuple(notes)

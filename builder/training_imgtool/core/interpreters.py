@@ -30,7 +30,7 @@ class Interpreter:
     Attributes:
         python: the minor version, `3.11`.
         magic: the first four bytes of its bytecode files, in hexadecimal.
-        tag: what stands in their names, `cpython-311`.
+        tag: the part of their names, `cpython-311`.
         version: the full version, `3.11.7`.
     """
 

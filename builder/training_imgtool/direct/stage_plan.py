@@ -230,7 +230,7 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state:
     where = f"line {instruction.line}: COPY --from={step.flags['from']}"
     source = dockerfile.earlier(step.flags["from"], stage)
     if source is None or set(step.flags) != {"from"} or step.words != (install_step.VENV, install_step.VENV):
-        raise NeedsEngineError(f"{where}: only {install_step.VENV} of the wheels stage is known here")
+        raise NeedsEngineError(f"{where}: only {install_step.VENV} of the wheels stage can be copied directly")
     if dockerfile.earlier(source.base, source) is not dockerfile.earlier(stage.base, stage) or (
         dockerfile.earlier(source.base, source) is None and source.base != stage.base
     ):

@@ -244,7 +244,7 @@ def _stage(
         raise DockerfileError(f"{name!r} is not a stage's name: expected a letter, then letters, digits, '.', '_', '-'")
     base = expand(words[0], variables, start.escape)
     if not base:
-        raise DockerfileError(f"FROM {words[0]} is empty once its variables are put in")
+        raise DockerfileError(f"FROM {words[0]} is empty after its variables are expanded")
     platform = start.flag("platform")
     return Stage(
         name=name,

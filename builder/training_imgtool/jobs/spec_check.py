@@ -30,7 +30,7 @@ def check_job(spec_file: SpecFile) -> tuple[str, ...]:
 def _with_no_check(error: FieldError) -> FieldError:
     """The error with the option that its verb has: only `config` takes `--allow-unknown`."""
     if error.hint and error.hint.startswith("--allow-unknown"):
-        error.hint = "--no-check goes on without this check; later, config takes --allow-unknown"
+        error.hint = "--no-check skips this check; later, config takes --allow-unknown"
     return error
 
 

@@ -110,7 +110,7 @@ class ArchiveBuilder:
                 except SourceBuildError as error:
                     self._results[key] = error
             elif isinstance(self._results[key], Wheel):
-                return SourceBuildError("uv does not take the wheel that was built of it")
+                return SourceBuildError("uv refuses the wheel that was built from it")
             return self._results[key]
 
     def build_code(self, code: PackedCode, python: str) -> Wheel:

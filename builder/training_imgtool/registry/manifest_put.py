@@ -129,7 +129,7 @@ class ManifestPut:
         missing = [digest for digest in sorted(doubtful) if not self._has(digest)]
         if missing:
             raise BlobUnknownError(error.message, digests=tuple(missing), hint=error.hint)
-        raise PassingError("said that it lacks blobs, and has them")
+        raise PassingError("reported missing blobs that it has")
 
     def _has(self, digest: str) -> bool:
         return has_blob(self._session, self._ref.repository, digest, writing=True)

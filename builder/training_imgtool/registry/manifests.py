@@ -47,7 +47,7 @@ class Descriptor:
     size: int
 
     def document(self) -> dict[str, Any]:
-        """The descriptor as it stands in a manifest."""
+        """The descriptor as a manifest has it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
     @property

@@ -142,7 +142,7 @@ def _unpacked(archive: Path, folder: Path) -> Path:
         raise SourceBuildError(f"the archive cannot be unpacked: {error}") from error
     roots = [path for path in folder.iterdir() if path.is_dir()]
     if len(roots) != 1:
-        raise SourceBuildError("the archive does not hold one folder")
+        raise SourceBuildError("the archive does not contain exactly one folder")
     return roots[0]
 
 

@@ -86,7 +86,7 @@ def _expose(settings: Settings, step: Expanded) -> dict[str, Any]:
             raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is for an engine")
         first, last = int(match["first"]), int(match["last"] or match["first"])
         if not first <= last <= 65535:
-            raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is no range of ports")
+            raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is not a range of ports")
         ports |= {f"{port}/{match['protocol'] or 'tcp'}": {} for port in range(first, last + 1)}
     return {"ExposedPorts": ports}
 
@@ -131,14 +131,14 @@ def _nanoseconds(step: Expanded, flag: str) -> int:
 
 def _not_empty(step: Expanded, word: str) -> str:
     if not word:
-        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is empty once its variables are put in")
+        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is empty after its variables are expanded")
     return word
 
 
 def _stop_signal(_: Settings, step: Expanded) -> dict[str, Any]:
     word = _not_empty(step, step.words[0])
     if not is_signal(word):
-        raise NeedsEngineError(f"line {step.instruction.line}: STOPSIGNAL {word}: no signal that is known here")
+        raise NeedsEngineError(f"line {step.instruction.line}: STOPSIGNAL {word}: not a signal that imgtool knows")
     return {"StopSignal": word}
 
 

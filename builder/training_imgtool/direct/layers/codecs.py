@@ -1,6 +1,6 @@
 """Chooses the library that deflates, inflates or makes zstd, and its name in cache keys.
 
-Inflating gives the same bytes whoever does it, so the fastest library that is installed is taken. What
+Every library inflates to the same bytes, so imgtool takes the fastest one that is installed. What
 compresses decides the bytes of a layer, so its name goes into the key. For what is made in every run of a stage,
 bytecode, that is ISA-L: at level 2 it took a sixth of zlib's time for the same size, and gave the same bytes on every
 x86-64 processor since Nehalem (isal 1.9.1 under QEMU: Nehalem to Skylake-Server; levels 0 and 3 differ between them).

@@ -163,7 +163,7 @@ def _check(block: bytes) -> None:
     total = sum(block[:148]) + 8 * 32 + sum(block[156:])
     signed = total - 256 * sum(byte > 127 for byte in block[:148] + block[156:])  # what some old tars wrote
     if _number(block[148:156]) not in {total, signed}:
-        raise VerificationError("it is no tar archive, or damaged")
+        raise VerificationError("it is not a tar archive, or it is damaged")
 
 
 def _number(data: bytes) -> int:
@@ -196,5 +196,5 @@ def _pax(data: bytes) -> dict[str, str]:
         records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         at += int(length)
     if not records.get("size", "0").isdigit():
-        raise VerificationError("it has a pax header whose size is no number")
+        raise VerificationError("it has a pax header whose size is not a number")
     return {key: records[key] for key in ("path", "linkpath", "uid", "gid", "size") if key in records}

@@ -85,4 +85,4 @@ def _builder(line: str) -> BuilderInfo:
             error=join_lines(errors[0]) if errors else "",
         )
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise EngineUnavailableError(f"buildx ls answered {join_lines(line)!r}, which is no builder") from error
+        raise EngineUnavailableError(f"buildx ls answered {join_lines(line)!r}, which is not a builder") from error

@@ -105,7 +105,7 @@ def failure(attempt: Attempt) -> ImgtoolError:
         if error := meaning(attempt, words):
             return error
     if not words:
-        return EngineUnavailableError(f"{attempt.where}: buildx ended with status {attempt.status} and without a word")
+        return EngineUnavailableError(f"{attempt.where}: buildx ended with status {attempt.status} and printed nothing")
     if attempt.log.running:
         return BuildFailedError(f"{attempt.where}: {words}", details=attempt.log.tail)
     return EngineUnavailableError(f"{attempt.where}: {words} (the words of {attempt.builder})")

@@ -124,7 +124,7 @@ class _Request:
     def events(self) -> Iterator[Event]:
         for event in self._send(self._client):
             if not isinstance(event, dict):
-                raise EngineUnavailableError(f"the Docker Engine answered {str(event)[:200]!r}, which is no event")
+                raise EngineUnavailableError(f"the Docker Engine answered {str(event)[:200]!r}, which is not an event")
             yield event
 
     def abort(self) -> None:

@@ -60,7 +60,7 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
 
 
 def build_package(spec: ImageSpec, folder: Path) -> Package:
-    """Packs the trainer that lies beside the spec in `folder`.
+    """Packs the trainer beside the spec in `folder`.
 
     Hidden files, caches and links stay out. Raises InputError as `trainer_package`, LocalFileError when a file
     cannot be read.
