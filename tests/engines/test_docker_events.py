@@ -212,6 +212,8 @@ JO = Login(username="jo", password="canary-secret")
         ("read tcp 1->2: read: connection reset by peer", None, TemporaryError, True),
         ("net/http: TLS handshake timeout", None, TemporaryError, True),
         ("unexpected EOF", None, TemporaryError, True),
+        ("failed to register layer: Error processing tar file(exit status 1): unexpected EOF", None,
+         RegistryRefusedError, False),
         ("received unexpected HTTP status: 503 Service Unavailable", None, TemporaryError, True),
         ("toomanyrequests: You have reached your pull rate limit", None, TemporaryError, True),
         ("blob upload unknown to registry", None, TemporaryError, True),

@@ -35,6 +35,7 @@ _TEMPORARY = re.compile(
     r"|blob upload (?:invalid|unknown)|internal server error|bad gateway|received unexpected HTTP status: 5",
     re.IGNORECASE,
 )
+_UNPACKED = re.compile(r"failed to register layer: .*(?:unexpected EOF|invalid tar header)", re.IGNORECASE)
 _FULL = re.compile(r"no space left on device", re.IGNORECASE)
 
 FULL_HINT = "`docker system df` shows what takes the space, `docker builder prune` and `docker image prune` free it"
@@ -113,6 +114,16 @@ def _full(message: str, host: str, login: Login | None) -> ImgtoolError:
     return EngineUnavailableError(message, hint=FULL_HINT)
 
 
+def _unpacked(message: str, host: str, login: Login | None) -> ImgtoolError:
+    """The engine compared the layer's digest before it unpacked it, so another try gives the same."""
+    del host, login
+    return RegistryRefusedError(
+        message,
+        hint="Docker before 23 does not read zstd layers: take a newer engine, `compression: gzip` in the spec, "
+        "or --engine direct where the verb has it",
+    )
+
+
 _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str, str, Login | None], ImgtoolError]], ...] = (
     (_IMMUTABLE, _immutable),
     (_TLS, _tls),
@@ -120,6 +131,7 @@ _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str, str, Login | None], Imgto
     (_CREDENTIALS, _credentials),
     (_DENIED, _denied),
     (_FULL, _full),
+    (_UNPACKED, _unpacked),
     (_TEMPORARY, _temporary),
     (_UNKNOWN, _unknown),
 )
