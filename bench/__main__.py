@@ -101,7 +101,8 @@ def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
             pulls=options.rounds or gpu.PULLS,
         )
         images.projects.link_wheels(Path(os.environ.get("IMGTOOL_CACHE", "~/.cache/imgtool")).expanduser())
-        machine = describe(peers, world, ours.python)
+        rows = describe(peers, world, ours.python).splitlines(keepends=True)
+        machine = "".join(row for row in rows if not row.startswith(("- engines:", "- crane:")))
         print(machine, flush=True)
         for sample in images.run():
             print(report.line(sample), flush=True)

@@ -147,8 +147,7 @@ class GpuImages:
         return "\n".join(parts)
 
 
-_NOTES = """
-`python -m bench gpu` makes this part: the role `{role}` of images/mnist/gpu-wheels.yaml, TensorFlow 2.15.1 with CUDA 12.2 and
+_NOTES = """`python -m bench gpu` makes this part: the role `{role}` of images/mnist/gpu-wheels.yaml, TensorFlow 2.15.1 with CUDA 12.2 and
 cuDNN 8.9 from wheels, trimmed, with layers in zstd (*spliced* says where not); bake builds the Dockerfile that `imgtool render`
 writes of it, which leaves out the same files. Base, index and registry are on loopback; the index has the wheels of the role.
 """
@@ -175,7 +174,8 @@ def _cpu_ratio(samples: list[Sample]) -> str:
         name: [sample.cpu + sample.service_cpu for sample in samples if sample.contender == name]
         for name in (OURS, *names)
     }
-    pairs = ((name, middle(ratios(seconds[OURS], seconds[name]))) for name in names if len(seconds[OURS]) > 1)
+    rounds = min(map(len, seconds.values()))  # the last may have begun
+    pairs = ((name, middle(ratios(seconds[OURS][:rounds], seconds[name][:rounds]))) for name in names if rounds > 1)
     return "".join(f"\nCPU seconds, imgtool ÷ {name}: **{ratio:.2f}**\n" for name, ratio in pairs if ratio)
 
 

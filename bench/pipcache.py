@@ -58,7 +58,7 @@ class PipCache(Bake):
         text = before_packages(
             self._dockerfile().read_text(), f": {mark}; {_DOWNLOAD} {self._options} && rm -r /tmp/wheels"
         )
-        self._send(text, "--network=host", "--allow=network.host")
+        self.send(text, "--network=host", "--allow=network.host")
         mark_packages(self._folder, mark)
 
     def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
