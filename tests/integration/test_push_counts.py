@@ -92,13 +92,19 @@ def test_nothing_changed_for_a_machine_that_has_seen_nothing(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["same machine", "a machine that has seen nothing"])
-def test_one_line_changed(machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path, known: bool) -> None:
+@pytest.mark.parametrize("attestations", ["on", "off"])
+def test_one_line_changed(
+    machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path, *, known: bool, attestations: str
+) -> None:
+    machine.env["IMGTOOL_ATTESTATIONS"] = attestations
     before = machine.push(project)
     project.write("trainer/task.py", "print('training more')\n")
     proxy.clear()
     second = machine if known else _machine(tmp_path, proxy, "two")
+    second.env["IMGTOOL_ATTESTATIONS"] = attestations
     after = second.push(project)
-    assert len(proxy.log) <= 14 + ATTESTED * len(ROLES), lines(proxy)
+    assert len(proxy.log) <= (14 if attestations == "off" else 14 + ATTESTED * len(ROLES)), lines(proxy)
+    assert proxy.methods().count("PUT") >= 7 + (len(ROLES) if attestations == "on" else 0), lines(proxy)
     layers = document(proxy.host, after["master"])["layers"]
     assert layers[:-1] == document(proxy.host, before["master"])["layers"][:-1]
     sent = blobs_sent(proxy.log)
