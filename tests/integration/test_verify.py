@@ -18,8 +18,13 @@ from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
 from tests.verify import images
 from tests.verify.images import Change, Layer, Link
+from training_imgtool.cli import app
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
+from training_imgtool.spec.model import Ignore, Role
+from training_imgtool.verify import compare_bytecode
+from training_imgtool.verify.checks import apply_ignores
+from training_imgtool.verify.facts import Finding, Status
 
 pytestmark = pytest.mark.registry
 
@@ -315,3 +320,25 @@ def test_an_image_that_the_machine_cannot_run_is_read_instead(toy: Toy, imgtool:
     rows = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert "not run" in rows["tensorflow"]
     assert "compute" not in rows
+
+
+def test_bytecode_without_its_python_is_not_proven(
+    toy: Toy, services_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither sound nor tampered: exit 5, as an engine can compare it; `verify.ignore` accepts it."""
+    bytecode = {f"{SITE}/six/__pycache__/__init__.cpython-311.pyc": b"x"}
+    env = toy.faulty("unproven", [bytecode], None)
+    for name, value in {**services_env, **toy.env, **env}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(compare_bytecode, "find_interpreter", lambda *_: None)
+    arguments = ["verify", "--engine", "direct", "--locked", str(toy.folder)]
+    assert app.run(arguments) == 5
+    said = capsys.readouterr()
+    assert "Error: master: bytecode: 1 files are not proven: this machine has no Python 3.11" in said.err
+    assert "NOT PROVEN" in said.out
+    assert app.run([*arguments, "--json"]) == 5
+    document = json.loads(capsys.readouterr().out)
+    assert (document["ok"], document["mismatches"], len(document["unproven"])) == (False, [], 1)
+    finding = Finding(check="bytecode", role=Role.MASTER, status=Status.UNPROVEN, found="1 files", expected="no Python")
+    ignored = apply_ignores(finding, (Ignore(check="bytecode", match=None, reason="known"),))
+    assert (ignored.status, ignored.expected) == (Status.WARNING, "ignored: known")

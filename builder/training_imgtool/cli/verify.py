@@ -10,7 +10,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_error, emit_json, emit_note
-from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
 
 
 def register(app: typer.Typer) -> None:
@@ -61,17 +61,21 @@ def verify(
             progress=view,
         )
         reports = verify_images(run)
-    wrong = report.mismatches(reports)
+    wrong, unproven = report.mismatches(reports), report.unproven(reports)
     if as_json:
-        emit_json({"ok": not wrong, "images": report.as_data(reports), "mismatches": list(wrong)})
+        images = report.as_data(reports)
+        emit_json({"ok": not (wrong or unproven), "images": images, "mismatches": [*wrong], "unproven": [*unproven]})
     else:
         emit(report.as_text(reports))
-    for line in wrong:
+    for line in (*wrong, *unproven):
         emit_error(f"Error: {line}\n")
-    if wrong:
+    if wrong or unproven:
         if sbom is not None:
-            emit_note(f"{sbom} was not written: the images are not what the lock says")
-        raise typer.Exit(VerificationError.exit_code)
+            emit_note(f"{sbom} was not written: the images are not {'what the lock says' if wrong else 'proven'}")
+        if wrong:
+            raise typer.Exit(VerificationError.exit_code)
+        emit_error("Try: an engine (--engine docker), that Python here (uv python install), or verify.ignore\n")
+        raise typer.Exit(NeedsEngineError.exit_code)
     if sbom is not None:
         for line in write_sbom(sbom, inputs.plan.name, reports):
             emit_note(line)

@@ -78,6 +78,10 @@ class Case:
         """A check that nobody could make, and why."""
         return self._finding(check, Status.UNSEEN, "", why)
 
+    def unproven(self, check: str, found: str, why: str) -> Finding:
+        """A check that would have to be made, and what hinders it here."""
+        return self._finding(check, Status.UNPROVEN, found, why)
+
     def _finding(self, check: str, status: Status, found: str, expected: str) -> Finding:
         """Text from an image is foreign: it goes to a terminal as one sanitized line."""
         found, expected = (join_lines(text, limit=_LONGEST) for text in (found, expected))

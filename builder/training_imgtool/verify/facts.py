@@ -19,6 +19,7 @@ class Status(StrEnum):
     MISMATCH = "MISMATCH"
     WARNING = "warning"
     UNSEEN = "not looked at"
+    UNPROVEN = "NOT PROVEN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,16 @@ def mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     )
 
 
+def unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
+    """One line per check that has to be made and could not be."""
+    return tuple(
+        f"{finding.role}: {finding.check}: {finding.found} are not proven: {finding.expected}"
+        for report in reports
+        for finding in report.findings
+        if finding.status is Status.UNPROVEN
+    )
+
+
 def as_text(reports: tuple[ImageReport, ...]) -> str:
     """The table, then each image's largest folders. What is the same for several roles stands there once."""
     merged: dict[tuple[str, str, str, str], list[str]] = {}
@@ -130,7 +140,7 @@ def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
         {
             "role": str(report.role),
             "image": report.image,
-            "ok": all(finding.status is not Status.MISMATCH for finding in report.findings),
+            "ok": all(finding.status not in {Status.MISMATCH, Status.UNPROVEN} for finding in report.findings),
             "checks": [
                 {
                     "check": finding.check,

@@ -26,8 +26,11 @@ def check(image: RoleImage, facts: Facts, spec: ImageSpec, context: Context) -> 
 
 
 def apply_ignores(finding: Finding, ignores: tuple[Ignore, ...]) -> Finding:
-    """Returns a mismatch without the complaints that the spec ignores; without any left it is a warning."""
-    if finding.status is not Status.MISMATCH:
+    """Returns a mismatch without the complaints that the spec ignores; without any left it is a warning.
+
+    What is not proven counts as one.
+    """
+    if finding.status not in {Status.MISMATCH, Status.UNPROVEN}:
         return finding
     complaints, reasons = list(finding.complaints or (finding.found,)), []
     for ignore in ignores:

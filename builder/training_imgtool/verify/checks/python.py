@@ -176,8 +176,10 @@ def _packages(case: Case) -> Iterator[Finding]:
 
 def _bytecode(case: Case) -> Finding:
     compared, wanted = case.facts.bytecode, "what the sources compile to"
-    if compared is None or compared.unseen:
-        return case.unseen("bytecode", (compared and compared.unseen) or "not read")
+    if compared is None:
+        return case.unseen("bytecode", "not read")
+    if compared.unseen:
+        return case.unproven("bytecode", f"{compared.count} files", compared.unseen)
     if compared.ended:
         return case.wrong("bytecode", f"{compared.ended} while it read {compared.count} files", wanted)
     if compared.differ:
