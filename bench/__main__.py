@@ -177,7 +177,7 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
         if track.counted and not scenario.counted:
             continue
         if scenario.name == "help":
-            yield from helps(track.projects.imgtool, options.rounds or scenario.rounds)
+            yield from helps(Path(track.projects.imgtool), options.rounds or scenario.rounds)
             continue
         racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
         if scenario.name == "index":

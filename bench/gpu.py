@@ -26,7 +26,7 @@ from bench.world import World, open_engine
 
 NAME = "gpu"
 HEADING = "# GPU images"
-NEEDED = 25 << 30  # bytes of disk
+NEEDED = 22 << 30  # bytes of disk
 PULLS = 5
 _ROLE = "worker"
 _SPLICED = f"{OURS}, spliced"
