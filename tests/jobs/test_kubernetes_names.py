@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,13 @@ def test_a_queue_reaches_every_object_that_kueue_admits() -> None:
     for target in (Target.TFJOB, Target.JOBSET):
         (document,) = job_data(of, images(of), target).documents
         assert document["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
-    pods = [d for d in job_data(of, images(of), Target.PODS).documents if d["kind"] == "Pod"]
+    for target in (Target.PODS, Target.ECI):
+        job = job_data(of, images(of), target)
+        assert not any("job.queue" in note for note in job.notes)
+        _one_group([document for document in job.documents if document["kind"] == "Pod"])
+
+
+def _one_group(pods: list[Any]) -> None:
     groups = {pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] for pod in pods}
     totals = {pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for pod in pods}
     assert (len(groups), totals) == (1, {str(len(pods))})

@@ -181,3 +181,11 @@ def test_zstd_layers_that_the_target_may_not_read() -> None:
     assert any("Vertex AI is not known to read layers compressed with zstd" in note for note in notes(of, VX))
     assert not any("zstd" in note for note in notes(spec(TRIO), VX))
     assert not any("zstd" in note for note in notes(of, Target.COMPOSE))
+
+
+def test_a_network_attachment_of_another_region_is_warned_of() -> None:
+    where = "projects/p/regions/{}/networkAttachments/x"
+    for region, warned in (("us-central1", False), ("europe-west4", True)):
+        of = spec(ONE, network_attachment=where.format(region))
+        notes = job_data(of, images(of), VX).notes
+        assert any("attachment lies in europe-west4, the job runs in us-central1" in n for n in notes) is warned

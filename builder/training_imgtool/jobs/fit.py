@@ -29,7 +29,7 @@ _JOB: Mapping[Target, frozenset[str]] = {
         Target.TFJOB: _KUBERNETES,
         Target.JOBSET: _KUBERNETES | {"exclusive_topology"},
         Target.PODS: _KUBERNETES,
-        Target.ECI: _KUBERNETES - {"queue"} | {"eci"},
+        Target.ECI: _KUBERNETES | {"eci"},
         Target.COMPOSE: {"env", "volume", "labels"},
         Target.TF_CONFIG: {"env"},
         Target.SKYPILOT: {"env", "labels", "infra", "scheduling"},

@@ -12,7 +12,7 @@ from typing import Any
 from training_imgtool.jobs.model import Finding, Path, Severity
 
 _RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_ATTACHMENT = re.compile(rf"(?:projects/[^/]+/regions/[^/]+/networkAttachments/)?{_RESOURCE.pattern}")
+_ATTACHMENT = re.compile(rf"(?:projects/[^/]+/regions/(?P<region>[^/]+)/networkAttachments/)?{_RESOURCE.pattern}")
 _STORE = r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+"
 _STORE_FORM = "projects/P/locations/R/metadataStores/S/contexts/NAME"
 _FORMS = {
@@ -44,16 +44,20 @@ def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -
         if isinstance(name, str) and not _RESOURCE.fullmatch(name):
             message = f"{name!r} is not an address range's name: expected a-z, 0-9 and -, a letter first"
             yield Finding(path=(*path, "reservedIpRanges", index), message=message)
-    yield from _private_connection(spec, path)
+    yield from _private_connection(spec, path, region)
 
 
-def _private_connection(spec: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+def _private_connection(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
     config = spec.get("pscInterfaceConfig")
     if not isinstance(config, dict):
         return
     where: Path = (*path, "pscInterfaceConfig")
     attachment = config.get("networkAttachment")
-    if isinstance(attachment, str) and not _ATTACHMENT.fullmatch(attachment):
+    match = _ATTACHMENT.fullmatch(attachment) if isinstance(attachment, str) else None
+    if match and match["region"] and region and match["region"] != region:
+        message = f"the network attachment lies in {match['region']}, the job runs in {region}"
+        yield Finding(path=(*where, "networkAttachment"), message=message, severity=Severity.WARNING)
+    if isinstance(attachment, str) and match is None:
         form = "its name, or projects/P/regions/R/networkAttachments/NAME"
         message = f"{attachment!r} is not a network attachment: expected {form}"
         yield Finding(path=(*where, "networkAttachment"), message=message)

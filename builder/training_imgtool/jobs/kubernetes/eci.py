@@ -99,7 +99,9 @@ def _on_eci(pod: Document, eci: Eci, annotations: Document) -> Document:
     inner: Document = pod["spec"]
     if eci.virtual_node == "toleration":
         inner = {**inner, "tolerations": [*inner.get("tolerations", []), dict(_TOLERATION)]}
-    return {**pod, "metadata": {**pod["metadata"], "labels": labels_of, "annotations": annotations}, "spec": inner}
+    metadata = pod["metadata"]
+    noted = {**metadata.get("annotations", {}), **annotations}
+    return {**pod, "metadata": {**metadata, "labels": labels_of, "annotations": noted}, "spec": inner}
 
 
 def _family(machine: str | None) -> Mapping[str, Any] | None:
