@@ -6,14 +6,26 @@ import fcntl
 import shlex
 import sys
 
-from local import bases, buildx, compose, engine, engine28, kubernetes, machine, packages, podman5, referrers, registry
+from local import (
+    bases,
+    buildx,
+    compose,
+    engine,
+    engine28,
+    kube_apiserver,
+    kubernetes,
+    machine,
+    packages,
+    podman5,
+    referrers,
+    registry,
+)
 from local.machine import UnavailableError, say
 
 _PACKAGES = {"skypilot": packages.SKYPILOT, "tensorflow": packages.TENSORFLOW}
 _PARTS = (
     "engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx", "compose", "kubernetes",
-    "referrers",
-    *_PACKAGES,
+    "kube-apiserver", "referrers", *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
@@ -41,6 +53,7 @@ def _start(part: str) -> str:
         "buildx": buildx,
         "compose": compose,
         "kubernetes": kubernetes,
+        "kube-apiserver": kube_apiserver,
         "referrers": referrers,
     }
     if part in modules:

@@ -1,4 +1,4 @@
-"""Programs of Debian's unstable release, unpacked below .services and not installed.
+"""Programs of another Debian release, unpacked below .services and not installed; unstable's unless told otherwise.
 
 apt fetches them with lists of its own, from the mirror that this machine's own sources name, and checks its signatures.
 """
@@ -14,16 +14,16 @@ from local import machine
 from local.machine import UnavailableError, say
 
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_RELEASE = "sid"
 
 
-def unpack(name: str, packages: tuple[str, ...], *, dependencies: bool = False) -> Path:
+def unpack(name: str, packages: tuple[str, ...], *, dependencies: bool = False, release: str = "sid") -> Path:
     """Unpacks packages into .services/NAME/root once, and returns that folder.
 
     Args:
         name: of the folder.
         packages: Debian's names.
         dependencies: unpack all that they depend on too, down to the C library; else they use this machine's libraries.
+        release: the release that the packages are taken from.
 
     Raises UnavailableError where apt cannot fetch them.
     """
@@ -31,11 +31,7 @@ def unpack(name: str, packages: tuple[str, ...], *, dependencies: bool = False) 
     root = folder / "root"
     if (folder / "ready").exists():
         return root
-    if os.geteuid() != 0 or not machine.program("apt-get") or not _KEYS.exists():
-        raise UnavailableError("this needs root on Debian, and the package debian-archive-keyring")
-    say(f"fetching {', '.join(packages)} of Debian {_RELEASE}")
-    apt = _apt(folder)
-    _run(*apt, "update", "-qq")
+    apt = _apt(folder, packages, release)
     if dependencies:
         _run(*apt, "install", "-qq", "-y", "--no-install-recommends", "--download-only", *packages)
     else:
@@ -48,12 +44,29 @@ def unpack(name: str, packages: tuple[str, ...], *, dependencies: bool = False) 
     return root
 
 
-def _apt(folder: Path) -> tuple[str, ...]:
-    """The command `apt-get` with lists, packages and a record of installed ones (none) of its own."""
+def source(name: str, package: str, *, release: str) -> Path:
+    """Fetches the source of a package once and returns its folder, without Debian's own changes.
+
+    Raises UnavailableError where apt cannot fetch it.
+    """
+    folder = machine.STATE / name / "source"
+    if not (folder / "ready").exists():
+        apt = _apt(folder, (package,), release, kind="deb-src")
+        _run(*apt, "source", "-qq", "--download-only", package, cwd=folder)
+        _run("tar", "--extract", "--file", str(next(folder.glob("*.orig.tar.*"))), "--directory", str(folder / "root"))
+        (folder / "ready").touch()
+    return next((folder / "root").iterdir())
+
+
+def _apt(folder: Path, packages: tuple[str, ...], release: str, *, kind: str = "deb") -> tuple[str, ...]:
+    """The command `apt-get` with new lists, packages and a record of installed ones (none) of its own."""
+    if os.geteuid() != 0 or not machine.program("apt-get") or not _KEYS.exists():
+        raise UnavailableError("this needs root on Debian, and the package debian-archive-keyring")
+    say(f"fetching {', '.join(packages)} of Debian {release}")
     for part in ("lists/partial", "archives/partial", "root"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()
-    (folder / "sources.list").write_text(f"deb [signed-by={_KEYS}] {_mirror()} {_RELEASE} main\n")
+    (folder / "sources.list").write_text(f"{kind} [signed-by={_KEYS}] {_mirror()} {release} main\n")
     options = {
         "Dir::Etc::SourceList": folder / "sources.list",
         "Dir::Etc::SourceParts": "/dev/null",
@@ -65,7 +78,9 @@ def _apt(folder: Path) -> tuple[str, ...]:
         "Dir::Cache::Archives": folder / "archives",
         "APT::Sandbox::User": "root",
     }
-    return ("apt-get", *(word for key, value in options.items() for word in ("-o", f"{key}={value}")))
+    command = ("apt-get", *(word for key, value in options.items() for word in ("-o", f"{key}={value}")))
+    _run(*command, "update", "-qq")
+    return command
 
 
 def _mirror() -> str:

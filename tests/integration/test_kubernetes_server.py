@@ -1,13 +1,19 @@
-"""A Kubernetes API server with the CRDs takes what imgtool writes, and refuses what lint calls an error.
+"""Kubernetes API servers take what imgtool writes, and refuse what lint calls an error.
 
-Run by `make long`, where `scripts/services up kubernetes` has built the server. The operators' webhooks are not there:
-their rules are in tests/jobs/test_kubernetes_names.py.
+Run by `make long`, where `scripts/services up kubernetes kube-apiserver` has built the servers: one of release 1.36
+with the CRDs of TFJob, JobSet and ImageCache, and a cluster's own of release 1.20 for Pods and Services. The operators'
+webhooks are not there: their rules are in tests/jobs/test_kubernetes_names.py.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,96 +21,118 @@ import yaml
 
 from tests.jobs.fault import faulty
 from tests.jobs.faults import FAULTS
+from tests.jobs.random_arguments import asked, from_objects
+from tests.jobs.random_kubernetes import random_spec
 from tests.jobs.specs import CASES, images, spec
-from tests.servers.kubernetes import CRDS, ApiServer, api_server
+from tests.servers.kubernetes import ApiServer, api_server, kube_apiserver
 from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.jobs import job_data
+from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.model import Severity
-from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role, RoleSpec, Scheduling, Target, Toleration
+from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.spec.model import Target
 
 pytestmark = pytest.mark.long
-TARGETS = (Target.TFJOB, Target.JOBSET)
-KEYS = ["team", "a/b", "-bad", "x" * 64, "a..b/c", "UPPER", "a b", "e" * 253 + "/x", "e" * 254 + "/x", "a_b", "1"]
-VALUES = ["", "v", "x" * 63, "x" * 64, "-a", "a-", "A_b.c", "a b", "é"]
-NAMES = ["a", "a-", "A", "a.b", "-a", "1a", "a_b", "x" * 40, "x" * 63, "x" * 64]
-VARIABLES = ["A", "a.b", "1A", "A=B", "a b", "é", "x" * 300]
-NUMBERS = [0, 1, 2**31 - 1, 2**31, 10**10]
-QUANTITIES = ["1", "500m", "0.5", "16Gi", "1e3", "1E", "-1", "x", "1 Gi"]
+CUSTOM, OWN = (Target.TFJOB, Target.JOBSET), (Target.PODS, Target.ECI)
+Servers = dict[Target, ApiServer]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with api_server(tmp_path_factory.mktemp("kubernetes")) as running:
+def custom(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("custom")) as running:
         yield running
 
 
-def custom_resources(text: str) -> list[Any]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with kube_apiserver(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def server(target: Target, request: pytest.FixtureRequest) -> Any:
+    """The server that knows the target's objects."""
+    return request.getfixturevalue("custom" if target in CUSTOM else "cluster")
+
+
+def objects(text: str) -> list[Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [document for document in yaml.load_all(text, Loader=loader) if document["kind"] in CRDS]
+    return list(yaml.load_all(text, Loader=loader))
 
 
-def test_it_takes_every_golden_file(server: ApiServer) -> None:
+def complaints(server: ApiServer, text: str) -> list[str]:
+    """What the server says against a file's objects; a cluster of one's own has no ImageCaches."""
+    items = [item for item in objects(text) if item["kind"] != "ImageCache"]
+    return [complaint for item in items if (complaint := server.create(item))]
+
+
+def test_image_caches_are_taken(custom: ApiServer) -> None:
     for case in CASES:
-        for target in {*TARGETS} & {*case.targets}:
+        if Target.ECI in case.targets:
+            text = dump(job_data(case.spec, images(case.spec), Target.ECI, case.job_options()))
+            caches = [item for item in objects(text) if item["kind"] == "ImageCache"]
+            assert [custom.create(cache) for cache in caches] == [None] * len(caches), case.name
+
+
+@pytest.mark.parametrize("target", [*CUSTOM, *OWN])
+def test_it_takes_every_golden_file(target: Target, server: ApiServer) -> None:
+    for case in CASES:
+        if target in case.targets:
             text = dump(job_data(case.spec, images(case.spec), target, case.job_options()))
-            assert [server.create(item) for item in custom_resources(text)] == [None], (case.name, target)
+            assert complaints(server, text) == [], case.name
 
 
-def test_it_refuses_what_lint_calls_an_error_of_the_schema(server: ApiServer) -> None:
-    faults = [fault for fault in FAULTS if fault.base.endswith((".tfjob", ".jobset")) and fault.schema]
+@pytest.mark.parametrize("target", [*CUSTOM, *OWN])
+def test_it_refuses_what_lint_calls_an_error_of_the_schema(target: Target, server: ApiServer) -> None:
+    faults = [fault for fault in FAULTS if fault.base.endswith(f".{target}") and fault.schema]
     for fault in faults:
         if fault.severity is Severity.ERROR:
-            (item,) = custom_resources(faulty(fault))
-            assert server.create(item) is not None, fault.name
+            assert complaints(server, faulty(fault)), fault.name
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_it_takes_what_imgtool_writes_for_random_specs(seed: int, server: ApiServer) -> None:
+@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("target", [*CUSTOM, *OWN])
+def test_it_takes_what_imgtool_writes_for_random_specs(target: Target, seed: int, server: ApiServer) -> None:
     chance = random.Random(seed)
     written = refused = 0
     for _ in range(250):
-        roles, job = _random(chance)
-        for target in TARGETS:
-            try:
-                of = spec(roles, region=None, target=target, **job)
-                text = dump(job_data(of, images(of), target))
-            except ImgtoolError:
-                refused += 1
-                continue
-            written += 1
-            assert [server.create(item) for item in custom_resources(text)] == [None], (roles, job)
-    assert min(written, refused) > 50
+        roles, job = random_spec(chance, most=1000 if target in CUSTOM else 12)
+        try:
+            of = spec(roles, region=None, target=target, **job)
+            text = dump(job_data(of, images(of), target))
+        except ImgtoolError:
+            refused += 1
+            continue
+        written += 1
+        assert complaints(server, text) == [], (roles, job)
+    assert min(written, refused) > 25
 
 
-def _random(chance: random.Random) -> tuple[dict[Role, RoleSpec], dict[str, Any]]:
-    """Roles and a job, each value strange with a small chance."""
+@pytest.mark.parametrize("target", [*CUSTOM, *OWN])
+def test_what_the_server_stores_has_every_argument(target: Target, server: ApiServer, tmp_path: Path) -> None:
+    """Pods by the printed command, run by bash with the real kubectl, which needs a cluster's own server."""
+    lists = list(asked(41, 200, target))
+    lines, files = [], []
+    for number, wanted in enumerate(lists):
+        of = replace(wanted.spec, job=replace(wanted.spec.job, namespace=target.value))
+        job = job_data(of, images(of), target, JobOptions(file=f"it's {number}.yaml"))
+        (tmp_path / f"it's {number}.yaml").write_text(dump(job))
+        files.append(objects(dump(job)))
+        lines.append(command_line(job.command))
+    if target in CUSTOM:
+        for item in (item for file in files for item in file):
+            server.store(item)
+    else:
+        _run("set -e\n" + "\n".join(lines), server.kubeconfig(tmp_path / "kubeconfig"))
+    stored = {kind: server.objects(example) for kind, example in {i["kind"]: i for file in files for i in file}.items()}
+    for file, wanted in zip(files, lists, strict=True):
+        here = [stored[item["kind"]][item["metadata"]["name"]] for item in file]
+        assert from_objects(here) == wanted.arguments
 
-    def strange() -> bool:
-        return chance.random() < 0.08
 
-    def role(of: Role) -> RoleSpec:
-        more: dict[str, Any] = {} if of is Role.MASTER else {"count": chance.choice([0, 1, 2, 10, 1000])}
-        more |= {"cpus": chance.choice(QUANTITIES)} if strange() else {}
-        more |= {"memory": chance.choice(QUANTITIES)} if strange() else {}
-        more |= {"node_selector": {chance.choice(KEYS): chance.choice(VALUES)}} if strange() else {}
-        tolerated = {
-            "key": chance.choice([None, *KEYS]),
-            "operator": chance.choice([None, "Exists", "Equal", "exists"]),
-        }
-        more |= {"tolerations": (Toleration(**tolerated),)} if strange() else {}
-        return RoleSpec(**more)
-
-    roles = {of: role(of) for of in Role if of is Role.MASTER or chance.random() < 0.4}
-    times = Scheduling(restarts=chance.choice(NUMBERS), keep_finished=f"{chance.choice(NUMBERS)}s")
-    choices: dict[str, Any] = {
-        "id": chance.choice(NAMES),
-        "namespace": chance.choice(NAMES),
-        "queue": chance.choice(NAMES),
-        "service_account": chance.choice(NAMES),
-        "labels": {chance.choice(KEYS): chance.choice(VALUES)},
-        "env": {chance.choice(VARIABLES): chance.choice(["x", "$(A)", "$$", "\n", ""])},
-        "scheduling": times,
-        "image_pull_secrets": (chance.choice(NAMES),),
-    }
-    return roles, {key: value for key, value in choices.items() if strange()}
+def _run(script: str, kubeconfig: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl program on this machine")
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    folder = kubeconfig.parent
+    done = subprocess.run(["bash"], input=script, env=env, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,4 +1,7 @@
-"""An API server for TFJobs and JobSets: `scripts/services up kubernetes` builds it, this starts it on loopback."""
+"""API servers on loopback: one for custom resources, and a cluster's own for Pods and Services.
+
+`scripts/services up kubernetes kube-apiserver` builds them.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,17 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.jobs import schemas
 
-PROGRAMS = Path(__file__).resolve().parents[2] / ".services" / "kubernetes"
+PROGRAMS = Path(__file__).resolve().parents[2] / ".services"
 CRDS = {"TFJob": ("tfjobs", "kubeflow.org_tfjobs.v1.9.4.yaml"),
-        "JobSet": ("jobsets", "jobset.x-k8s.io_jobsets.v0.12.0.yaml")}  # fmt: skip
+        "JobSet": ("jobsets", "jobset.x-k8s.io_jobsets.v0.12.0.yaml"),
+        "ImageCache": ("imagecaches", "imagecaches.eci.alibabacloud.com.yaml")}  # fmt: skip
+_PLURALS = {"Pod": "pods", "Service": "services", **{kind: plural for kind, (plural, _) in CRDS.items()}}
+_TOKEN = "secret"
 _ADMISSION = (
     "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,"
     "MutatingAdmissionPolicy"
@@ -38,31 +46,65 @@ current-context: core
 """
 
 
+_KUBECTL = """\
+apiVersion: v1
+kind: Config
+clusters: [{{name: here, cluster: {{server: "{url}", insecure-skip-tls-verify: true}}}}]
+contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
+users: [{{name: me, user: {user}}}]
+current-context: here
+"""
+
+
 class ApiServer:
     """The server's address, and what it says to an object."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url
+        self._token = token
         self._trust = ssl._create_unverified_context()
 
     def create(self, document: Any) -> str | None:
         """Why the server refuses to create the object; None when it would. Nothing is stored."""
-        plural, _ = CRDS[document["kind"]]
-        namespace = document["metadata"].get("namespace", "default")
-        path = f"/apis/{document['apiVersion']}/namespaces/{namespace}/{plural}?dryRun=All&fieldValidation=Strict"
-        status, answer = self.send(path, document)
+        status, answer = self.send(f"{_collection(document)}?dryRun=All&fieldValidation=Strict", document)
         return None if status == 201 else str(answer.get("message"))
+
+    def store(self, document: Any) -> None:
+        """Creates the object; fails where the server refuses it."""
+        status, answer = self.send(_collection(document), document)
+        assert status == 201, answer
+
+    def objects(self, document: Any) -> dict[str, Any]:
+        """The stored objects beside `document`, by name."""
+        _, answer = self.send(_collection(document))
+        return {item["metadata"]["name"]: {**item, "kind": document["kind"]} for item in answer["items"]}
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Writes the file with which kubectl speaks to the server."""
+        user = {"token": self._token} if self._token else {}
+        path.write_text(_KUBECTL.format(url=self.url, user=json.dumps(user)))
+        return path
 
     def send(self, path: str, body: Any | None = None) -> tuple[int, Any]:
         """The status and the JSON of a GET, or of a POST with a body."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data=data, headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        request = urllib.request.Request(self.url + path, data=data, headers=headers)
         try:
             with urllib.request.urlopen(request, context=self._trust, timeout=60) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             text = error.read().decode()
             return error.code, json.loads(text) if text.startswith("{") else {"message": text}
+
+
+def _collection(document: Any) -> str:
+    """The path of the objects of a document's kind and namespace."""
+    version, kind = document["apiVersion"], document["kind"]
+    group = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+    namespace = document["metadata"].get("namespace", "default")
+    return f"{group}/{_PLURALS[kind]}" if kind == "ImageCache" else f"{group}/namespaces/{namespace}/{_PLURALS[kind]}"
 
 
 class _Core(BaseHTTPRequestHandler):
@@ -89,34 +131,61 @@ class _Core(BaseHTTPRequestHandler):
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """The server with both CRDs, until the block ends; skips where it is not built."""
-    schemas.need()
-    programs = (PROGRAMS / "etcd", PROGRAMS / "apiextensions-apiserver")
-    if not all(program.exists() for program in programs):
-        pytest.skip("no Kubernetes API server here (scripts/services up kubernetes)")
-    core, etcd, peers, port = (_free_port() for _ in range(4))
+    """The server with the CRDs of TFJob, JobSet and ImageCache, until the block ends; skips where it is not built."""
+    core, etcd, port = (_free_port() for _ in range(3))
     config = folder / "core.yaml"
     config.write_text(_CONFIG.format(port=core))
-    store = [f"--listen-client-urls=http://127.0.0.1:{etcd}", f"--advertise-client-urls=http://127.0.0.1:{etcd}"]
-    store += [f"--listen-peer-urls=http://127.0.0.1:{peers}", f"--data-dir={folder / 'etcd'}", "--unsafe-no-fsync"]
     options = [f"--{name}={config}" for name in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")]
-    options += [f"--etcd-servers=http://127.0.0.1:{etcd}", f"--secure-port={port}", "--bind-address=127.0.0.1"]
     options += ["--authentication-skip-lookup", "--enable-priority-and-fairness=false"]
-    options += [f"--cert-dir={folder / 'certificates'}", f"--disable-admission-plugins={_ADMISSION}"]
+    options += [f"--disable-admission-plugins={_ADMISSION}"]
     with ExitStack() as running:
         stand_in = ThreadingHTTPServer(("127.0.0.1", core), _Core)
         running.callback(stand_in.server_close)
         thread = threading.Thread(target=stand_in.serve_forever, daemon=True)
         thread.start()
         running.callback(stand_in.shutdown)
-        for program, arguments in zip(programs, (store, options), strict=True):
-            log = running.enter_context((folder / f"{program.name}.log").open("w"))
-            process = subprocess.Popen([program, *arguments], stdout=log, stderr=log)
-            running.callback(process.wait)
-            running.callback(process.terminate)
-        server = ApiServer(f"https://127.0.0.1:{port}")
+        program = PROGRAMS / "kubernetes/apiextensions-apiserver"
+        server = ApiServer(_started(running, program, options, folder, (etcd, port)), None)
         _install(server)
         yield server
+
+
+@contextmanager
+def kube_apiserver(folder: Path) -> Iterator[ApiServer]:
+    """A cluster's own server, until the block ends; skips where it is not built."""
+    tokens, key = folder / "tokens.csv", folder / "key.pem"
+    tokens.write_text(f"{_TOKEN},admin,admin,system:masters\n")
+    made = rsa.generate_private_key(65537, 2048)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    key.write_bytes(made.private_bytes(*form))
+    options = [f"--service-account-{name}={key}" for name in ("key-file", "signing-key-file")]
+    options += ["--service-account-issuer=https://example.com", f"--token-auth-file={tokens}"]
+    options += ["--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount,NamespaceLifecycle"]
+    options += ["--service-cluster-ip-range=10.0.0.0/20"]
+    with ExitStack() as running:
+        ports = (_free_port(), _free_port())
+        program = PROGRAMS / "kube-apiserver/kube-apiserver"
+        server = ApiServer(_started(running, program, options, folder, ports), _TOKEN)
+        _until(lambda: server.send("/api/v1/namespaces/default")[0] == 200)
+        yield server
+
+
+def _started(running: ExitStack, program: Path, options: list[str], folder: Path, ports: tuple[int, int]) -> str:
+    """Starts etcd and an API server on the two ports, and returns its address; `running` ends them."""
+    schemas.need()
+    store, port = ports
+    if not (program.exists() and (program.parent / "etcd").exists()):
+        pytest.skip(f"no {program.name} here (scripts/services up {program.parent.name})")
+    etcd = [f"--listen-client-urls=http://127.0.0.1:{store}", f"--advertise-client-urls=http://127.0.0.1:{store}"]
+    etcd += [f"--listen-peer-urls=http://127.0.0.1:{_free_port()}", f"--data-dir={folder / 'etcd'}"]
+    api = [f"--etcd-servers=http://127.0.0.1:{store}", f"--secure-port={port}", "--bind-address=127.0.0.1"]
+    api += [f"--cert-dir={folder / 'certificates'}", *options]
+    for command in ([str(program.parent / "etcd"), *etcd], [str(program), *api]):
+        log = running.enter_context((folder / f"{Path(command[0]).name}.log").open("w"))
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        running.callback(process.wait)
+        running.callback(process.terminate)
+    return f"https://127.0.0.1:{port}"
 
 
 def _install(server: ApiServer) -> None:
@@ -132,8 +201,8 @@ def _install(server: ApiServer) -> None:
 
 
 def _until(ready: Any) -> None:
-    """Waits, a minute at most, for what a server that starts does not do at once."""
-    end = time.monotonic() + 60
+    """Waits, two minutes at most, for what a server that starts does not do at once."""
+    end = time.monotonic() + 120
     while True:
         try:
             if ready():
