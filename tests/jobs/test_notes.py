@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -189,3 +190,23 @@ def test_a_network_attachment_of_another_region_is_warned_of() -> None:
         of = spec(ONE, network_attachment=where.format(region))
         notes = job_data(of, images(of), VX).notes
         assert any("attachment lies in europe-west4, the job runs in us-central1" in n for n in notes) is warned
+
+
+def test_nfs_without_a_network_is_warned_of() -> None:
+    volume = Volume(mount="/mnt/nfs/x", nfs_server="10.0.0.2", nfs_path="/x")
+    networks: list[dict[str, Any]] = [
+        {}, {"network": "projects/1/global/networks/n"}, {"network_attachment": "x"}, {"persistent_resource": "p"},
+    ]  # fmt: skip
+    for job in networks:
+        notes = job_data(of := spec(ONE, volume=volume, **job), images(of), VX).notes
+        assert any("an NFS server lies in a VPC network" in note for note in notes) is (job == {})
+
+
+def test_an_image_with_cuda_on_a_machine_without_gpu_is_warned_of() -> None:
+    for roles, warned in (
+        ({M: cpu(accelerator=Accelerator.GPU)}, True),
+        ({M: cpu(accelerator=Accelerator.GPU, gpus=V100)}, False),
+        ({M: cpu(1, "a2-highgpu-1g", accelerator=Accelerator.GPU)}, False),
+    ):
+        notes = job_data(of := spec(roles), images(of), VX).notes
+        assert any("makes an image with CUDA, and the role has no gpus" in note for note in notes) is warned
