@@ -16,6 +16,7 @@ from tests.verify.tampering import BYTECODE, CODE, OTHERS, SOUND, VENV
 
 pytestmark = [pytest.mark.registry, pytest.mark.long]
 WAYS = [pytest.param("docker", marks=pytest.mark.engine), "direct"]
+_BY_LISTING = {"base-file-gone"}  # beside a container, the layers of the base are not read
 _ONLY_SMALL = {"bomb"}  # its limit is the test's own; a real one inflates to 1 GiB
 CASES: dict[str, tuple[Sequence[Layer | bytes], Change | None, str]] = {
     **{f"code-{name}": ((files,), None, "trainer") for name, (files, _) in CODE.items()},
@@ -34,6 +35,8 @@ def toy(registry_address: str, services_env: dict[str, str], tmp_path_factory: p
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_tampered_image_ends_with_10_and_a_line(toy: Toy, imgtool: Run, name: str, way: str) -> None:
+    if way == "docker" and name in _BY_LISTING:
+        pytest.skip("a container shows only what the loader and Python read of the base")
     layers, change, check = CASES[name]
     env = toy.faulty(f"tampered-{name}", layers, change)
     done = imgtool("verify", "--engine", way, "--locked", toy.folder, env=env, check=False)

@@ -77,6 +77,19 @@ VENV: dict[str, tuple[Files, str]] = {
     "package-gone": ({f"{SITE}/six": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
     "pth": ({f"{SITE}/evil.pth": b"import evil\n"}, f"/{SITE}/evil.pth belongs to no package"),
     "sitecustomize": ({f"{SITE}/sitecustomize.py": b""}, f"/{SITE}/sitecustomize.py belongs to no package"),
+    "interpreter-file": (
+        {"opt/venv/bin/python": b"#!/bin/sh\nexec /usr/local/bin/python3.11 -c evil\n"},
+        "/opt/venv/bin/python is not a link to the base's interpreter",
+    ),
+    "interpreter-name": (
+        {"opt/venv/bin/python3.11": Link("/srv/python3.11")},
+        "/opt/venv/bin/python3.11 is not a link to the base's interpreter",
+    ),
+    "system-packages": (
+        {"opt/venv/pyvenv.cfg": b"home = /usr/local/bin\ninclude-system-site-packages = true\nversion = 3.11\n"},
+        "/opt/venv/pyvenv.cfg is not what the installer writes",
+    ),
+    "lib64": ({"opt/venv/lib64": Link("/srv/lib")}, "/opt/venv/lib64 belongs to no package"),
     "extra-script": ({"opt/venv/bin/evil": b"#!/bin/sh\n"}, "/opt/venv/bin/evil belongs to no package"),
     "bytecode-alone": (
         {f"{SITE}/six/__pycache__/evil.cpython-311.pyc": b"x"},
@@ -127,6 +140,15 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "bomb": (({"srv/zeros": bytes(11 << 20)},), None, "layers", "it inflates to more than 10 MB"),
     "diff-id": ((), _diff_id(2), "layers", "and the config says sha256:000000000000"),
     "base": ((), _diff_id(0), "base", "0 of the base's 1 layers"),
+    "base-interpreter": (({"usr/local/bin/python3.11": b"evil"},), None, "base", "replaces /usr/local/bin/python3.11"),
+    "base-library": (
+        ({"usr/local/lib/python3.11/os.py": b"evil"},),
+        None,
+        "base",
+        " /usr/local/lib/python3.11/os.py",
+    ),
+    "base-file-gone": (({"etc/os-release": None},), None, "base", "replaces /etc/os-release"),
+    "preload": (({"etc/ld.so.preload": b"/srv/evil.so\n"},), None, "base", "/etc/ld.so.preload"),
     "arm64": ((), _config(architecture="arm64"), "platform", "linux/arm64"),
     "windows": ((), _config(os="windows"), "platform", "windows/amd64"),
     "entry-point": ((), _settings(Entrypoint=["/bin/sh"]), "entry point", "/bin/sh"),

@@ -25,19 +25,25 @@ class CopiedFiles:
         files: by path, the SHA-256 in RECORD's spelling, or `->TARGET` for a link.
         folders: the folders that COPY fills and the one the program starts in: other files do not belong there.
         unclear: paths whose content this module does not predict, such as those that come from another stage.
-        runs: whether a RUN instruction may have added files.
+        runs: whether a RUN instruction may have added files beside these.
+        any_run: whether the image has a RUN instruction at all, which may change files of the base.
     """
 
     files: Mapping[str, str]
     folders: tuple[str, ...]
     unclear: tuple[str, ...]
     runs: bool
+    any_run: bool = False
 
     def belongs(self, path: str) -> bool:
         """Whether a file at `path` is expected, or cannot be judged."""
-        if path in self.files or self.runs or not any(path.startswith(f"{folder}/") for folder in self.folders):
+        if self.runs or not any(path.startswith(f"{folder}/") for folder in self.folders):
             return True
-        return any(path == prefix or path.startswith(f"{prefix}/") for prefix in self.unclear)
+        return self.is_copied(path)
+
+    def is_copied(self, path: str) -> bool:
+        """Whether COPY puts a file at `path`, or may."""
+        return path in self.files or any(path == prefix or path.startswith(f"{prefix}/") for prefix in self.unclear)
 
 
 @dataclass(slots=True)
@@ -51,6 +57,7 @@ class _Image:
     made: set[str] = field(default_factory=lambda: {"/"})
     unclear: list[str] = field(default_factory=list)
     runs: bool = False
+    any_run: bool = False
 
 
 def copied_files(dockerfile: Dockerfile, context: Context, base_env: Mapping[str, str]) -> CopiedFiles:
@@ -69,7 +76,13 @@ def copied_files(dockerfile: Dockerfile, context: Context, base_env: Mapping[str
         image.env = scope.env
     if image.working != "/":
         image.folders[image.working.strip("/")] = None
-    return CopiedFiles(files=image.files, folders=tuple(image.folders), unclear=tuple(image.unclear), runs=image.runs)
+    return CopiedFiles(
+        files=image.files,
+        folders=tuple(image.folders),
+        unclear=tuple(image.unclear),
+        runs=image.runs,
+        any_run=image.any_run,
+    )
 
 
 def _ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
@@ -83,6 +96,7 @@ def _apply(image: _Image, step: Expanded, context: Context, stage: Stage) -> Non
         image.made.add(image.working)
     elif step.name == "RUN":  # the stage `system` installs Debian packages before anything is copied
         image.runs = image.runs or bool(image.files) or stage.label != "system"
+        image.any_run = True
     elif step.name in {"COPY", "ADD"}:
         target = posixpath.normpath(posixpath.join("/", image.working, step.words[-1]))
         if not _copy(image, step, context, target):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
+from training_imgtool.dockerfile import install_step
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Fields, Finding, Status
@@ -193,12 +194,34 @@ def _file_complaints(case: Case) -> Iterator[str]:
     venv = case.facts.tree.venv
     if venv is None:
         return
+    yield from _skeleton_complaints(case)
     yield from (f"/{path} differs from its RECORD" for path in venv.changed)
     yield from (f"/{path} is in a RECORD and missing" for path in venv.missing)
     importable = re.compile(f"{SITE}|opt/venv/bin/")
     for path in venv.unowned:  # what a template's RUN puts elsewhere in /opt/venv, no interpreter loads by itself
         if not case.copied.runs or importable.match(path):
             yield f"/{path} belongs to no package"
+
+
+def _skeleton_complaints(case: Case) -> Iterator[str]:
+    """How the environment itself differs from what the wheels stage makes, unless a template's own RUN makes it."""
+    locked = case.image.plan.locked
+    config, executable = install_step.pyvenv_cfg(locked), locked.variant.python_executable
+    printed = config.replace("\n", "\\n")
+    steps = [step for stage in case.image.dockerfile.stages for step in stage.instructions if step.name == "RUN"]
+    if case.copied.runs or not any(printed in step.text for step in steps):
+        return
+    for path, item in sorted(case.facts.tree.items.items()):
+        if path == "opt/venv/pyvenv.cfg" and item.get("text", config) != config:
+            yield f"/{path} is not what the installer writes"
+        elif path.startswith(_LINK) and _is_another(item.get("link"), executable if path == _LINK else "python"):
+            yield f"/{path} is not a link to the base's interpreter"
+
+
+def _is_another(link: str | None, wanted: str) -> bool:
+    """Whether a name of the interpreter leads elsewhere; one of another version is the check `python`'s."""
+    version = posixpath.basename(wanted)
+    return link != wanted and (link is None or wanted == "python" or posixpath.basename(link) == version)
 
 
 def failure(error: Fields) -> str:

@@ -6,6 +6,7 @@ that the direct builder follows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from training_imgtool.verify.case import Case, shortened
 from training_imgtool.verify.facts import Finding, env_of, platform_of
 from training_imgtool.verify.inspect_registry import shared_layers
 
+_NOT_OF_BASE = ("opt/venv", "var/")
+_LOADED = re.compile(r"usr/(?:local/)?(?:lib/(?:lib)?python3|bin/python3)|etc/ld\.so\.")  # by Python or the loader
 _FILES_ONLY = frozenset({"ADD", "COPY", "RUN"})
 
 
@@ -99,7 +102,37 @@ def _base(case: Case) -> Finding:
     shared = len(shared_layers(case.facts.config, base))
     if shared < count:
         return case.wrong("base", f"{shared} of the base's {count} layers", name)
+    if replaced := list(_replaced(case)):
+        return case.differs("base", replaced, f"{name} unchanged: no instruction of the Dockerfile does that")
     return case.ok("base", name)
+
+
+def _replaced(case: Case) -> Iterator[str]:
+    """What layers above the base do to its files, and to its interpreter and loader, where no RUN could.
+
+    The package manager's and other data in /var do not count. Without the listings of the base's layers, only what
+    Python and the loader read by themselves does.
+    """
+    facts = case.facts
+    if case.copied.any_run:
+        return
+    below: dict[str, bool] = {}
+    copied = {*case.copied.files.values()}
+    for number, listing in sorted(facts.listings.items()):
+        if not facts.layers[number].own:
+            below |= listing.entries
+            continue
+        emptied = [path for path in below if path.startswith(tuple(f"{folder}/" for folder in listing.emptied))]
+        leaves = [path for path, is_leaf in listing.entries.items() if is_leaf]
+        folders = [path for path, is_leaf in listing.entries.items() if not is_leaf and below.get(path)]
+        for path in (*leaves, *folders, *listing.gone, *emptied):
+            content = (listing.files or {}).get(path, (0, ""))[1]
+            if path.startswith(_NOT_OF_BASE) or case.copied.is_copied(path) or content in copied:
+                continue  # a copied file may lie elsewhere, where a link of the base leads
+            if path in below:
+                yield f"layer {number + 1} replaces /{path}"
+            elif _LOADED.match(path):
+                yield f"layer {number + 1} adds /{path}"
 
 
 def _entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 VENV = "opt/venv/"
+_LIB64 = "opt/venv/lib64"
 _SKELETON = re.compile(r"opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg|lib64)\Z")  # of the environment, not of a package
 
 
@@ -78,6 +79,8 @@ def _matches(file: Any, digest: str, size: str) -> bool:
 
 
 def _belongs(path: str, files: dict[str, Any]) -> bool:
+    if path == _LIB64:
+        return bool(files[path][1] == "->lib")
     source = source_of(path)
     return source in files if source else bool(_SKELETON.match(path))
 
