@@ -39,10 +39,10 @@ def proxy(registry_address: str) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture(scope="module")
-def place(proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def place(proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory, engine: str) -> dict[str, str]:
     """Images go through the proxy to a repository that nobody has used; what is remembered is nobody's either."""
     name = tmp_path_factory.getbasetemp().parent.name.replace("_", "-").lower()
-    return {"IMGTOOL_REGISTRY": f"{proxy.host}/main/{name}-{tmp_path_factory.mktemp('x').stat().st_ino}"}
+    return {"IMGTOOL_REGISTRY": f"{proxy.host}/main/{engine}/{name}-{tmp_path_factory.mktemp('x').stat().st_ino}"}
 
 
 def images(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
@@ -55,15 +55,22 @@ def sent(proxy: FaultProxy) -> int:
     return sum(exchange.received for exchange in proxy.log)
 
 
+@pytest.fixture(scope="module", params=["auto", pytest.param("docker", marks=pytest.mark.long)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """What `--engine` names: `auto` makes these images directly."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def built(imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy) -> dict[str, str]:
-    """The worker first, then all roles, through the Docker Engine."""
-    worker = images(imgtool("build", "--role", "worker", "--push", "--engine", "docker", spec, env=place))
+def built(imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy, engine: str) -> dict[str, str]:
+    """The worker first, then all roles."""
+    proxy.clear()
+    worker = images(imgtool("build", "--role", "worker", "--push", "--engine", engine, spec, env=place))
     assert list(worker) == ["worker"]
     names = [exchange.path for exchange in proxy.log]
     assert any("worker-" in name for name in names)
     assert not any("master-" in name or "/ps-" in name for name in names)
-    everything = images(imgtool("push", "--engine", "docker", spec, env=place))
+    everything = images(imgtool("push", "--engine", engine, spec, env=place))
     assert everything["worker"] == worker["worker"]
     return everything
 
@@ -136,23 +143,22 @@ def test_the_images_run_and_train(built: dict[str, str]) -> None:
     assert accuracy > 0.9
 
 
+@pytest.mark.usefixtures("built")
 def test_one_character_changes_the_tags_and_sends_only_the_code(
-    imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy, built: dict[str, str]
+    imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy, engine: str
 ) -> None:
     source = spec / "trainer/task.py"
     text = source.read_text()
     try:
         source.write_text(text + "#")
-        before = json.loads(imgtool("build", "--push", "--engine", "docker", "--json", spec, env=place).stdout)[
-            "images"
-        ]
+        before = json.loads(imgtool("build", "--push", "--engine", engine, "--json", spec, env=place).stdout)["images"]
         source.write_text(text + "##")
         proxy.clear()
-        after = json.loads(imgtool("build", "--push", "--engine", "docker", "--json", spec, env=place).stdout)["images"]
+        after = json.loads(imgtool("build", "--push", "--engine", engine, "--json", spec, env=place).stdout)["images"]
     finally:
         source.write_text(text)
     assert not {image["tag"] for image in before} & {image["tag"] for image in after}
-    assert [image["outcome"] for image in after] == ["built"] * 3
+    assert [image["outcome"] for image in after] == ["built" if engine == "docker" else "appended"] * 3
     assert sent(proxy) < 200_000  # three configs and manifests, and one layer of code
     layers = [layers_of(image["reference"]) for image in (*before, *after)]
     assert len({layer for found in layers for layer in found[:-1]}) == len(layers[0]) - 1

@@ -313,10 +313,14 @@ def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str
 
 @pytest.mark.engine
 def test_an_image_that_the_machine_cannot_run_is_read_instead(toy: Toy, imgtool: Run) -> None:
-    """As an image for another processor: the program in its place is none for this one."""
+    """As an image for another processor: the program in its place is none for this one, and none of the base."""
     other: Layer = {"usr/local/bin/python3.11": b"\x7fELF not for here", "usr/bin/python3.11": b"\x7fELF nor this"}
-    done = imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.faulty("arm", [other], None))
+    image = toy.faulty("arm", [other], None)
+    done = imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=image, check=False)
+    assert done.returncode == 10
     assert "does not run linux/amd64" in done.stderr
+    assert done.stderr.count("Error: ") == 1
+    assert "Error: master: base: found layer 4 replaces /usr/local/bin/python3.11" in done.stderr
     rows = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert "not run" in rows["tensorflow"]
     assert "compute" not in rows
