@@ -33,11 +33,11 @@ def client() -> Iterator[Any]:
 
 
 def build(client: Any, dockerfile: str, context: Context | None = None) -> Any:
-    """Builds and gives the image; it is removed by `removed`."""
+    """Builds and gives the image; it is removed by `removed`. An image of the cache could be removed meanwhile."""
     stream = io.BytesIO()
     (context or Context()).with_bytes("Dockerfile", dockerfile.encode()).write_tar(stream)
     stream.seek(0)
-    image, _ = client.images.build(fileobj=stream, custom_context=True, rm=True, forcerm=True)
+    image, _ = client.images.build(fileobj=stream, custom_context=True, rm=True, forcerm=True, nocache=True)
     return image
 
 
