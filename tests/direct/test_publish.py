@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -66,6 +67,23 @@ def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
         other.registries.at(other.repository).uploads.forget((other.repository, blob.descriptor.digest))
     _push(other, SMALL, LARGE)
     assert other.opened == []
+
+
+def test_an_upload_that_fails_later_than_another_is_begun_anew(pushing: Bench, publisher: Publisher) -> None:
+    go = threading.Event()
+
+    def wrong() -> Iterator[bytes]:
+        go.wait(20)
+        yield LARGE[:1]
+        raise LocalFileError("not what the record says")
+
+    layer = pushing.layer(LARGE)
+    publisher.send(dataclasses.replace(layer, open=wrong), "worker")
+    threading.Timer(0.2, go.set).start()
+    publisher.settle()
+    image = pushing.image(LARGE, config=b"later")
+    publisher.publish(image, pushing.repository.tag("later"), "worker", pushing.repository)
+    assert pushing.opened == [layer.history]
 
 
 def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher) -> None:

@@ -191,6 +191,7 @@ class RegistryImages(StartImages):
                 self._publisher.forget((error.digest,))
             elif not used:
                 raise
+            self._publisher.settle()  # uploads that the same records began fail later than the first
             return append(start)
 
     def _append(self, role: RoleBuild, tag: Tag, start: StartImage, *, compiles: bool = True) -> DirectImage:

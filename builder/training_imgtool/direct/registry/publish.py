@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from training_imgtool.core.errors import RegistryRefusedError
@@ -69,6 +69,12 @@ class Publisher:
                 if digest in self._proofs and self._proofs[digest].done():
                     del self._proofs[digest]
                     self._registry.uploads.forget((self.repository, digest))
+
+    def settle(self) -> None:
+        """Waits for the uploads under way, whatever they come to: what failed is begun anew when it is needed."""
+        with self._lock:
+            proofs = tuple(self._proofs.values())
+        wait(proofs)
 
     def was_missing(self, digest: str) -> bool:
         """Whether the repository lacked a blob until this run uploaded it."""
