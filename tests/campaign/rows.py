@@ -45,6 +45,7 @@ _TEXTS = {
     "a link to nothing": "COPY w/* /x/\n",
     "ADD of an archive without a magic number": "ADD w/old-tar /x/\n",
     "a link to the context": "COPY w/up/a.txt /x/\n",
+    "an ARG and an ENV of one name": "ENV A=d\nARG A=e\nENV B=$A\n",
     "a flag in capitals": "COPY --CHOWN=7 a.txt /x\n",
     "a flag without its value": "COPY --chown a.txt /x\n",
     "a flag where none belongs": "CMD --verbose x\n",

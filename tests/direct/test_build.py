@@ -256,6 +256,7 @@ def test_owners(make: Maker) -> None:
         ("USER $UNSET", {}, "USER is empty"),
         ("VOLUME $UNSET", {}, "VOLUME is empty"),
         ("STOPSIGNAL ${A}x", {}, "STOPSIGNAL 1x"),
+        ("ENV S=d\nARG S=g\nENV T=$S", {}, "ARG S: engines disagree"),
         ("CMD", {}, "empty CMD"),
         ("ENTRYPOINT []", {}, "empty ENTRYPOINT"),
         ("HEALTHCHECK CMD x", {"Healthcheck": {"Test": ["CMD", "y"], "Interval": 9}}, "what is left"),

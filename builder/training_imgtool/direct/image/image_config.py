@@ -146,8 +146,17 @@ def _line(field: str) -> _Change:
     return lambda settings, step: {field: _command(settings, step)}
 
 
+def _arg(settings: Settings, step: Expanded) -> dict[str, Any]:
+    """Nothing, but the classic builder and BuildKit disagree on whether it hides an ENV of its name."""
+    variables = environment(settings)
+    hiding = next((name for name, _ in step.pairs if name in variables), None)
+    if hiding:
+        raise NeedsEngineError(f"line {step.instruction.line}: ARG {hiding}: engines disagree on an ENV of this name")
+    return {}
+
+
 _CHANGES: dict[str, _Change] = {
-    "ARG": lambda _settings, _step: {},
+    "ARG": _arg,
     "CMD": _line("Cmd"),
     "ENTRYPOINT": _line("Entrypoint"),
     "ENV": _env,
