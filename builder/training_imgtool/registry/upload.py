@@ -52,7 +52,7 @@ def has_blob(
 ) -> bool:
     """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises.
 
-    With `size`, a blob of another length counts as no, where the registry says its length. A 500 counts as no:
+    With `size`, a blob whose length the registry does not say, or says to be another, counts as no. A 500 counts as no:
     docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the blob again mends that.
     """
     scopes = push(repository.path) if writing else pull(repository.path)
@@ -64,8 +64,7 @@ def has_blob(
             raise
         return False
     if answer.status in {200, 404}:
-        length = answer.headers.get("content-length", "")
-        return answer.status == 200 and (not size or not length.isdigit() or int(length) in {0, size})
+        return answer.status == 200 and (size is None or answer.headers.get("content-length") == str(size))
     raise session.refusal(answer, doing)
 
 

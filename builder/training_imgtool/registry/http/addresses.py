@@ -32,8 +32,13 @@ class Origin:
     @property
     def url(self) -> str:
         """`SCHEME://HOST:PORT`."""
+        return f"{self.scheme}://{self.names[0]}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`HOST:PORT`, and `HOST` where the port is the scheme's own."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return (f"{host}:{self.port}", *([host] if self.port == DEFAULT_PORTS[self.scheme] else []))
 
 
 def origin_of(url: str) -> Origin:

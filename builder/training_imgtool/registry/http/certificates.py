@@ -13,8 +13,6 @@ from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.http_pool import HostCertificates
 from training_imgtool.registry.http.addresses import Origin
 
-_HTTPS = 443
-
 
 def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificates:
     """What the first folder that exists for a host has; nothing where none does.
@@ -22,9 +20,7 @@ def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificat
     The folder of a host on port 443 may have its port in its name or not. Raises LocalFileError where a folder cannot
     be read, or where a client certificate or its key is alone.
     """
-    host = f"[{origin.host}]" if ":" in origin.host else origin.host
-    names = [f"{host}:{origin.port}", *([host] if origin.port == _HTTPS else [])]
-    for folder in (parent / name for parent in folders for name in names):
+    for folder in (parent / name for parent in folders for name in origin.names):
         try:
             files = sorted(folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):

@@ -129,11 +129,6 @@ def _wants_client_certificate(text: str) -> bool:
     return any(words in text for words in ("certificate required", "alert bad certificate", "alert handshake failure"))
 
 
-def _folder(origin: Origin) -> str:
-    host = f"[{origin.host}]" if ":" in origin.host else origin.host
-    return host if origin.port == 443 else f"{host}:{origin.port}"
-
-
 def _tls_error(origin: Origin, text: str) -> Exception:
     """TLS failed; `text` is OpenSSL's."""
     where = redact(origin.url)
@@ -142,7 +137,7 @@ def _tls_error(origin: Origin, text: str) -> Exception:
     if _wants_client_certificate(text):
         return CredentialsError(
             f"{where} wants a client certificate, and imgtool has none that it takes",
-            hint=f"put client.cert and client.key into /etc/docker/certs.d/{_folder(origin)}",
+            hint=f"put client.cert and client.key into /etc/docker/certs.d/{origin.names[-1]}",
         )
     if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "RECORD_LAYER_FAILURE" in text:
         return RegistryRefusedError(
@@ -159,5 +154,5 @@ def _tls_error(origin: Origin, text: str) -> Exception:
     return RegistryRefusedError(
         f"{where}: the certificate is not trusted ({sanitize_line(text, limit=160)})",
         hint="if it comes from your own CA, name the CA's PEM file in IMGTOOL_CA_FILE, or make it "
-        f"/etc/docker/certs.d/{_folder(origin)}/ca.crt",
+        f"/etc/docker/certs.d/{origin.names[-1]}/ca.crt",
     )
