@@ -99,14 +99,14 @@ class GpuImages:
     def _from_index(self, track: Track) -> Iterator[Sample]:
         wheels = self.projects.wheels(GPU, "gpu")
         with serve_wheels(wheels, self.rate * 1e6) as index:
-            ours = Imgtool(track, index=index.url)
-            racing: list[Contender] = [ours]
+            ours, spliced = (Imgtool(track, index=index.url, name=name) for name in (OURS, _SPLICED))
+            racing: list[tuple[Contender, Variation]] = [(ours, GPU), (spliced, SPLICED)]
             if shutil.which("curl"):
-                racing.append(Download(track, index))
-            for contender in racing:
+                racing.append((Download(track, index), GPU))
+            for contender, variation in racing:
                 contender.new_repository()
                 contender.new_machine()
-                contender.take(GPU)
+                contender.take(variation)
                 yield self._measured(INDEX, contender)
                 contender.new_machine()  # the disk is small
 

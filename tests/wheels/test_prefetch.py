@@ -85,6 +85,21 @@ def test_others_come_side_by_side() -> None:
     paths.close()
 
 
+def test_few_large_ones_come_side_by_side_and_small_ones_do_not_wait_for_them() -> None:
+    store = Store()
+    paths = WheelPrefetcher(cast("Any", lambda: store), silent)
+    large = {"cudnn": 720 << 20, "tensorflow": 475 << 20, "cublas": 412 << 20, "cusparse": 195 << 20}
+    paths.expect(wheels(pip=2 << 20, numpy=18 << 20, **large))
+    assert sorted(store.wait_for(5)) == ["cublas", "cudnn", "numpy", "pip", "tensorflow"]
+    threading.Event().wait(0.1)
+    assert "cusparse" not in store.began
+    store.may("cublas").set()
+    assert store.wait_for(6)[5] == "cusparse"
+    for name in ("pip", "numpy", *large):
+        store.may(name).set()
+    paths.close()
+
+
 def test_what_is_here_is_not_fetched() -> None:
     store = Store()
     store.here = {"tensorflow", "small"}

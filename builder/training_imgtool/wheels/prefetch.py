@@ -16,12 +16,15 @@ from training_imgtool.wheels.store import SUBJECT
 if TYPE_CHECKING:
     from training_imgtool.wheels.store import WheelStore
 
+_LARGE = 32 << 20  # bytes of a wheel
+
 
 class WheelPrefetcher:
-    """Fetches expected wheels in the background: the first, then the largest.
+    """Fetches expected wheels in the background: the first, then the largest, few large ones side by side.
 
-    A wheel that is larger than all others together, such as TensorFlow's, has the line to itself: its layers take
-    longest, and the others arrive meanwhile. Side by side it would arrive last.
+    The layers of a large wheel take longest. If all of them shared the line, they would arrive together at the end, and
+    no layer could be made meanwhile. A wheel that is larger than all others together, such as TensorFlow's, has the
+    line to itself.
     """
 
     def __init__(self, open_store: Callable[[], WheelStore], progress: Progress) -> None:
@@ -31,7 +34,8 @@ class WheelPrefetcher:
         self._coming: dict[str, Future[Path]] = {}
         self._before_others: Future[Path] | None = None
         self._fetched = 0
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="wheel")
+        self._small = ThreadPoolExecutor(4, thread_name_prefix="wheel")
+        self._large = ThreadPoolExecutor(3, thread_name_prefix="large wheel")
 
     @functools.cached_property
     def _store(self) -> WheelStore:
@@ -59,12 +63,14 @@ class WheelPrefetcher:
 
     def close(self) -> None:
         """Begins no further download."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._small, self._large):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _begun(self, wheel: Wheel) -> Future[Path]:
         with self._lock:
             if wheel.sha256 not in self._coming:
-                self._coming[wheel.sha256] = self._pool.submit(self._fetch, wheel, self._before_others)
+                pool = self._large if wheel.size >= _LARGE else self._small
+                self._coming[wheel.sha256] = pool.submit(self._fetch, wheel, self._before_others)
             return self._coming[wheel.sha256]
 
     def _fetch(self, wheel: Wheel, after: Future[Path] | None) -> Path:

@@ -108,6 +108,7 @@ class _Making:
                             here.append(coming.pop(future))
             finally:
                 arrivals.shutdown(wait=False, cancel_futures=True)
+                inner.shutdown(wait=False, cancel_futures=True)
                 pool.shutdown(cancel_futures=True)
         return records
 
@@ -171,8 +172,12 @@ class _Making:
             yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
             return
         files = self._installed_files(group)
-        for number, items in enumerate(self._parts_of(group), 1):
-            yield self._files_record(f"{group.name}{PART}{number}" if number > 1 else group.name, items)
+        parts = [
+            inner.submit(self._files_record, f"{group.name}{PART}{number}" if number > 1 else group.name, items)
+            for number, items in enumerate(self._parts_of(group), 1)
+        ]
+        for part in parts:
+            yield part.result()
         if files.sources and self._compiles and not self._is_tiny(group, files):
             yield self._bytecode_record(group.name, files.sources, inner)
 
