@@ -50,7 +50,7 @@ def _check(release: str | None, locks: tuple[Path, ...], *, as_json: bool) -> No
     from training_imgtool.commands.drift import check_matrix
 
     result = check_matrix(machine.settings(), release=release, locks=locks)
-    codes = {10} if result.drifts else {row.error.exit_code for row in result.unanswered}
+    codes = {10} if result.drifts else {row.code for row in result.unanswered}
     code = next((code for code in SEVERITY_ORDER if code in codes), 0)
     if as_json:
         emit_json({"ok": code == 0, **result.as_data()})

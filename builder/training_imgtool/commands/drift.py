@@ -1,7 +1,7 @@
 """`imgtool compat --check`: whether the matrix still agrees with the package index, and its bases with the registries.
 
 The comparisons are pure; `find_drifts` asks. It sends one request per TensorFlow package, one per Python image, three
-per nvidia/cuda image, and two per base of a lock.
+per nvidia/cuda image, and up to five per base of a lock.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from training_imgtool.build.current_lock import digest_of
 from training_imgtool.commands.compat import chosen_releases
-from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
+from training_imgtool.core.errors import ImgtoolError, InputError, RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Tag, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.lockfile import read_lock
 from training_imgtool.plan import Lock
 from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.registry.manifests import NoPlatformError, choose, parse_platform
 from training_imgtool.versions.matrix import CudaImage, Matrix, Minor, load_matrix
+from training_imgtool.versions.published import Published, published_versions
 from training_imgtool.wheels.index import Index, open_index
-from training_imgtool.wheels.index_page import IndexedFile
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
-_PLATFORM = "linux/amd64"
+_PLATFORM, _ARM_PLATFORM = "linux/amd64", "linux/arm64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,48 +53,24 @@ class Unanswered:
     subject: str
     error: ImgtoolError
 
+    @property
+    def code(self) -> int:
+        """The exit code: the error's own, but not that of a difference."""
+        code = self.error.exit_code
+        return RegistryRefusedError.exit_code if code == VerificationError.exit_code else code
+
     def as_data(self) -> dict[str, Any]:
         """The question as plain data."""
-        return {"subject": self.subject, "reason": str(self.error), "code": self.error.exit_code}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """One version of a package on the index: the Pythons of its Linux x86_64 wheels, and why it is yanked, if it is."""
-
-    pythons: frozenset[str]
-    yanked: str | None
-
-
-def published_versions(files: tuple[IndexedFile, ...]) -> dict[str, Published]:
-    """The final releases that have a wheel for Linux on x86_64, by version."""
-    pythons: dict[str, set[str]] = {}
-    reasons: dict[str, list[str | None]] = {}
-    for file in files:
-        try:
-            _, version, _, tags = parse_wheel_filename(file.file)
-        except InvalidWheelFilename:
-            continue  # a source archive, or a name that pip refuses too
-        names = {
-            f"{tag.interpreter[2]}.{tag.interpreter[3:]}"
-            for tag in tags
-            if tag.interpreter.startswith("cp") and tag.platform.endswith("x86_64") and "linux" in tag.platform
-        }
-        if names and not version.is_prerelease and version.local is None:
-            pythons.setdefault(str(version), set()).update(names)
-            reasons.setdefault(str(version), []).append(file.yanked)
-    return {
-        version: Published(
-            pythons=frozenset(names), yanked=None if None in reasons[version] else str(reasons[version][0])
-        )
-        for version, names in pythons.items()
-    }
+        return {"subject": self.subject, "reason": str(self.error), "code": self.code}
 
 
 def release_drifts(
     matrix: Matrix, minors: tuple[Minor, ...], package: str, published: Mapping[str, Published]
 ) -> Iterator[Drift]:
     """Where the index's files of `package` and the rows of `minors` differ."""
+    if not published and any(package in row.packages for minor in minors for row in minor.releases.values()):
+        yield Drift(subject=package, expected="on the index", actual="no wheel for Linux on x86_64 of any release")
+        return
     for minor in minors:
         for release in minor.releases.values():
             subject = f"{package} {release.version}"
@@ -106,6 +82,9 @@ def release_drifts(
                 yield Drift(subject=subject, expected="on the index", actual="no wheel for Linux on x86_64")
             else:
                 yield from _of_release(subject, release.pythons, actual)
+                if package == "tensorflow" and actual.pythons_arm != set(release.pythons_arm):
+                    arm = _listed(release.pythons_arm), _listed(actual.pythons_arm)
+                    yield Drift(subject=f"{subject} for aarch64", expected=arm[0], actual=arm[1])
     if package == "tensorflow":
         yield from _new_releases(matrix, minors, published)
 
@@ -197,10 +176,14 @@ def find_drifts(
     }
     for tag in dict.fromkeys(base.tag for minor in minors for base in minor.bases):
         tasks[f"nvidia/cuda:{tag}"] = partial(_cuda_drifts, matrix.cuda_images[tag], registries)
-    pythons = {python for minor in minors for row in minor.releases.values() for python in row.pythons}
+    releases = [release for minor in minors for release in minor.releases.values()]
+    pythons = {python for release in releases for python in release.pythons}
+    arm_pythons = {python for release in releases for python in release.pythons_arm}
     for python, python_image in matrix.python_images.items():
         if python in pythons:
-            tasks[f"python:{python_image.tag}"] = partial(_tag_drifts, f"python:{python_image.tag}", registries)
+            platforms = (_PLATFORM, *([_ARM_PLATFORM] if python in arm_pythons else []))
+            name = f"python:{python_image.tag}"
+            tasks[name] = partial(_tag_drifts, name, platforms, registries)
     for lock in locks:
         tasks |= {f"lock {base}": task for base, task in _lock_tasks(lock, registries).items()}
     results = run_all({subject: partial(_answered, subject, task) for subject, task in tasks.items()})
@@ -229,14 +212,23 @@ def _answered(subject: str, task: Callable[[], list[Drift]]) -> list[Drift] | Un
 
 
 def _index_drifts(matrix: Matrix, minors: tuple[Minor, ...], package: str, index: Index) -> list[Drift]:
-    return list(release_drifts(matrix, minors, package, published_versions(index.files(package))))
+    published = published_versions((row.file, row.yanked) for row in index.files(package))
+    return list(release_drifts(matrix, minors, package, published))
 
 
-def _tag_drifts(name: str, registries: Registries) -> list[Drift]:
-    tag = parse_reference(name)
-    source = registries.source(tag.repository)
-    present = isinstance(tag, Tag) and registries.at(source).head(source.tag(tag.name)) is not None
-    return [] if present else [Drift(subject=name, expected="a tag of the registry", actual="no such tag")]
+def _tag_drifts(name: str, platforms: tuple[str, ...], registries: Registries) -> list[Drift]:
+    """Whether a tag is there, and has an image for each platform; an image without an index says nothing of those."""
+    tag = registries.source(parse_reference(name).repository).tag(name.partition(":")[2])
+    manifest = registries.at(tag.repository).find_manifest(tag)
+    if manifest is None:
+        return [_missing_tag(name)]
+    drifts = []
+    for platform in platforms if manifest.is_index else ():
+        try:
+            choose(manifest, parse_platform(platform), name)
+        except NoPlatformError as error:
+            drifts.append(_missing_platform(name, platform, error))
+    return drifts
 
 
 def _cuda_drifts(image: CudaImage, registries: Registries) -> list[Drift]:
@@ -245,11 +237,21 @@ def _cuda_drifts(image: CudaImage, registries: Registries) -> list[Drift]:
     registry = registries.at(source)
     try:
         manifest = registry.manifest(source.tag(image.tag), _PLATFORM)
+    except NoPlatformError as error:
+        return [_missing_platform(name, _PLATFORM, error)]
     except RegistryRefusedError:
         if registry.head(source.tag(image.tag)) is None:
-            return [Drift(subject=name, expected="a tag of the registry", actual="no such tag")]
+            return [_missing_tag(name)]
         raise
     return list(image_drifts(image, _environment(registry.read(source, manifest.config))))
+
+
+def _missing_tag(name: str) -> Drift:
+    return Drift(subject=name, expected="a tag of the registry", actual="no such tag")
+
+
+def _missing_platform(name: str, platform: str, error: NoPlatformError) -> Drift:
+    return Drift(subject=name, expected=f"an image for {platform}", actual=f"images for {error.offered}")
 
 
 def _environment(config: bytes) -> dict[str, str]:
@@ -274,9 +276,14 @@ def _base_drifts(base: str, digest: str, platform: str, registries: Registries) 
     source = registries.source(tag.repository)
     if isinstance(tag, Tag) and registries.at(source).head(source.tag(tag.name)) is None:
         return [Drift(subject=base, expected=digest, actual="no such tag any more")]
-    actual = digest_of(base, platform, registries)
+    try:
+        actual = digest_of(base, platform, registries)
+    except (InputError, NoPlatformError) as error:  # it has lost the platform
+        actual = error.message
     return [] if actual == digest else [Drift(subject=base, expected=digest, actual=actual)]
 
 
 def _listed(pythons: frozenset[str] | tuple[str, ...]) -> str:
+    if not pythons:
+        return "no wheel"
     return "Python " + " ".join(sorted(pythons, key=lambda name: tuple(map(int, name.split(".")))))

@@ -33,6 +33,14 @@ LARGEST_MANIFEST = 4 * 1024 * 1024  # bytes; what every registry takes (distribu
 _LARGEST_CHILDREN = 10_000
 
 
+class NoPlatformError(RegistryRefusedError):
+    """An index has no image for a platform; `offered` names those that it has images for."""
+
+    def __init__(self, message: str, offered: str) -> None:
+        super().__init__(message)
+        self.offered = offered
+
+
 def sha256_digest(data: bytes) -> str:
     """`sha256:` and the hash of `data` in hexadecimal."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -205,7 +213,7 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
     A platform without a variant takes an entry without one first, then any (arm64 is often listed as arm64/v8).
 
     Raises:
-        RegistryRefusedError: there is none; the message lists what there is.
+        NoPlatformError: there is none.
         VerificationError: the index is malformed.
     """
     entries = index.document.get("manifests")
@@ -222,7 +230,7 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
     if exact or (same and not platform.variant):
         return (exact or same)[0][1]
     names = ", ".join(sorted({str(entry)[:40] for entry, _ in offered})[:20]) or "none"
-    raise RegistryRefusedError(f"{where} has no image for {platform}; it has: {names}")
+    raise NoPlatformError(f"{where} has no image for {platform}; it has: {names}", names)
 
 
 def _platform_of(entry: dict[str, Any]) -> Platform | None:

@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".egg", ".tar.xz")
+_INTERACTIVE = frozenset({"form", "input", "script"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
         reader.feed(data.decode())
     except (UnicodeDecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise PageError(f"not a page of the simple repository API: {error}") from error
+    if reader.is_interactive and not any(file.file.endswith(_ARCHIVES) for file in reader.files):
+        raise PageError("not a page of the simple repository API: a web page without files, such as that of a login")
     return tuple(reader.files)
 
 
@@ -64,14 +68,16 @@ def _json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
 
 
 class _Anchors(HTMLParser):
-    """Collects `<a href="…#sha256=…">`."""
+    """Collects `<a href="…#sha256=…">`, and whether a page is made for people who type or click."""
 
     def __init__(self, base: str) -> None:
         super().__init__()
         self._base = base
         self.files: list[IndexedFile] = []
+        self.is_interactive = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.is_interactive = self.is_interactive or tag in _INTERACTIVE
         values = dict(attrs)
         href = values.get("href")
         if href is None:
