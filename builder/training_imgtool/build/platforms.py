@@ -7,10 +7,8 @@ Nothing runs on a foreign processor: the direct builder copies files and wheels.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from training_imgtool.build.build import build, check_inputs
 from training_imgtool.build.find import KeyedImages
@@ -20,13 +18,8 @@ from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import (
-    DOCKER_INDEX,
-    DOCKER_MANIFEST,
-    OCI_INDEX,
-    Manifest,
-    read_descriptor,
-)
+from training_imgtool.registry.indexes import index_body, index_entry
+from training_imgtool.registry.manifests import read_descriptor
 from training_imgtool.spec.model import Role
 
 
@@ -90,30 +83,18 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries)
 def _put_index(image: RoleImage, results: list[BuildResult], registries: Registries) -> BuildResult:
     repository = image.registry_tag.repository
     registry = registries.at(repository)
-    images = []
+    entries = []
     for result in results:
         if result.digest is None:
             raise AssertionError(f"{image.role}: pushed without a digest")
         manifest = registry.manifest(result.digest)
-        images.append((manifest, json.loads(registry.read(repository, manifest.config))))
-    media_type, body = _index(images)
+        entries.append(index_entry(manifest, json.loads(registry.read(repository, manifest.config))))
+    media_type, body = index_body(entries)
     digest = registry.put_manifest(image.registry_tag, media_type, body)
     built = any(result.outcome is Outcome.BUILT for result in results)
     outcome = Outcome.BUILT if built else Outcome.APPENDED
     made = BuildResult.of(image, outcome, repository.digest(digest))
     return replace(made, seconds=sum(result.seconds for result in results))
-
-
-def _index(images: list[tuple[Manifest, Mapping[str, Any]]]) -> tuple[str, bytes]:
-    """The media type of an index, of the family of its images, and its bytes. It has the platforms of their configs."""
-    entries = []
-    for manifest, config in images:
-        platform = {key: config[key] for key in ("architecture", "os", "variant") if config.get(key)}
-        entries.append({**manifest.descriptor.document(), "platform": platform})
-    docker = all(manifest.media_type == DOCKER_MANIFEST for manifest, _ in images)
-    media_type = DOCKER_INDEX if docker else OCI_INDEX
-    document = {"schemaVersion": 2, "mediaType": media_type, "manifests": entries}
-    return media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _tell(progress: Progress, platform: str, event: Event) -> None:

@@ -15,8 +15,10 @@ from training_imgtool.build.request import BuildRun
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.reference import Repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
+from training_imgtool.spec.load import SpecFile
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
@@ -25,19 +27,20 @@ if TYPE_CHECKING:
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
     """The machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
+    return open_spec_wheels(inputs.spec_file, inputs.plan.repository, settings)
+
+
+def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, settings: Settings) -> WheelStore:
+    """The same for a spec whose images lie, or would lie, in `repository`."""
     from training_imgtool.spec.requirements import local_folders, read_texts
     from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.wheels.store import WheelStore
-
-    repository = inputs.plan.repository
 
     def read(wheel: Wheel) -> Iterator[bytes] | None:
         from training_imgtool.direct.registry.stored_wheels import StoredWheels
         from training_imgtool.registry.connect import connect
 
         return StoredWheels(connect(settings), repository).read(wheel) if repository else None
-
-    spec_file = inputs.spec_file
 
     return WheelStore(
         with_index_logins(spec_file, settings),

@@ -33,7 +33,9 @@ def mirror(
     """Copy the lock's base images and wheels to a place of your own."""
     from training_imgtool.build.current_lock import ensure_lock
     from training_imgtool.build.inputs import open_spec
+    from training_imgtool.build.run_wheels import open_spec_wheels
     from training_imgtool.commands import mirror as mirroring
+    from training_imgtool.core.reference import parse_repository
 
     if to is None and wheels is None:
         raise UsageError("nothing to copy to", hint="give --to HOST/PATH, --wheels DIR, or both")
@@ -43,12 +45,15 @@ def mirror(
     files: tuple[str, ...] = ()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
+        registry = settings.registry or spec_file.spec.registry
+        repository = parse_repository(f"{registry.rstrip('/')}/{spec_file.spec.name}") if registry else None
         for platform in spec_file.platforms:
             lock = ensure_lock(spec_file.for_platform(platform), settings, view, locked=locked)
             if place is not None:
                 bases += mirroring.mirror_bases(lock, settings, place, view)
             if wheels is not None:
-                files += tuple(wheel.file for wheel in mirroring.mirror_wheels(lock, wheels, settings, view))
+                store = open_spec_wheels(spec_file, repository, settings)
+                files += tuple(wheel.file for wheel in mirroring.mirror_wheels(lock, wheels, store, view))
     if as_json:
         rows = [{"base": base.base, "copy": str(base.copy)} for base in bases]
         emit_json({"ok": True, "bases": rows, "wheels": list(files)})
@@ -57,4 +62,4 @@ def mirror(
     if place is not None:
         emit_note(f"IMGTOOL_MIRRORS={mirroring.mirror_setting(bases, place)} reads the bases there")
     if wheels is not None:
-        emit_note(f"UV_FIND_LINKS={wheels} finds the {len(files)} wheels there")
+        emit_note(f"UV_FIND_LINKS={wheels.absolute()} finds the {len(files)} wheels there")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from training_imgtool.core.atomic_files import create_temporary_file
 from training_imgtool.core.errors import LocalFileError, UsageError
@@ -15,7 +17,10 @@ from training_imgtool.core.reference import Digest, InvalidReferenceError, Tag, 
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.plan import Lock, LockedVariant, Wheel
+from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.registry.indexes import index_body, index_entry
+from training_imgtool.registry.manifests import Manifest
 from training_imgtool.wheels.store import WheelStore
 
 
@@ -30,8 +35,9 @@ class MirroredBase:
 def mirror_bases(lock: Lock, settings: Settings, target: str, progress: Progress) -> tuple[MirroredBase, ...]:
     """Copies each base of the lock to `target` (`HOST[:PORT][/PREFIX]`) by digest, and gives the copy the base's tag.
 
-    Blobs stream from one registry to the other; nothing is written to disk. A copy keeps the path of its repository,
-    so that IMGTOOL_MIRRORS=HOST=TARGET reads it. Raises what reading and writing a registry raise.
+    Where the tag names an image for another platform already, it names an index of both then. Blobs stream from one
+    registry to the other; nothing is written to disk. A copy keeps the path of its repository, so that
+    IMGTOOL_MIRRORS=HOST=TARGET reads it. Raises what reading and writing a registry raise.
     """
     bases = {locked.variant.base: locked for locked in lock.variants}
     with connect(settings, progress) as registries:
@@ -58,17 +64,38 @@ def _mirror_base(locked: LockedVariant, registries: Registries, target: str, pro
     registry = registries.at(copy)
     registry.put_manifest(reference, manifest.media_type, manifest.body, confirm=True)
     if isinstance(base, Tag):
-        registry.put_manifest(copy.tag(base.name), manifest.media_type, manifest.body)
+        _tag_copy(registry, copy.tag(base.name), manifest)
     return reference
 
 
-def mirror_wheels(lock: Lock, folder: Path, settings: Settings, progress: Progress) -> tuple[Wheel, ...]:
-    """Puts every wheel of the lock into `folder`, which UV_FIND_LINKS and PIP_FIND_LINKS then name.
+def _tag_copy(registry: Registry, tag: Tag, copy: Manifest) -> None:
+    """Lets a tag name a copy beside the images for other platforms that it names already."""
+    present = registry.find_manifest(tag)
+    if present is not None and present.digest == copy.digest:
+        return
+    entry = _entry(registry, tag, copy)
+    entries = () if present is None else _entries(registry, tag, present)
+    others = [other for other in entries if other.get("platform") != entry["platform"]]
+    media_type, body = index_body([*others, entry]) if others else (copy.media_type, copy.body)
+    registry.put_manifest(tag, media_type, body)
+
+
+def _entries(registry: Registry, tag: Tag, present: Manifest) -> tuple[dict[str, Any], ...]:
+    if not present.is_index:
+        return (_entry(registry, tag, present),)
+    return tuple(present.document["manifests"])
+
+
+def _entry(registry: Registry, tag: Tag, image: Manifest) -> dict[str, Any]:
+    return index_entry(image, json.loads(registry.read(tag.repository, image.config)))
+
+
+def mirror_wheels(lock: Lock, folder: Path, store: WheelStore, progress: Progress) -> tuple[Wheel, ...]:
+    """Puts every wheel of the lock into `folder`, which UV_FIND_LINKS and PIP_FIND_LINKS then name, from `store`.
 
     Raises LocalFileError, and what fetching a wheel raises. A file that is there already is replaced.
     """
     wheels = tuple(dict.fromkeys(wheel for locked in lock.variants for wheel in (*locked.wheels, locked.installer)))
-    store = WheelStore(settings)
     store.fetch(wheels, progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
