@@ -75,3 +75,6 @@ def test_a_key_signs_and_a_changed_byte_or_another_image_fails(tmp_path: Path) -
         _attach(registry, image, where, KIND, bundle(where, KIND))
         _attach(registry, image, where, SIGNATURE, good)
         assert trust.check(registry, where).types == (KIND,)
+        _attach(registry, image, where, "https://cyclonedx.org/bom", bundle(where, KIND))
+        with pytest.raises(VerificationError, match="no valid attestation by this key of type https://cyclonedx"):
+            trust.check(registry, where)

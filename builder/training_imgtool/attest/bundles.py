@@ -6,7 +6,7 @@ A bundle holds an in-toto statement; an image is signed by one of the type `SIGN
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -57,28 +57,43 @@ def check_keyless(registry: Registry, where: Digest, verifier: IdentityVerifier)
     Raises VerificationError if the identity did not sign the image, or signed no attestation of a type of which the
     image has one; and what reading from the registry raises.
     """
-    claimed, types = set(), set()
-    for kind, bundle in _bundles(registry, where):
-        claimed.add(kind)
-        said = verifier.open_statement(bundle)
-        if said is not None and said.get("predicateType") == kind and is_about(said, where):
-            types.add(kind)
+    claimed, types = _open_all(registry, where, verifier.open_statement)
     if SIGNATURE not in types:
         state = "has no valid signature by" if SIGNATURE in claimed else "is not signed by"
         raise VerificationError(f"{where} {state} {verifier.identity}")
-    if missing := sorted(claimed - types):
-        raise VerificationError(f"{where} has no valid attestation by {verifier.identity} of type {', '.join(missing)}")
+    _require_all(claimed, types, where, verifier.identity)
     return Signed(digest=where, types=tuple(sorted(types - {SIGNATURE})))
 
 
 def find_key_bundles(registry: Registry, where: Digest, key: PublicKey) -> Signed | None:
-    """What a key's owner says of an image in bundles; None if no bundle is a signature by the key."""
-    types = set()
+    """What a key's owner says of an image in bundles; None if no bundle is a signature by the key.
+
+    Raises as `check_keyless` for an attestation type of which the image has none by the key.
+    """
+    claimed, types = _open_all(registry, where, partial(_open_by_key, key=key))
+    if SIGNATURE not in types:
+        return None
+    _require_all(claimed, types, where, "this key")
+    return Signed(digest=where, types=tuple(sorted(types - {SIGNATURE})))
+
+
+def _open_all(
+    registry: Registry, where: Digest, open_statement: Callable[[bytes], dict[str, Any] | None]
+) -> tuple[set[str], set[str]]:
+    """The predicate types that an image's bundles claim, and those of the statements about it by one signer."""
+    claimed, types = set(), set()
     for kind, bundle in _bundles(registry, where):
-        said = _open_by_key(bundle, key)
+        claimed.add(kind)
+        said = open_statement(bundle)
         if said is not None and said.get("predicateType") == kind and is_about(said, where):
             types.add(kind)
-    return Signed(digest=where, types=tuple(sorted(types - {SIGNATURE}))) if SIGNATURE in types else None
+    return claimed, types
+
+
+def _require_all(claimed: set[str], types: set[str], where: Digest, signer: str) -> None:
+    """Raises VerificationError for an attestation type without a valid attestation."""
+    if missing := sorted(claimed - types):
+        raise VerificationError(f"{where} has no valid attestation by {signer} of type {', '.join(missing)}")
 
 
 def _open_by_key(bundle: bytes, key: PublicKey) -> dict[str, Any] | None:
