@@ -54,8 +54,9 @@ def test_what_a_run_mounts() -> None:
     run = instruction(
         "RUN --mount=type=secret,id=token --mount=type=secret,target=/run/pip.conf,required=false "
         "--mount=src=data,target=/data --mount=target=/all --mount=type=bind,from=base,target=/b "
-        "--mount=type=cache,from=tools,target=/c true"
+        "--mount=type=cache,from=tools,target=/c --mount=type=secret,source=key,id=no,target=/k true"
     )
-    assert [(mount.id, mount.optional) for mount in list_secrets(run)] == [("token", False), ("pip.conf", True)]
+    secrets = [(mount.id, mount.optional) for mount in list_secrets(run)]
+    assert secrets == [("token", False), ("pip.conf", True), ("key", False)]
     assert bound_sources(run) == ("data", ".")
     assert image_names(run) == ("base", "tools")

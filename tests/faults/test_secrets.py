@@ -37,6 +37,13 @@ def test_a_secret_that_nothing_mounts(mounting: Project) -> None:
     mounting.refused(*arguments, code=3, says=["secret tokne: nothing uses it"], hint="the templates mount token")
 
 
+def test_an_agent_that_nobody_passes_on(mounting: Project) -> None:
+    mounting.write("own.j2", TEMPLATE.replace("type=secret,id=token", "type=ssh"))
+    mounting.refused(
+        "push", code=3, says=["worker.Dockerfile:6: RUN --mount=type=ssh"], hint="--mount=type=secret,id=key"
+    )
+
+
 def test_an_engine_that_cannot_mount_it(mounting: Project) -> None:
     arguments = ("push", "--engine", "docker", *GIVEN)
     says = ["worker.Dockerfile:6: RUN --mount=type=secret needs BuildKit"]

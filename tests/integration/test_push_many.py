@@ -90,6 +90,23 @@ def test_a_spec_that_fails_stops_no_other(machine: Machine, project: Project, tm
     assert "1 of 2 specs are done" in err
 
 
+def test_a_secret_is_for_the_specs_that_mount_it(machine: Machine, project: Project, tmp_path: Path) -> None:
+    mounting = tmp_path / "mounting"
+    shutil.copytree(project.folder, mounting)
+    step = "RUN --mount=type=secret,id=token true"
+    (mounting / "own.j2").write_text(
+        f'{{% extends "worker.Dockerfile.j2" %}}\n{{% block system_extra %}}\n{step}\n{{% endblock %}}\n'
+    )
+    arguments = ("push", "--set", "template=own.j2", "--secret", "id=token,env=TOKEN", "--secret", "id=tokn,env=TOKEN")
+    (project.folder / "own.j2").write_text('{% extends "worker.Dockerfile.j2" %}\n')
+    machine.env |= {"TOKEN": "0123456", "PATH": "/usr/bin:/bin"}  # without buildx
+    out, err = machine.run(*arguments, "--json", project.folder, mounting, cwd=tmp_path, code=3)
+    assert [row["error"] and row["error"]["code"] for row in json.loads(out)["specs"]] == [None, 3]
+    assert "RUN --mount=type=secret needs BuildKit" in err
+    assert "secret tokn: no spec uses it" in err
+    assert "secret token" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

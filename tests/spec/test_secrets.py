@@ -36,6 +36,11 @@ def test_a_file_may_have_a_comma_in_its_name() -> None:
     assert (secret.file, secret.argument) == (Path("/x,y"), 'id=a,"src=/x,y"')
 
 
+def test_the_type_says_what_the_source_is() -> None:
+    assert parse_secret("type=env,ID=a,src=TOKEN").argument == "id=a,env=TOKEN"
+    assert parse_secret("type=file,id=a,source=/x").argument == "id=a,src=/x"
+
+
 @pytest.mark.parametrize("text", ["hunter2", "id=a", "src=x", "id=a,src=x,env=B", "id=a,value=hunter2", "id=a b,env=X"])
 def test_a_wrong_secret_shows_no_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:

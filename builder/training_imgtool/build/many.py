@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from training_imgtool.build.buildx.secrets import with_own_secrets
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed
@@ -49,7 +50,7 @@ def build_many(
 
     `inspect` checks a spec before its build.
     """
-    gate = _StageGate()
+    gate, unused = _StageGate(), {secret.id for secret in settings.secrets}
     with connect(settings, progress) as registries:
 
         def attempt(choice: SpecChoice) -> SpecResult:
@@ -60,7 +61,9 @@ def build_many(
                     inspect(spec_file, view)
 
                 def make(inputs: Inputs) -> tuple[BuildResult, ...]:
-                    run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
+                    own = with_own_secrets(inputs, settings)
+                    unused.difference_update(secret.id for secret in own.secrets)
+                    run = BuildRun(inputs=inputs, options=options, settings=own, progress=view)
                     return _build_gated(run, gate, registries)
 
                 prepare_spec = partial(
@@ -78,6 +81,8 @@ def build_many(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
+    for name in sorted(unused):
+        progress(Note(f"secret {name}: no spec uses it"))
     return results
 
 

@@ -148,20 +148,21 @@ def foresee_and_print(
     as_json: bool,
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
+    from training_imgtool.build.buildx.secrets import with_own_secrets
     from training_imgtool.build.foresee import foresee
 
-    settings = machine.settings(secrets)
+    settings, many = machine.settings(secrets), len(choices) > 1
     rows = []
     for choice in choices:
         with machine.progress(progress) as view:
             inputs = _prepare(
                 choice, settings, view, registry=registry, locked=locked, write=False, check=options.check
             )
+            own = with_own_secrets(inputs, settings) if many else settings
             for each in inputs.every:
-                foreseen = foresee(BuildRun(inputs=each, options=options, settings=settings, progress=view))
+                foreseen = foresee(BuildRun(inputs=each, options=options, settings=own, progress=view))
                 tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
                 rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
-    many = len(choices) > 1
     if as_json:
         images = [
             {**({"spec": choice.name} if many else {}), "role": role, "would": what, "tag": tag}

@@ -23,7 +23,7 @@ class Mount:
         kind: `bind`, `cache`, `secret`, `ssh`, `tmpfs`.
         image: the stage or image that `from=` names; None without one.
         source: the path in the context or in the image; `.` by default.
-        id: of a secret.
+        id: of a secret; `source` names it too.
         optional: whether a secret may be missing: `required=false`.
         text: the flag's value as the Dockerfile has it.
     """
@@ -53,7 +53,7 @@ def _mount(text: str) -> Mount:
         kind=fields.get("type", "bind").lower(),
         image=fields.get("from"),
         source=fields.get("source", fields.get("src", ".")),
-        id=fields.get("id") or posixpath.basename(target),
+        id=fields.get("source", fields.get("src")) or fields.get("id") or posixpath.basename(target),
         optional=fields.get("required", "").lower() in {"false", "0", "f"},
         text=text,
     )

@@ -13,20 +13,26 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.spec.load import SpecFile
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
-_NAMES = frozenset({"env", "id", "source", "src", "type"})
+_NAMES = frozenset({"env", "id", "src", "type"})
 _EXPECTED = "expected id=ID,src=FILE or id=ID,env=VARIABLE"
 _TOKEN_USER = "__token__"  # noqa: S105 - the user name that indexes expect with a token
 
 
 def parse_secret(text: str) -> SecretSource:
-    """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which shows no value."""
+    """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which shows no value.
+
+    With `type=env`, `src` names a variable.
+    """
     fields: dict[str, str] = {}
     for part in next(csv.reader([text]), []):
-        name, equals, value = part.partition("=")
+        key, equals, value = part.partition("=")
+        name = {"source": "src"}.get(key.lower(), key.lower())
         if not equals or not value or name not in _NAMES or name in fields:
             raise UsageError(f"--secret: {_EXPECTED}", hint="a value does not belong on the command line")
         fields[name] = value
-    file = fields.get("src", fields.get("source"))
+    if fields.pop("type", "file") == "env" and "env" not in fields and "src" in fields:
+        fields["env"] = fields.pop("src")
+    file = fields.get("src")
     if "id" not in fields or (file is None) == ("env" not in fields):
         raise UsageError(f"--secret: {_EXPECTED}")
     if not _ID.match(fields["id"]):

@@ -6,30 +6,42 @@ A value never enters a text that imgtool writes: programs get the name of a file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from training_imgtool.build.inputs import RoleImage
+from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildRun
 from training_imgtool.core.errors import InputError
-from training_imgtool.dockerfile.mounts import list_secrets, needed_stages
+from training_imgtool.dockerfile.mounts import list_mounts, list_secrets, needed_stages
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
 
 if TYPE_CHECKING:
     from training_imgtool.core.secret_source import SecretSource
+    from training_imgtool.core.settings import Settings
 
 _SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary ones
 
 
 def check_unused(run: BuildRun) -> None:
     """Raises InputError for a secret of the spec or the command line that no template mounts."""
-    spec = run.inputs.spec_file.spec
-    stages = [stage for image in run.inputs.images for stage in image.dockerfile.stages]
-    mounted = {mount.id for stage in stages for step in stage.instructions for mount in list_secrets(step)}
+    spec, mounted = run.inputs.spec_file.spec, _mounted(run.inputs)
     logins = {name for name, secret in spec.secrets.items() if secret.index}
     for name in dict.fromkeys([*spec.secrets, *(secret.id for secret in run.settings.secrets)]):
         if name not in mounted | logins:
             mounts = f"the templates mount {', '.join(sorted(mounted))}" if mounted else "no template mounts a secret"
             raise InputError(f"secret {name}: nothing uses it", hint=f"{mounts}; leave it out or correct its id")
+
+
+def with_own_secrets(inputs: Inputs, settings: Settings) -> Settings:
+    """The settings with those secrets of the command line that a spec uses; others are for the other specs of a run."""
+    used = _mounted(inputs) | inputs.spec_file.spec.secrets.keys()
+    return replace(settings, secrets=tuple(secret for secret in settings.secrets if secret.id in used))
+
+
+def _mounted(inputs: Inputs) -> set[str]:
+    """The ids of the secrets that a spec's templates mount."""
+    stages = [stage for image in inputs.images for stage in image.dockerfile.stages]
+    return {mount.id for stage in stages for step in stage.instructions for mount in list_secrets(step)}
 
 
 def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
@@ -43,9 +55,17 @@ def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
 
 
 def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, SecretSource]) -> tuple[SecretSource, ...]:
-    """The secrets that a stage mounts, each once; raises InputError for one that has no place and is not optional."""
+    """The secrets that a stage mounts, each once.
+
+    Raises InputError for one that has no place and is not optional, and for an SSH agent, which nobody passes on.
+    """
     taken = {}
     for instruction in stage.instructions:
+        if any(mount.kind == "ssh" for mount in list_mounts(instruction)):
+            raise InputError(
+                f"{dockerfile.file}:{instruction.line}: RUN --mount=type=ssh: imgtool passes no SSH agent on",
+                hint="mount a key instead: RUN --mount=type=secret,id=key,target=/root/.ssh/id_ed25519,mode=0600",
+            )
         for mount in list_secrets(instruction):
             if mount.id in sources:
                 taken[mount.id] = sources[mount.id]
