@@ -1,9 +1,8 @@
 """The `packages` stage as layers made from the locked wheels: no pip, no container, no file on disk.
 
-Every group of wheels gives a layer of its files and one of its bytecode. What a layer came to is kept in
-the LayerCache under a key of everything it is made from, so that the next run, or another machine, needs
-neither the wheels nor the time. A group's record also says which paths it claims, so that one that changed
-is checked against the others without their wheels. The whole set has a record too: its groups do not clash.
+Every group of wheels gives a layer of its files and one of its bytecode. The LayerCache says what a layer came to,
+under a key of all that it is made from, so the next run, or another machine, needs neither the wheels nor the time. A
+group's record also has the paths that it claims: a changed group is checked without the others' wheels.
 """
 
 from __future__ import annotations
