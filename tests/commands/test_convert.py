@@ -52,7 +52,7 @@ def test_a_spec_that_says_the_same_is_used_and_another_one_is_left_alone(
     (folder / "image.yaml").write_text("name: mine\n")
     capsys.readouterr()
     assert _run(arguments) == 9
-    assert "image.yaml exists already and says something else" in capsys.readouterr().err
+    assert "image.yaml already exists with other content" in capsys.readouterr().err
     assert (folder / "image.yaml").read_text() == "name: mine\n"
 
 

@@ -64,7 +64,7 @@ def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     assert tmp_path / "requirements.txt" not in written
     assert (tmp_path / "requirements.txt").read_text() == "scikit-learn\n"
     before = (tmp_path / "image.yaml").read_bytes()
-    with pytest.raises(InputError, match=r"image\.yaml is there already"):
+    with pytest.raises(InputError, match=r"image\.yaml already exists"):
         write_starter(tmp_path, name="n", tensorflow="2.15.1", accelerator=Accelerator.CPU)
     assert (tmp_path / "image.yaml").read_bytes() == before
 

@@ -32,7 +32,7 @@ def install(base: BaseSystem, *made: Made, opened: tuple[str, ...] = ()) -> Mapp
     stream = io.BytesIO(b"".join(splice.tar(installation.items(), 0)))
     with tarfile.open(fileobj=stream) as archive:
         entries = archive.getmembers()
-        assert len({entry.name for entry in entries}) == len(entries), "no path is there twice"
+        assert len({entry.name for entry in entries}) == len(entries), "no path appears twice"
         return {
             entry.name: (entry, (archive.extractfile(entry) or io.BytesIO()).read())
             for entry in entries

@@ -126,7 +126,7 @@ def test_a_directive_after_anything_else_is_a_comment() -> None:
         ("FROM a\nFORM b\n", "Dockerfile:2: unknown instruction 'FORM'"),
         ("FROM a AS\n", "Dockerfile:1: FROM a AS: expected IMAGE or IMAGE AS NAME"),
         ("FROM a AS 1b\n", "Dockerfile:1: '1b' is not a stage's name"),
-        ("FROM a AS b\nFROM c AS B\n", "Dockerfile:2: the stage 'b' is there twice"),
+        ("FROM a AS b\nFROM c AS B\n", "Dockerfile:2: the stage 'b' appears twice"),
         ("FROM $X\n", "Dockerfile:1: FROM $X is empty"),
         ("FROM a\nENV A\n", "Dockerfile:2: 'A' has no value"),
         ("FROM a\nENV A=1 B\n", "Dockerfile:2: 'B' has no '='"),

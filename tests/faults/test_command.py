@@ -88,11 +88,11 @@ def test_c10_environment(project: Project, name: str, value: str, says: str) -> 
 
 def test_locked(project: Project) -> None:
     project.write("image.yaml", SPEC.replace("3.11", "3.10"))
-    says = ["image.lock is not of this spec, and --locked forbids making it"]
+    says = ["image.lock is out of date, and --locked forbids writing it"]
     for arguments in (("show", "--locked", "--json"), ("render", "--locked"), ("lock", "--locked", "--json")):
         project.refused(*arguments, code=3, says=says, hint="run `imgtool lock`, then commit it")
     (project.folder / "image.lock").unlink()
-    project.refused("show", "--locked", code=3, says=["image.lock is missing, and --locked forbids making it"])
+    project.refused("show", "--locked", code=3, says=["image.lock is missing, and --locked forbids writing it"])
     project.write("image.lock", "<<<<<<< HEAD\n")
     project.refused("show", code=3, says=["image.lock: not a lock", "line 1"], hint="a merge conflict")
 
@@ -268,7 +268,7 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
 
 def test_init_replaces_nothing(project: Project) -> None:
     before = (project.folder / "image.yaml").read_bytes()
-    project.refused("init", code=3, says=["image.yaml is there already"], hint="choose another folder")
+    project.refused("init", code=3, says=["image.yaml already exists"], hint="choose another folder")
     assert (project.folder / "image.yaml").read_bytes() == before
 
 

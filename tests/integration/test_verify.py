@@ -199,7 +199,7 @@ def test_an_image_that_is_nowhere_is_an_error_of_its_own(toy: Toy, imgtool: Run)
     env = {**toy.env, "IMGTOOL_REGISTRY": f"{toy.place}/nothing"}
     done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, env=env, check=False)
     assert done.returncode == 3
-    assert "1 of 1 images of the current inputs are not in the registry: master" in done.stderr
+    assert "1 of 1 images of the current spec, lock and code are not in the registry: master" in done.stderr
     assert f"imgtool push {toy.folder / 'image.yaml'}" in done.stderr
 
 

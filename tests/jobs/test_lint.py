@@ -63,7 +63,7 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
     [
         ("scaleTier: CUSTOM\nmasterType: standard\n", "scaleTier", "belongs under trainingInput"),
         ("parameter_server_type: large_model\n", "parameter_server_type", "belongs under trainingInput"),
-        ("hello: world\n", "", "is no job file that imgtool knows"),
+        ("hello: world\n", "", "is not a job file that imgtool recognizes"),
         ("- a\n- b\n", "", "expected a mapping at the top"),
         ("", "", "is empty: expected a job file"),
         ("kind: Deployment\napiVersion: apps/v1\n", "kind", "imgtool does not check the kind Deployment"),

@@ -126,13 +126,15 @@ def test_a_named_cache_leaves_no_choice() -> None:
 
 def test_max_wait_counts_only_with_flex_start() -> None:
     (said,) = notes(spec(ONE, scheduling=Scheduling(max_wait="3600s")), VX)
-    assert said == "warning: job.scheduling.max_wait: counts only with the strategy FLEX_START"
+    assert said == "warning: job.scheduling.max_wait: has an effect only with the strategy FLEX_START"
 
 
 def test_a_tpu_version_that_nobody_has_seen() -> None:
     of = spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3"))}, tensorflow="2.15.1")
     (said,) = [note for note in notes(of, AI) if note != CLOSED]
-    assert said.startswith("warning: roles.worker.tpu.tf_version: no TPU runtime 2.15 has been seen; 1.14, ")
+    assert said.startswith(
+        "warning: roles.worker.tpu.tf_version: imgtool's list has no TPU runtime 2.15; it has 1.14, "
+    )
 
 
 @pytest.mark.parametrize(

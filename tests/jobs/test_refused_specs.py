@@ -100,7 +100,7 @@ def test_hosts_are_refused(text: str, message: str) -> None:
     [
         ("master=a,worker=b,ps=c", "roles.worker.count", "--hosts names 1, the spec says 2"),
         ("master=a,worker=b,worker=c,ps=d,evaluator=e", "roles.evaluator.count", "--hosts names 1, the spec says 0"),
-        ("master=a,worker=b,worker=b,ps=d", "roles.worker", "b:2222 is there twice"),
+        ("master=a,worker=b,worker=b,ps=d", "roles.worker", "b:2222 appears twice"),
     ],
 )
 def test_hosts_are_the_specs_cluster(hosts: str, field: str, message: str) -> None:

@@ -92,7 +92,7 @@ def read_public_key(path: Path) -> PublicKey:
         key = serialization.load_pem_public_key(data)
     except (ValueError, TypeError) as error:
         hint = "give the public key, such as cosign.pub" if b"PRIVATE KEY" in data else _EXPECTED
-        raise UsageError(f"{path}: no public key", hint=hint) from error
+        raise UsageError(f"{path}: not a public key", hint=hint) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise UsageError(f"{path}: the key is of another kind", hint=_EXPECTED)
     return PublicKey(key)

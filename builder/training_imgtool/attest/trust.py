@@ -32,7 +32,7 @@ class Signatory:
         if self.issuer is not None:
             return Trust(self.name, open_verifier(self.name, self.issuer, self.config))
         if not Path(self.name).exists() and ("@" in self.name or "://" in self.name):
-            raise UsageError(f"{self.name} is no file", hint="for an identity, add --issuer URL")
+            raise UsageError(f"{self.name} is not a file", hint="for an identity, add --issuer URL")
         return Trust(self.name, read_public_key(Path(self.name)))
 
 

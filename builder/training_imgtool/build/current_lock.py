@@ -51,8 +51,8 @@ def ensure_lock(
             progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
         return present
     if locked:
-        what = "is missing" if present is None else "is not of this spec"
-        raise InputError(f"{path} {what}, and --locked forbids making it", hint="run `imgtool lock`, then commit it")
+        what = "is missing" if present is None else "is out of date"
+        raise InputError(f"{path} {what}, and --locked forbids writing it", hint="run `imgtool lock`, then commit it")
     lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
     if not write:
         progress(Note(f"{path} {'is not current' if present else 'is missing'}; `imgtool lock` writes it"))

@@ -55,7 +55,8 @@ def require_images(
     if missing:
         names = ", ".join(image.role for image in missing)
         raise InputError(
-            f"{len(missing)} of {len(digests)} images of the current inputs are not in the registry: {names}",
+            f"{len(missing)} of {len(digests)} images of the current spec, lock and code are not in the registry:"
+            f" {names}",
             hint=f"imgtool push {inputs.spec_file.path}",
             details=tuple(f"{image.role}: {image.tag}" for image in missing),
         )

@@ -53,7 +53,7 @@ def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Reg
     """
     manifest = registries.at(index.repository).manifest(index)
     if not manifest.is_index:
-        return "it is no index"
+        return "it is not an index"
     named = {}
     for number, entry in enumerate(manifest.document.get("manifests") or ()):
         described = read_descriptor(entry, f"{index}: manifests[{number}]")

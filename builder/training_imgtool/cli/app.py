@@ -42,8 +42,8 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
         help="Build TensorFlow training images from one spec, one image per role, push them by digest, and write the"
         " job file that runs them.",
-        epilog="Without SPEC, imgtool reads ./image.yaml, else the only images/*/image.yaml. Results go to stdout,"
-        " progress goes to stderr.",
+        epilog="For a first project: imgtool init. Without SPEC, imgtool reads ./image.yaml, else the only"
+        " images/*/image.yaml. Results go to stdout, progress goes to stderr.",
     )
     for verb in verbs:
         importlib.import_module(f"training_imgtool.cli.{verb}").register(app)

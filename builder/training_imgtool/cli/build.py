@@ -58,7 +58,7 @@ def build(
     )
     choices = expand_choices(specs or (), values or ())
     if layout is not None and len(choices) > 1:
-        raise UsageError("--output holds the images of one spec", hint="give one spec, or --push")
+        raise UsageError("--output takes the images of one spec", hint="give one spec, or --push")
     carry_out = foresee_and_print if dry_run else build_and_print
     carry_out(
         choices,

@@ -36,7 +36,7 @@ def build_and_print(
 ) -> None:
     """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`.
 
-    With several specs a line begins with the spec's name, and the exit code is that of the gravest failure.
+    With several specs a line begins with the spec's name, and the exit code is that of the most severe failure.
     """
     settings = machine.settings(secrets)
     if len(choices) > 1:
@@ -74,7 +74,7 @@ def build_and_print(
 
 
 def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
-    """Prints every image and every failure, and raises the gravest."""
+    """Prints every image and every failure, and raises the most severe."""
     failures = {result.choice.name: result.error for result in results if result.error is not None}
     if not as_json:
         emit("".join(f"{row.choice.name} {image.role} {image.reference}\n" for row in results for image in row.images))

@@ -46,7 +46,7 @@ def compat(
 
 
 def _check(release: str | None, locks: tuple[Path, ...], *, as_json: bool) -> None:
-    """Prints every difference and every question without an answer; ends with 10, the gravest lack, or 0."""
+    """Prints every difference and every question without an answer; ends with 10, the most severe failure, or 0."""
     from training_imgtool.commands.drift import check_matrix
 
     result = check_matrix(machine.settings(), release=release, locks=locks)

@@ -25,20 +25,26 @@ def register(app: typer.Typer) -> None:
 def config(
     spec: opt.Spec = None,
     target: Annotated[Target | None, typer.Option(help="The job file's format, instead of job.target.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to stdout.")
+    ] = None,
     registry: opt.Registry = None,
-    job_id: Annotated[str | None, typer.Option("--job-id", help="The job's name.")] = None,
-    command: Annotated[bool, typer.Option("--command", help="Print the command that submits the job.")] = False,
+    job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name.")] = None,
+    command: Annotated[
+        bool, typer.Option("--command", help="Print the command that submits the job, not the file.")
+    ] = False,
     output_format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="yaml, json, gcloud (one line, no file), env, docker-run.")
     ] = "yaml",
     hosts: Annotated[
-        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="For tf-config: the machines.")
+        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: the machines.")
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job instead of a spec.")
     ] = None,
-    region: Annotated[str | None, typer.Option(help="With --from: the region, which gcloud takes as a flag.")] = None,
+    region: Annotated[
+        str | None, typer.Option(metavar="REGION", help="With --from: the region, which gcloud takes as a flag.")
+    ] = None,
     flags: Annotated[
         str, typer.Option(metavar="TEXT", help="With --from: the gcloud command that submitted it, or its flags.")
     ] = "",
@@ -54,7 +60,9 @@ def config(
     ] = False,
     require_signature: Annotated[
         str | None,
-        typer.Option("--require-signature", metavar="KEY|IDENTITY", help="Only images signed by this key or identity."),
+        typer.Option(
+            "--require-signature", metavar="KEY|IDENTITY", help="Refuse images that this key or identity did not sign."
+        ),
     ] = None,
     issuer: opt.Issuer = None,
     locked: opt.Locked = False,

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Json = False) -> None:
-    """Check what a build needs on this machine. Ends with the code that a build would end with."""
+    """Check what a build needs on this machine. The exit code is that of the build."""
     from training_imgtool.commands import doctor
 
     findings = doctor.examine(spec, machine.settings(), registry=registry)

@@ -18,12 +18,16 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
-    tensorflow: Annotated[str | None, typer.Option(help="The TensorFlow release; by default the project's.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the code is, and the spec goes.")] = Path(),
+    tensorflow: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="The TensorFlow release; by default the project's.")
+    ] = None,
     accelerator: Annotated[Accelerator | None, typer.Option(help="By default what the project asks for.")] = None,
-    name: Annotated[str | None, typer.Option(help="The images' name; by default the project's or folder's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The images' name; by default the project's or folder's.")
+    ] = None,
 ) -> None:
-    """Write a first spec for the folder's code, else with a small trainer. Existing files stay as they are."""
+    """Write a first spec for the code in FOLDER. Without code, write a trainer too. Existing files stay as they are."""
     from training_imgtool.commands.init import write_starter
 
     written, notes = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
@@ -31,4 +35,4 @@ def init(
     for note in notes:
         emit_note(note)
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
-    emit_note(f"next: imgtool build{where}    # then imgtool run{where} trains here; build --push is for a registry")
+    emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")

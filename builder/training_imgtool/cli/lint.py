@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file: YAML or JSON.")],
-    region: Annotated[str | None, typer.Option(help="The region it will be submitted to.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="REGION", help="Where the job will run.")] = None,
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
     ] = False,
@@ -32,8 +32,8 @@ def lint(
 ) -> None:
     """Check a job file against the rules of its service.
 
-    An error is what the service refuses, with the source of the rule; a warning is what it takes and what will hurt; a
-    hint is what a flag supplies. The exit code is 3 if there is an error.
+    An error is what the service refuses, with the source of the rule. A warning is what the service accepts although it
+    causes trouble later. A hint is what a flag supplies. The exit code is 3 if there is an error.
     """
     from training_imgtool.jobs.lint import lint_file
     from training_imgtool.jobs.model import Severity

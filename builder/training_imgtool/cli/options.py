@@ -26,7 +26,7 @@ Values = Annotated[
 Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; repeatable.")]
 Registry = Annotated[
     str | None,
-    typer.Option(metavar="HOST/PATH", help="Push here instead of to the spec's registry or IMGTOOL_REGISTRY."),
+    typer.Option(metavar="HOST/PATH", help="The images' registry, instead of the spec's or IMGTOOL_REGISTRY."),
 ]
 Locked = Annotated[bool, typer.Option("--locked", help="Require a lock that exists and is current; never write it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -41,10 +41,13 @@ ProgressMode = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option("--engine", metavar="NAME", help="auto, docker, buildx or direct.", autocompletion=_list_engines),
+    typer.Option(
+        "--engine", metavar="NAME", help="What builds: auto, docker, buildx or direct.", autocompletion=_list_engines
+    ),
 ]
 Builder = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Run stages on this builder of buildx; or set IMGTOOL_BUILDER.")
+    str | None,
+    typer.Option(metavar="NAME", help="Run stages with RUN on this builder of buildx; or set IMGTOOL_BUILDER."),
 ]
 Secrets = Annotated[
     list[str] | None,
@@ -56,8 +59,9 @@ Secrets = Annotated[
 ]
 Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that vouches for the identity.")]
 NoCheck = Annotated[
-    bool, typer.Option("--no-check", help="Do not check that the trainer's modules, syntax and imports fit the image.")
+    bool, typer.Option("--no-check", help="Skip the checks of the job, and of the trainer's syntax and imports.")
 ]
 Tags = Annotated[
-    list[str] | None, typer.Option("--tag", "-t", help="Add this tag; with several roles, ROLE-TAG. Repeatable.")
+    list[str] | None,
+    typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG. Repeatable."),
 ]

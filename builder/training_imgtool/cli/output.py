@@ -118,7 +118,7 @@ def emit_failure(failure: ImgtoolError, name: str = "") -> None:
 
 
 def exit_code(failures: Iterable[ImgtoolError]) -> int:
-    """The exit code of the gravest failure."""
+    """The exit code of the most severe failure."""
     codes = {failure.exit_code for failure in failures}
     return next(code for code in SEVERITY_ORDER if code in codes)
 

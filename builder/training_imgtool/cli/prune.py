@@ -30,7 +30,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Delete what no run used for 30 days. That is cached wheels and layers, and stages in the engine."""
+    """Delete what no run used for 30 days. This includes cached wheels and layers, and stages in the engine."""
     from training_imgtool.commands.prune import prune_cache
 
     if not unused_for >= 0:

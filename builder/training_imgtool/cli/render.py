@@ -41,4 +41,4 @@ def render(
     if output is None:
         emit("\n".join(image.text for image in images))
         return
-    emit_note(f"wrote {output}; there: docker buildx bake, or docker build -f {images[0].role}.Dockerfile context")
+    emit_note(f"wrote {output}; in it, run docker buildx bake, or docker build -f {images[0].role}.Dockerfile context")

@@ -65,7 +65,7 @@ def run(
     ] = None,
     kill: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE[:INDEX]@DURATION", help="Kill a replica, such as worker:1@30s; may be given again."),
+        typer.Option(metavar="ROLE[:INDEX]@DURATION", help="Kill a replica, such as worker:1@30s; repeatable."),
     ] = None,
     restart: Annotated[
         bool,
@@ -75,7 +75,7 @@ def run(
     ] = False,
     follow: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE[:INDEX]", help="Show only what these replicas print; may be given again."),
+        typer.Option(metavar="ROLE[:INDEX]", help="Show only what these replicas print; repeatable."),
     ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
@@ -113,7 +113,7 @@ def run(
 
 def _folder(text: str) -> Path:
     if not text:
-        raise UsageError("--job-dir is empty: expected a folder", hint="is a variable of the shell not set?")
+        raise UsageError("--job-dir is empty: expected a folder", hint="is a shell variable unset?")
     return Path(text)
 
 

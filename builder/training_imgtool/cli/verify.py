@@ -31,7 +31,7 @@ def verify(
     ] = None,
     signature: Annotated[
         str | None,
-        typer.Option("--signature", metavar="KEY|IDENTITY", help="Also check who signed."),
+        typer.Option("--signature", metavar="KEY|IDENTITY", help="Check that this key or identity signed."),
     ] = None,
     issuer: opt.Issuer = None,
     locked: opt.Locked = False,

@@ -90,7 +90,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
     containers, owner = Containers(engine.api), this_process()
     job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
-        progress(Note(f"removed what the run {run} left behind, whose imgtool is gone"))
+        progress(Note(f"removed the containers and networks of run {run}, whose imgtool ended before it could"))
     roles = tuple(replicas(spec))
     work = BuildRun(inputs=inputs, options=BuildOptions(roles=roles), settings=settings, progress=progress)
     images = obtain(work, engine)

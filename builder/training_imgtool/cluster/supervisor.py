@@ -261,7 +261,7 @@ class Supervisor:
             try:
                 empty = 0 if remove_run(self._containers, self._ready.run) else empty + 1
             except ImgtoolError as error:
-                self._progress(Note(f"not everything could be removed, the next run will try: {error}"))
+                self._progress(Note(f"imgtool could not remove everything, and the next run tries again: {error}"))
                 return
             if empty == 2:
                 return

@@ -131,7 +131,7 @@ def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tupl
     if path.exists():
         if path.read_bytes() != text.encode():
             raise LocalFileError(
-                f"{path} exists already and says something else",
+                f"{path} already exists with other content",
                 hint=f"remove it, or use it as it is: imgtool config {shlex.quote(str(path))} --target vertex --push",
             )
         return notes

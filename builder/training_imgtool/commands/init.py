@@ -240,7 +240,7 @@ def write_starter(
         LocalFileError: a file could not be written.
     """
     if os.path.lexists(folder / "image.yaml"):
-        raise InputError(f"{folder / 'image.yaml'} is there already", hint="choose another folder, or edit it")
+        raise InputError(f"{folder / 'image.yaml'} already exists", hint="choose another folder, or edit it")
     made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     order = sorted(
         made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != "image.yaml")

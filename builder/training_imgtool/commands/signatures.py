@@ -129,6 +129,6 @@ def require_signatures(images: Mapping[Role, Digest], trust: Trust, registries: 
     if wrong:
         raise VerificationError(
             f"{len(wrong)} of {len(images)} images have no valid signature: {', '.join(wrong)}",
-            hint="imgtool sign --key FILE signs the images of the current inputs",
+            hint="imgtool sign --key FILE signs the images of the current spec",
             details=tuple(f"{role}: {message}" for role, message in wrong.items()),
         )

@@ -91,7 +91,7 @@ class Context:
                 entries.insert(at, added)
             elif added is entry or present.kind is not Kind.DIRECTORY:
                 raise InputError(
-                    f"{added.path}: imgtool puts {entry.path} into the build context, and the spec has this too",
+                    f"{added.path}: imgtool puts {entry.path} into the build context, and the spec's folder has one",
                     hint="rename it",
                 )
         return Context(tuple(entries))

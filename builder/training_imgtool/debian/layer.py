@@ -144,7 +144,9 @@ def _verified(store: PackageStore) -> Callable[[DebianPackage], Path]:
                 digest = hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
             if digest != package.sha256:
                 file.unlink(missing_ok=True)
-                raise VerificationError(f"{file}: damaged, removed", hint="run again: imgtool fetches it anew")
+                raise VerificationError(
+                    f"{file}: damaged, removed", hint="run the command again: imgtool fetches it once more"
+                )
             known[package.sha256] = file
         return known[package.sha256]
 

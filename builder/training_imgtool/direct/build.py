@@ -98,7 +98,7 @@ def _places_files(stage: Stage) -> bool:
 
 
 def _history(steps: tuple[Step, ...], material: Material, tools: LayerTools, below: set[str]) -> Iterator[History]:
-    """A line per layer and per instruction without one. No layer is there twice: some clusters fail on that."""
+    """A line per layer and per instruction without one. No layer appears twice: some clusters fail on that."""
     previous: list[str] = []
     copies = sum(step.files is not None for step in steps)
     for step in steps:

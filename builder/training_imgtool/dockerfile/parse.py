@@ -166,7 +166,7 @@ def _instruction(joined: str, heredocs: tuple[Heredoc, ...], line: int, raw: str
     name = parts[0].upper() if parts else ""
     if name not in NAMES:
         raise DockerfileError(
-            f"unknown instruction {parts[0] if parts else ''!r}", hint="a line lost its `\\` perhaps?"
+            f"unknown instruction {parts[0] if parts else ''!r}", hint="did the line above lose its `\\`?"
         )
     rest = parts[1].strip() if len(parts) > 1 else ""
     flags, rest = split_flags(rest)
@@ -205,7 +205,7 @@ def _group_stages(instructions: tuple[Instruction, ...], directive_values: Mappi
     for instruction in args:
         if instruction.name != "ARG":
             raise DockerfileError(
-                f"{file}:{instruction.line}: {instruction.name} before the first FROM: only ARG may stand there"
+                f"{file}:{instruction.line}: {instruction.name} before the first FROM: only ARG is allowed there"
             )
     if first == len(instructions):
         raise DockerfileError(f"{file}: no FROM")
@@ -218,7 +218,7 @@ def _group_stages(instructions: tuple[Instruction, ...], directive_values: Mappi
         except InputError as error:
             raise DockerfileError(f"{file}:{instructions[start].line}: {error}", hint=error.hint) from error
         if stage.name is not None and any(stage.name == other.name for other in stages):
-            raise DockerfileError(f"{file}:{stage.line}: the stage {stage.name!r} is there twice")
+            raise DockerfileError(f"{file}:{stage.line}: the stage {stage.name!r} appears twice")
         stages.append(stage)
     return Dockerfile(file=file, args=args, stages=tuple(stages), directives=directive_values)
 

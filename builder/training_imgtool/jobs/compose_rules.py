@@ -93,5 +93,5 @@ def _cluster(cluster: Mapping[str, Any], path: Path) -> Iterator[Finding]:
             if not isinstance(host, str) or not host.rpartition(":")[2].isdecimal():
                 yield Finding(path=(*path, kind, index), message=f"{host!r} is not HOST:PORT")
             elif host in seen:
-                yield Finding(path=(*path, kind, index), message=f"{host} is there twice")
+                yield Finding(path=(*path, kind, index), message=f"{host} appears twice")
             seen.add(str(host))

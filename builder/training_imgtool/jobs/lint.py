@@ -137,7 +137,7 @@ def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
         message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
         return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]
     keys = "trainingInput, workerPoolSpecs, apiVersion, services or cluster"
-    return [Finding(path=(), message=f"is no job file that imgtool knows: expected one of {keys} at the top")]
+    return [Finding(path=(), message=f"is not a job file that imgtool recognizes: expected one of {keys} at the top")]
 
 
 def _filled_in(finding: Finding, data: Any) -> Finding:

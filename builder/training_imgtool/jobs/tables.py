@@ -105,7 +105,7 @@ def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Findi
     yield Finding(
         path=path,
         message=f"{region!r} is not a region with training",
-        hint=nearest(region, choices) or "--allow-unknown takes it all the same",
+        hint=nearest(region, choices) or "--allow-unknown accepts it",
         severity=tables.unknown,
     )
 

@@ -129,7 +129,7 @@ def _twice(hosts: Mapping[Role, tuple[str, ...]]) -> Iterator[FieldError]:
         for host in map(with_port, of_role):
             if host in seen:
                 yield FieldError(
-                    f"{host} is there twice: two replicas cannot share a port",
+                    f"{host} appears twice: two replicas cannot share a port",
                     field=f"roles.{role}",
                     hint="give one of them another port, such as HOST:2223",
                 )

@@ -359,7 +359,7 @@ class Ignore:
 
     check: str = key("The check, as the report names it, such as pip check.", choices=CHECKS)
     match: str | None = key("Only complaints that contain this text; by default all of the check.", default=None)
-    reason: str = key("Why the image is right all the same; the report shows it.")
+    reason: str = key("Why the image is right nevertheless; the report shows it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def _locate(
     if missing:
         where = "in the registry" if engine is None else "in the registry or the engine"
         raise InputError(
-            f"{len(missing)} of {len(images)} images of the current inputs are not {where}: "
+            f"{len(missing)} of {len(images)} images of the current spec, lock and code are not {where}: "
             + ", ".join(image.role for image in missing),
             hint=f"imgtool push {run.inputs.spec_file.path}",
             details=tuple(f"{image.role}: {image.tag or image.key[:32]}" for image in missing),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from training_imgtool.context.python_source import Import, Source
     from training_imgtool.wheels.import_names import ImportNames
 
-_HINT = "--no-check builds it all the same"
+_HINT = "--no-check skips this check"
 _MOST_NOTES = 5
 
 

@@ -121,7 +121,7 @@ def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]
         yield portion
     if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
         forget()
-        raise RemadeError(blob, "what was recorded of it is wrong")
+        raise RemadeError(blob, "its record is wrong")
 
 
 class RemadeError(VerificationError):
@@ -130,6 +130,6 @@ class RemadeError(VerificationError):
     def __init__(self, blob: Descriptor, why: str) -> None:
         super().__init__(
             f"layer {blob.short}: made again, it is not the same: {why}",
-            hint="the record is dropped: run again and the layer is made anew",
+            hint="imgtool dropped the record; run the command again",
         )
         self.digest = blob.digest

@@ -191,7 +191,9 @@ class LayerCache:
             raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
         if f"sha256:{digest.hexdigest()}" != blob.digest:
             path.unlink(missing_ok=True)
-            raise VerificationError(f"{path}: damaged, removed", hint="run again: it is made anew")
+            raise VerificationError(
+                f"{path}: damaged, removed", hint="run the command again: imgtool makes it once more"
+            )
 
     def blob_path(self, blob: Descriptor) -> Path:
         """Where the blob lies if it is here."""

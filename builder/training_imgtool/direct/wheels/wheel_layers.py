@@ -199,7 +199,7 @@ class _Making:
         interpreter = self._tools.find_interpreter(python)
         if interpreter is None:
             raise NoInterpreterError(
-                f"bytecode for Python {python} cannot be made here: no such interpreter",
+                f"this machine has no Python {python}, which compiles the bytecode of the images",
                 hint=f"install Python {python} (uv python install), or use an engine",
             )
         return interpreter

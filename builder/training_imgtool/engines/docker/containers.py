@@ -128,7 +128,7 @@ class Containers:
             codes = [int(event["StatusCode"]) for event in events]
         state = self._state(container_id, name)
         if state.get("Dead") or state.get("Status") == "removing":  # the engine still describes it for a moment
-            raise RefusedError(f"{name}: somebody is removing its container", status=GONE)
+            raise RefusedError(f"{name}: another program is removing its container", status=GONE)
         return _ended(state, codes[0] if codes else -1)
 
     def ended(self, container_id: str, name: str) -> Ended | None:

@@ -64,7 +64,7 @@ def _machine(kind: str, path: Path, tables: Machines) -> Iterator[Finding]:
         yield Finding(
             path=path,
             message=f"{kind!r} is not a machine type of AI Platform",
-            hint=hint or "--allow-unknown takes it all the same",
+            hint=hint or "--allow-unknown accepts it",
             severity=tables.unknown,
         )
 
@@ -135,7 +135,7 @@ def _tpu(
         message = "cloud_tpu is documented for the worker, beside a master without a TPU"
         yield Finding(path=(*INPUT, f"{prefix}Type"), message=message, severity=Severity.WARNING)
     if kind == "cloud_tpu" and prefix == "worker" and (count_of(training.get("workerCount")) or 0) > 1:
-        yield Finding(path=(*INPUT, "workerCount"), message="a cloud_tpu worker is one: expected 1")
+        yield Finding(path=(*INPUT, "workerCount"), message="a job has one cloud_tpu worker: expected 1")
     if image and version is None and prefix == "worker":
         yield Finding(path=path, message="is missing: a TPU worker with an image names its TensorFlow, such as 2.11")
     elif isinstance(version, str) and not re.fullmatch(r"[0-9]+\.[0-9]+", version):
@@ -144,7 +144,7 @@ def _tpu(
         choices = ", ".join(tables.table["tpu"]["runtimes"])
         yield Finding(
             path=path,
-            message=f"no TPU runtime {version} has been seen; {choices} have",
+            message=f"imgtool's list has no TPU runtime {version}; it has {choices}",
             severity=Severity.WARNING,
         )
 

@@ -125,7 +125,7 @@ def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
             yield from _parameter(param, (*path, "params", index), grid=spec.get("algorithm") == "GRID_SEARCH")
             name = param.get("parameterName")
             if isinstance(name, str) and name in names:
-                yield Finding(path=(*path, "params", index, "parameterName"), message=f"{name!r} is there twice")
+                yield Finding(path=(*path, "params", index, "parameterName"), message=f"{name!r} appears twice")
             names.add(str(name))
 
 

@@ -250,7 +250,7 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
     yield Finding(
         path=(*path, "machineType"),
         message=f"{kind!r} is not a machine type of Vertex AI",
-        hint=hint or "--allow-unknown takes it all the same",
+        hint=hint or "--allow-unknown accepts it",
         severity=tables.unknown,
     )
 
@@ -278,7 +278,7 @@ def _scheduling(scheduling: Any, path: Path) -> Iterator[Finding]:
     if "maxWaitDuration" in scheduling and strategy != "FLEX_START":
         yield Finding(
             path=(*path, "maxWaitDuration"),
-            message="counts only with the strategy FLEX_START",
+            message="has an effect only with the strategy FLEX_START",
             severity=Severity.WARNING,
         )
 
@@ -293,5 +293,5 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
         if isinstance(name, str) and not _ENV_NAME.match(name):
             yield Finding(path=(*path, index, "name"), message=f"{name!r} is not a variable's name")
         if name in names[:index]:
-            message = f"{name!r} is there twice"
+            message = f"{name!r} appears twice"
             yield Finding(path=(*path, index, "name"), message=message, severity=Severity.WARNING)

@@ -107,7 +107,7 @@ def _study(study: Mapping[str, Any], path: Path) -> Iterator[Finding]:
                 if not text or any(character.isspace() for character in text):
                     yield Finding(path=where, message=f"{text!r}: expected a name without spaces")
                 if text in seen:
-                    yield Finding(path=where, message=f"{text!r} is there twice")
+                    yield Finding(path=where, message=f"{text!r} appears twice")
                 seen.add(text)
     parameters = study.get("parameters")
     for index, item in enumerate(parameters if isinstance(parameters, list) else []):

@@ -63,7 +63,7 @@ def _claims(spec: Mapping[str, Any]) -> Iterator[str]:
 def _job(job: Mapping[str, Any], path: Path, before: list[str]) -> Iterator[Finding]:
     name, group, waits = job.get("name"), job.get("groupName"), job.get("dependsOn")
     if name in before:
-        yield Finding(path=(*path, "name"), message=f"{name!r} is there twice")
+        yield Finding(path=(*path, "name"), message=f"{name!r} appears twice")
     if isinstance(group, str) and (message := names.dns_label(group, letter_first=True)):
         yield Finding(path=(*path, "groupName"), message=message)
     if waits is not None and not before:
@@ -121,7 +121,7 @@ def _failure_policy(rules: Any, by_name: Mapping[str, Any]) -> Iterator[Finding]
             message = f"{name!r}: expected letters, digits, '_', ',' and ':', a letter first, 128 at most"
             yield Finding(path=(*path, "name"), message=message)
         if name in seen:
-            yield Finding(path=(*path, "name"), message=f"{name!r} is there twice")
+            yield Finding(path=(*path, "name"), message=f"{name!r} appears twice")
         seen.add(str(name))
         yield from _targets(rule.get("targetReplicatedJobs"), path, by_name)
         reasons = rule.get("onJobFailureReasons")

@@ -54,7 +54,7 @@ def pod_findings(
                 yield from _container(running, here, volume_names, lone=lone)
                 name = running.get("name")
                 if isinstance(name, str) and name in seen:
-                    yield Finding(path=(*here, "name"), message=f"{name!r} is there twice")
+                    yield Finding(path=(*here, "name"), message=f"{name!r} appears twice")
                 seen.add(str(name))
 
 
@@ -130,6 +130,6 @@ def _env(env: Any, path: Path, *, lone: bool) -> Iterator[Finding]:
             yield Finding(path=(*path, index, "name"), message=message)
         if name in seen:
             severity = Severity.WARNING if lone else Severity.ERROR
-            message = f"{name!r} is there twice: the last one counts"
+            message = f"{name!r} appears twice: the last one counts"
             yield Finding(path=(*path, index, "name"), message=message, severity=severity)
         seen.add(name)
