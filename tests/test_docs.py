@@ -67,18 +67,71 @@ def test_every_command_exists(page: Path) -> None:
         assert not unknown, f"{shlex.join(words)}: {unknown}"
 
 
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings have on a Git server."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    text = page.read_text()
-    headings = {
-        re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-")
-        for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+
+
+def test_the_index_has_every_page() -> None:
+    index = CHECKOUT / "docs/README.md"
+    targets = re.findall(r"\]\(([^)#\s]+)\)", index.read_text() + (CHECKOUT / "docs/jobs/README.md").read_text())
+    names = {Path(target).name for target in targets} | {index.name}
+    assert not {page.name for page in (CHECKOUT / "docs").rglob("*.md")} - names
+
+
+@cache
+def texts_in_code() -> str:
+    """What the package's strings say, one per line; `…` stands for a value that only a run knows."""
+    trees = modules().values()
+    assigned = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    constants = {
+        ast.unparse(node.targets[0]): node.value.value
+        for node in assigned
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     }
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in headings, target
-        elif "://" not in target:
-            assert (page.parent / target.partition("#")[0]).exists(), target
+
+    def text(node: ast.expr) -> str:
+        if isinstance(node, ast.JoinedStr):
+            return "".join(map(text, node.values))
+        if isinstance(node, ast.Constant):
+            return str(node.value)
+        return constants.get(ast.unparse(node.value), "…") if isinstance(node, ast.FormattedValue) else "…"
+
+    kinds = (ast.JoinedStr, ast.Constant)
+    return "\n".join(text(node) for tree in trees for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def test_troubleshooting_has_every_exit_code_and_messages_that_exist() -> None:
+    page = (CHECKOUT / "docs/troubleshooting.md").read_text()
+    codes = re.findall(r"^\| (\d+) \|", (CHECKOUT / "docs/exit-codes.md").read_text(), re.MULTILINE)
+    described = {code for row in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE) for code in row.split(", ")}
+    assert described == set(codes) - {"0"}
+    table = page.partition("## By message")[2].partition("\n## ")[0]
+    cells = "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
+    messages = [text for text in re.findall(r"`([^`]+)`", cells) if not text.startswith("imgtool ")]
+    assert len(messages) > 20
+    pieces = {piece.strip() for message in messages for piece in message.split("…") if piece.strip()}
+    assert not {piece for piece in pieces if piece not in texts_in_code()}
+
+
+def test_json_of_every_verb_is_described() -> None:
+    page = (CHECKOUT / "docs/json.md").read_text()
+    titles = {word for title in re.findall(r"^## (.*)$", page, re.MULTILINE) for word in re.findall(r"\w+", title)}
+    assert not {verb for verb, options in verbs().items() if "--json" in options} - titles
+    assert all(f"`{verb}`" in page for verb, options in verbs().items() if "--json" not in options)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
@@ -104,7 +157,7 @@ OTHERS = {  # what trainers and images read, and what a service sets
     *("AIP_MODEL_DIR", "CLUSTER_SPEC", "TF_CONFIG", "TPU_CONFIG", "TPU_NAME"),
     *("CUDA_VERSION", "NV_CUDNN_VERSION", "PYTHON_VERSION"),
 }
-COMPOSED = re.compile(r"PIP_[A-Z_]+|HTTPS?_PROXY|NO_PROXY|UV_INDEX_NAME_(?:USERNAME|PASSWORD)")
+COMPOSED = re.compile(r"PIP_[A-Z_]+|HTTPS?_PROXY|NO_PROXY|TMPDIR|UV_INDEX_NAME_(?:USERNAME|PASSWORD)")
 
 
 def variables_read() -> set[str]:

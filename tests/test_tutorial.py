@@ -10,20 +10,27 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.test_summary import KILLED, SUCCESS
 from tests.faults.base import put_base
 from tests.faults.project import Project, small_wheels
 from tests.servers.registry_process import run_registry
 from tests.servers.simple_index import SimpleIndex, serving
+from training_imgtool.cluster.rehearsal import Kill
+from training_imgtool.cluster.summary import as_data
+from training_imgtool.commands.drift import Drift, DriftReport, Unanswered
+from training_imgtool.core.errors import TemporaryError
+from training_imgtool.spec.model import Role
 
 pytestmark = pytest.mark.registry
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+LATE = Kill(role=Role.WORKER, index=0, seconds=99)
 _VARIES = (
     (r"127\.0\.0\.1:\d+(?:/tutorial)?", "REGISTRY"),
     (r"\b[0-9a-f]{12,64}\b", "HASH"),
@@ -112,12 +119,15 @@ def test_the_tutorial_prints_what_it_says(newcomer: Newcomer) -> None:
         assert expected_progress <= progress, command
 
 
+MAPS = (".env", ".set", ".packages", ".chosen", "sources")
+
+
 def fields(value: Any, path: str = "") -> Iterator[str]:
     """The paths of a document's values, as docs/json.md writes them."""
     if isinstance(value, list) and value:
         for item in value:
             yield from fields(item, f"{path}[]")
-    elif isinstance(value, dict) and value and not path.endswith((".env", ".set")):
+    elif isinstance(value, dict) and value and not path.endswith(MAPS):
         for name, item in value.items():
             yield from fields(item, f"{path}.{name}" if path else name)
     else:
@@ -145,6 +155,8 @@ def described(title: str) -> set[str]:
         ("doctor", "doctor"),
         ("prune", "prune --dry-run"),
         ("verify", "verify --engine direct"),
+        ("mirror", "mirror --to $IMGTOOL_REGISTRY/mirror --wheels wheels"),
+        ("compat", "compat 2.15"),
     ],
 )
 def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, command: str) -> None:
@@ -152,6 +164,38 @@ def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, com
     job = (newcomer.folder / "config.yaml").read_text()
     (newcomer.folder / "tags.yaml").write_text(re.sub(r"@sha256:[0-9a-f]+", ":latest", job))
     document = json.loads(newcomer.run(f"imgtool {command} --json", stderr=subprocess.DEVNULL))
+    check_described(title, document)
+
+
+@pytest.mark.parametrize(
+    ("title", "document"),
+    [
+        (
+            "run",
+            as_data(
+                replace(SUCCESS, deaths=(KILLED,), missed=(Kill(role=Role.WORKER, index=0, seconds=99),), notes=("a",))
+            ),
+        ),
+        (
+            "compat --check",
+            {
+                "ok": False,
+                **DriftReport(
+                    matrix="1",
+                    subjects=2,
+                    drifts=(Drift(subject="a", expected="b", actual="c"),),
+                    unanswered=(Unanswered(subject="d", error=TemporaryError("e")),),
+                ).as_data(),
+            },
+        ),
+    ],
+)
+def test_the_json_of_what_no_test_machine_has_is_as_described(title: str, document: dict[str, Any]) -> None:
+    check_described(title, document)
+
+
+def check_described(title: str, document: dict[str, Any]) -> None:
+    """The document has the fields of the page's section, and no others."""
     bare = {re.sub(r"\{\}|\[\]$", "", name) for name in described(title)} | {"ok"}
     lists = {re.sub(r"\[\]$", "", path) for path in fields(document)}
     inner = ("engine.", "specs[].images[].", "specs[].error.")
@@ -159,5 +203,5 @@ def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, com
     assert {path for path in lists if not path.startswith(inner)} - empty <= bare
     missing = {name for name in bare - lists if not any(path.startswith(name) for path in lists)}
     assert not {
-        name for name in missing if not name.startswith(("roles[].trimmed", "checks[].facts."))
+        name for name in missing if not name.startswith(("roles[].trimmed", "checks[].facts.", "images[].spec"))
     }  # facts of what is there
