@@ -43,12 +43,17 @@ class Base:
     wheels: tuple[str, ...] = ()  # laid over the system by `local.cuda`
     level: int = 6  # gzip's: 1 for what is big and hardly shrinks
     labels: dict[str, str] = field(default_factory=dict)
-    python: str = ""  # the package whose version the image says in PYTHON_VERSION
+    python: str = ""  # the package whose version the image says in PYTHON_VERSION; or `pyenv MINOR`, see _copy_pyenv
 
     @property
     def name(self) -> str:
         """The image this stands for, as people write it."""
         return f"{self.repository.removeprefix('library/')}:{self.tag}"
+
+    @property
+    def pyenv(self) -> str:
+        """The minor version of pyenv's Python that the image has; empty without one."""
+        return self.python.removeprefix("pyenv ") if self.python.startswith("pyenv ") else ""
 
     @property
     def recipe(self) -> str:
@@ -88,6 +93,18 @@ PYTHON_3_10 = Base(
     cmd=("python3",),
     python="python3.10-minimal",
 )
+
+# TensorFlow 1.15 needs 3.7, which no archive of today has: pyenv's build of it, on the libraries of Debian 12.
+PYTHON_3_7 = Base(
+    repository="library/python",
+    tag="3.7-slim-bookworm",
+    packages=("ca-certificates", "libbz2-1.0", "libcrypt1", "libffi8", "liblzma5", "libncursesw6", "libnsl2",
+              "libreadline8", "libsqlite3-0", "libssl3", "libuuid1", "media-types", "netbase", "tzdata", "zlib1g"),
+    links=(("/usr/local/bin/python3", "python3.7"), ("/usr/local/bin/python", "python3.7")),
+    env=PYTHON.env,
+    cmd=("python3",),
+    python="pyenv 3.7",
+)  # fmt: skip
 
 CUDA = Base(
     repository="nvidia/cuda",
@@ -161,7 +178,9 @@ def _layer(base: Base) -> push.Layer:
 
 
 def _python_version(base: Base, layer: push.Layer) -> list[str]:
-    """What Docker's Python images say of themselves: `PYTHON_VERSION=3.11.2`, out of dpkg's list of packages."""
+    """What Docker's Python images say of themselves: `PYTHON_VERSION=3.11.2`, from pyenv or dpkg's list of packages."""
+    if base.pyenv:
+        return [f"PYTHON_VERSION={_pyenv(base).name}"]
     if not base.python:
         return []
     with tarfile.open(layer.path, "r|gz") as tar:
@@ -183,6 +202,8 @@ def _bootstrap(base: Base, tar: Path) -> None:
         options.append(f"--keyring={cuda.keyring(tar.parent)}")
     if base.wheels:
         hooks.append(f'cp -a --no-preserve=ownership "{cuda.overlay(tar.parent)}/." "$1/" && chroot "$1" ldconfig')
+    if base.pyenv:
+        hooks.insert(0, _copy_pyenv(_pyenv(base), base.pyenv))
     command = [
         mmdebstrap,
         "--variant=minbase",
@@ -203,3 +224,24 @@ def _bootstrap(base: Base, tar: Path) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()
         raise UnavailableError(f"{base.name}: mmdebstrap failed: {' '.join(lines[-2:])}")
+
+
+def _pyenv(base: Base) -> Path:
+    """The folder of pyenv's newest Python of the base's minor version; raises UnavailableError without one."""
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    patches = [path.name.rpartition(".")[2] for path in (root / "versions").glob(f"{base.pyenv}.*")]
+    newest = max((int(patch) for patch in patches if patch.isdigit()), default=None)
+    if newest is None:
+        raise UnavailableError(f"{base.name}: pyenv has no Python {base.pyenv}: pyenv install {base.pyenv}")
+    return root / "versions" / f"{base.pyenv}.{newest}"
+
+
+def _copy_pyenv(prefix: Path, minor: str) -> str:
+    """A shell line that copies an installation to /usr/local, without what compiles, tests and draws with it."""
+    library = f"lib/python{minor}"
+    left_out = ("test", "idlelib", "tkinter", "site-packages", f"config-{minor}*", "__pycache__", "*.pyc", "*.a")
+    excludes = " ".join(f"--exclude='{name}'" for name in left_out)
+    pack = f"tar -c {excludes} bin/python{minor} {library} lib/libpython*.so*"
+    unpack = 'tar -x --no-same-owner -C "$1/usr/local"'
+    rest = f'mkdir "$1/usr/local/{library}/site-packages" && chroot "$1" ldconfig'
+    return f'(cd "{prefix}" && {pack}) | {unpack} && {rest}'

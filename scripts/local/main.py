@@ -23,9 +23,14 @@ from local import (
 from local.machine import UnavailableError, say
 
 _PACKAGES = {"skypilot": packages.SKYPILOT, "tensorflow": packages.TENSORFLOW}
+_BASES = {
+    "bases": (bases.PYTHON,),
+    "python3.7": (bases.PYTHON_3_7,),
+    "cuda": (bases.CUDA, bases.PYTHON_3_10),  # images/mnist/gpu.yaml needs both
+}
 _PARTS = (
-    "engine", "registry", "bases", "cuda", "tools", "engine28", "podman5", "buildx", "compose", "kubernetes",
-    "kube-apiserver", "referrers", *_PACKAGES,
+    "engine", "registry", "bases", "python3.7", "cuda", "tools", "engine28", "podman5", "buildx", "compose",
+    "kubernetes", "kube-apiserver", "referrers", *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
@@ -65,8 +70,7 @@ def _start(part: str) -> str:
     if part == "tools":
         return f"{', '.join(machine.need(name, package) for name, package in _TOOLS)}"
     address = registry.up()
-    chosen = (bases.CUDA, bases.PYTHON_3_10) if part == "cuda" else (bases.PYTHON,)  # images/mnist/gpu.yaml needs both
-    return "; ".join(bases.up(base, address) for base in chosen)
+    return "; ".join(bases.up(base, address) for base in _BASES[part])
 
 
 def status() -> int:
