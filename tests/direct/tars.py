@@ -10,13 +10,13 @@ SIZE = 1234  # bytes of every file
 
 
 def add_entries(tar: tarfile.TarFile, entries: Iterable[str]) -> None:
-    """Adds `PATH`, `PATH/ [MODE [UID [GID]]]` or `PATH -> TARGET`."""
+    """Adds `PATH`, `PATH/ [MODE [UID [GID]]]`, `PATH -> TARGET` or, as a hard link, `PATH => TARGET`."""
     for entry in entries:
-        path, _, target = entry.partition(" -> ")
+        path, kind, target = entry.partition(" => " if " => " in entry else " -> ")
         name, *numbers = path.split(" ")
         info = tarfile.TarInfo(name)
         if target:
-            info.type, info.linkname = tarfile.SYMTYPE, target
+            info.type, info.linkname = tarfile.LNKTYPE if kind == " => " else tarfile.SYMTYPE, target
         elif name.endswith("/"):
             info.type, info.mode = tarfile.DIRTYPE, int(numbers[0], 8) if numbers else 0o755
             info.uid, info.gid = (*map(int, numbers[1:]), 0, 0)[:2]

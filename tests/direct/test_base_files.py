@@ -65,6 +65,11 @@ def test_layers_on_top_of_each_other() -> None:
     assert {path: shown(root, path) for path in expected} == expected
 
 
+def test_a_hard_link_is_what_it_links_to() -> None:
+    root = listed(archive("d/", "l -> d", "h => l", "f", "g => f"))
+    assert {path: shown(root, path) for path in ("/h", "/g")} == {"/h": shown(root, "/l"), "/g": "file"}
+
+
 def test_where_engines_differ_a_folder_is_closed() -> None:
     for layer in (archive("a -> b", "a/x"), archive("a", "a/x"), archive(".wh.a", "a/x"), archive("a/", ".wh.a")):
         root = listed(layer)

@@ -11,7 +11,7 @@ import pytest
 from tests.direct.registry import image_of
 from tests.registry.support import clients, machine
 from tests.servers.memory_registry import MemoryRegistry, Refusal, like_distribution, like_ecr, with_code
-from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Repository, parse_repository
 from training_imgtool.direct.image.image import DirectImage
@@ -106,6 +106,29 @@ def test_a_registry_that_lost_a_layer(world: Callable[..., World], refusal: Refu
     here.push(*LAYERS)
     here.registry.lose(image_of(*LAYERS).layers[2].descriptor.digest)
     here.push(*LAYERS, b"changed", tag="two")
+
+
+@pytest.mark.parametrize("refusal", [LAX, like_distribution], ids=["lax", "distribution"])
+def test_a_registry_that_promises_blobs_that_it_lacks(world: Callable[..., World], refusal: Refusal) -> None:
+    here = world(refusal)
+    here.push(b"first", tag="first")
+    here.registry.promises = True
+    here.push(*LAYERS)
+
+
+def test_a_damaged_blob_is_sent_again_or_named(world: Callable[..., World]) -> None:
+    here = world(LAX)
+    here.push(*LAYERS)
+    damaged = image_of(*LAYERS).layers[2].descriptor.digest
+    blobs = here.registry.blobs["team/demo"]
+    blobs[damaged] = b"lay"
+    assert here.find() is None
+    here.push(*LAYERS)
+    assert blobs[damaged] == LAYERS[2]
+    blobs[damaged] = b""
+    here.registry.keeps = True
+    with pytest.raises(VerificationError, match=r"keeps the damaged blob that it has: .* the registry sent 0 bytes"):
+        here.push(*LAYERS, b"changed", tag="two")
 
 
 def test_an_image_whose_layer_is_gone_is_not_found(world: Callable[..., World]) -> None:

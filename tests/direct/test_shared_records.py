@@ -57,7 +57,7 @@ def test_a_sibling_finds_it_with_one_request(pushing: Bench) -> None:
     assert pushing.proxy.methods() == ["GET"]
     store = store_of(pushing.repository)
     (layer,) = read_record(record, KEY).layers
-    assert pushing.registries.at(store).has_blob(store, layer.blob.digest)
+    assert pushing.registries.at(store).has_blob(store, layer.blob)
 
 
 def test_no_record(pushing: Bench) -> None:

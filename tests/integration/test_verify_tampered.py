@@ -16,7 +16,7 @@ from tests.verify.tampering import BYTECODE, CODE, OTHERS, SOUND, VENV
 
 pytestmark = [pytest.mark.registry, pytest.mark.long]
 WAYS = [pytest.param("docker", marks=pytest.mark.engine), "direct"]
-_BY_LISTING = {"base-file-gone"}  # beside a container, the layers of the base are not read
+_BY_LISTING = {"base-file-gone", "base-file-empty", "base-file-folder"}  # containers do not show the base
 _ONLY_SMALL = {"bomb"}  # its limit is the test's own; a real one inflates to 1 GiB
 CASES: dict[str, tuple[Sequence[Layer | bytes], Change | None, str]] = {
     **{f"code-{name}": ((files,), None, "trainer") for name, (files, _) in CODE.items()},

@@ -114,6 +114,7 @@ AMD = {"os": "linux", "architecture": "amd64"}
 ARM = {"os": "linux", "architecture": "arm64", "variant": "v8"}
 ARM7 = {"os": "linux", "architecture": "arm", "variant": "v7"}
 ARM6 = {"os": "linux", "architecture": "arm", "variant": "v6"}
+AMD_V3 = {"os": "linux", "architecture": "amd64", "variant": "v3"}
 ATTESTATION = {"os": "unknown", "architecture": "unknown"}
 
 
@@ -125,7 +126,9 @@ ATTESTATION = {"os": "unknown", "architecture": "unknown"}
         ((AMD, ARM), "linux/arm64", 1),
         ((AMD, ARM), "linux/arm64/v8", 1),
         ((ARM6, ARM7), "linux/arm/v7", 1),
-        ((ARM6, ARM7), "linux/arm", 0),
+        ((ARM6, ARM7), "linux/arm", 1),
+        ((AMD_V3, AMD), "linux/amd64", 1),
+        ((AMD_V3, {**AMD, "variant": "v1"}), "linux/amd64", 1),
         ((None, AMD), "linux/amd64", 1),
         ((AMD, AMD), "linux/amd64", 0),
     ],
@@ -140,6 +143,11 @@ def test_the_platforms_image_is_chosen(platforms: tuple[dict[str, str] | None, .
 def test_no_image_for_a_platform(wanted: str) -> None:
     with pytest.raises(RegistryRefusedError, match="it has: linux/amd64, linux/arm/v7, linux/arm64/v8"):
         choose(_index(AMD, ARM, ARM7, ATTESTATION), parse_platform(wanted), "x")
+
+
+def test_an_image_for_newer_processors_is_none_for_all() -> None:
+    with pytest.raises(RegistryRefusedError, match="it has: linux/amd64/v3"):
+        choose(_index(AMD_V3), parse_platform("linux/amd64"), "x")
 
 
 def test_an_index_without_images() -> None:
@@ -166,6 +174,7 @@ def test_a_config_for_the_platform(config: dict[str, str], platform: str) -> Non
     [
         (b'{"os": "linux", "architecture": "arm64"}', InputError),
         (b'{"os": "windows", "architecture": "amd64"}', InputError),
+        (b'{"os": "linux", "architecture": "amd64", "variant": "v3"}', InputError),
         (b'{"os": "linux", "architecture": "\\u001b[31m"}', InputError),
         (b'{"os": "linux"}', VerificationError),
         (b'{"os": ["linux"], "architecture": "amd64"}', VerificationError),

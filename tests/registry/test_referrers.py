@@ -64,6 +64,14 @@ def test_what_is_attached_is_listed_once(world: World) -> None:
     assert kinds == {"application/vnd.one", "application/vnd.two", "application/vnd.three"}
 
 
+def test_a_list_without_an_end(world: World) -> None:
+    attach(world.registry, world.subject, world.manifest("one"))
+    world.server.endless = True
+    if world.server.referrers:
+        with pytest.raises(RegistryRefusedError, match="does not end"):
+            world.names()
+
+
 def test_a_first_referrer_costs_one_request_or_two(world: World) -> None:
     world.server.clear()
     attach(world.registry, world.subject, world.manifest("one"), is_first=True)

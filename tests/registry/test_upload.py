@@ -91,7 +91,7 @@ def test_mounting_from_the_repository_itself_asks_and_opens_in_one() -> None:
     assert _upload(recorder, "ghcr.io/p/role", "ghcr.io/p/role") is How.UPLOADED
     assert [(method, "from=p%2Frole" in url) for method, url, _ in recorder.asked] == [("POST", True), ("PUT", False)]
     there = _Recorder("ghcr.io", (201, {}))
-    assert _upload(there, "ghcr.io/p/role", "ghcr.io/p/role") is How.PRESENT
+    assert _upload(there, "ghcr.io/p/role", "ghcr.io/p/role") is How.MOUNTED
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ class MemoryRegistry:
         self.blobs: dict[str, dict[str, bytes]] = {}
         self.manifests: dict[str, dict[str, tuple[str, bytes]]] = {}
         self.deletes = True
+        self.promises = False  # whether it says of every blob that it mounted it
+        self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
+        self.endless = False  # whether each page of the referrers names itself as the next one
         self._uploads = 0
         self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
         self._lock = threading.Lock()
@@ -159,7 +162,9 @@ class MemoryRegistry:
         found = list(entries.values())
         index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": found[after : after + self.referrers]}
         headers = {"Content-Type": OCI_INDEX}
-        if after + self.referrers < len(found):
+        if self.endless:
+            headers["Link"] = f'</v2/{path}/referrers/{subject}>; rel="next"'
+        elif after + self.referrers < len(found):
             headers["Link"] = f'</v2/{path}/referrers/{subject}?after={after + self.referrers}>; rel="next"'
         return Reply(200, json.dumps(index).encode(), headers)
 
@@ -169,7 +174,9 @@ class MemoryRegistry:
             self._parts[name] = asked.body
             return Reply(202, headers={"Location": f"/v2/{path}/blobs/{name}"})
         if asked.method == "PUT":
-            self.blobs[path][query["digest"]] = self._parts.pop(name, b"") + asked.body
+            content = self._parts.pop(name, b"") + asked.body
+            if not (self.keeps and query["digest"] in self.blobs[path]):
+                self.blobs[path][query["digest"]] = content
             return Reply(201)
         return Reply(204)
 
@@ -179,6 +186,8 @@ class MemoryRegistry:
             source = self.blobs.get(query.get("from", ""), {})
             if query.get("mount", "") in source:
                 blobs[query["mount"]] = source[query["mount"]]
+                return Reply(201)
+            if self.promises and "mount" in query:
                 return Reply(201)
             self._uploads += 1
             return Reply(202, headers={"Location": f"/v2/{path}/blobs/uploads/{self._uploads}"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import marshal
 import sys
+import tarfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,6 +41,11 @@ def change_env(edit: Callable[[list[str]], list[str]]) -> Change:
     return lambda config: config["config"].update(Env=edit(config["config"]["Env"]))
 
 
+def _move_arguments(config: dict[str, Any]) -> None:
+    program, *arguments = config["config"]["Entrypoint"]
+    config["config"].update(Entrypoint=[program], Cmd=arguments)
+
+
 def _diff_id(number: int) -> Change:
     def change(config: dict[str, Any]) -> None:
         config["rootfs"]["diff_ids"][number] = "sha256:" + "0" * 64
@@ -52,6 +58,29 @@ def _history(text: str) -> Change:
         config["history"] = [{"created_by": text}] * 3
 
     return change
+
+
+def raw_header(name: str, *, kind: str = "0", prefix: str = "", gnu: bool = False, data: bytes = b"") -> bytes:
+    """An entry as no library writes it: with another type, or with GNU's magic number and a prefix."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    block = bytearray(member.tobuf(tarfile.USTAR_FORMAT)[:512])
+    block[156:157] = kind.encode()
+    block[345 : 345 + len(prefix)] = prefix.encode()
+    if gnu:
+        block[257:265] = b"ustar  \0"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + data + bytes(-len(data) % 512)
+
+
+def raw_archive(*headers: bytes) -> bytes:
+    """An archive of such entries."""
+    return b"".join(headers) + bytes(1024)
+
+
+def _pax(name: str) -> bytes:
+    return f"{len(name) + 10} path={name}\n".encode()  # of 90 to 989 characters
 
 
 CODE: dict[str, tuple[Files, str]] = {
@@ -67,6 +96,7 @@ CODE: dict[str, tuple[Files, str]] = {
     "gone": ({f"{APP}/model.py": None}, f"/{APP}/model.py is missing"),
     "opaque-app": ({"app/.wh..wh..opq": b""}, f"/{APP}/__init__.py is missing"),
     "app-link": ({"app": Link("/nonexistent")}, f"/{APP}/task.py is missing"),
+    "whiteout-below": ({f"{APP}/task.py/x": None}, f"/{APP}/task.py is missing"),
 }
 VENV: dict[str, tuple[Files, str]] = {
     "tensorflow-code": (
@@ -100,6 +130,7 @@ VENV: dict[str, tuple[Files, str]] = {
     "extra-package": (images.package(SITE, "pandas", "2.2.0", {}), "pandas 2.2.0 is not in the lock"),
     "site-link": ({SITE: Link("/nonexistent")}, "numpy 1.26.4 is missing"),
     "site-file": ({SITE: b""}, "numpy 1.26.4 is missing"),
+    "whiteout-below": ({f"{SITE}/six/__init__.py/x": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
     "site-opaque": ({f"{SITE}/.wh..wh..opq": b""}, "numpy 1.26.4 is missing"),
     "tensorflow-metadata": ({f"{SITE}/tensorflow_cpu-2.15.1.dist-info": None}, "belongs to no package"),
 }
@@ -112,6 +143,8 @@ BYTECODE: dict[str, tuple[Files, str]] = {
     "damaged": ({f"{_SIX}.pyc": compiled(b"")[:20]}, "is not compiled from its source"),
     "no-code": ({f"{_SIX}.pyc": compiled(b"")[:16] + marshal.dumps([1])}, "is not compiled from its source"),
 } if _CAN_COMPILE else {}  # fmt: skip
+_EVIL = raw_archive(raw_header(f"{SITE}/evil.pth"))
+_LONG = f"srv/{'harmless' * 12}"
 OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "python": (({"opt/venv/bin/python": Link("/usr/bin/python3.12")},), None, "python", "python3.12"),
     "pip-check": (
@@ -137,6 +170,27 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "hard-out": (({"srv/l": Link("../../etc/passwd", hard=True)},), None, "layers", "hard link to ../../etc/passwd"),
     "hard-none": (({"srv/l": Link("/etc/shadow", hard=True)},), None, "layers", "hard link to /etc/shadow"),
     "garbage": ((b"no archive" * 200,), None, "layers", "layer 4 "),
+    "out-of-root": (({"srv/../../../l": b""},), None, "layers", "srv/../../../l leads out of the root"),
+    "zeros-inside": ((bytes(512) + _EVIL,), None, "layers", "a block of zeros in its middle"),
+    "damaged-inside": ((_EVIL[:-1024] + b"x" * 512 + _EVIL,), None, "layers", "it is damaged"),
+    "sparse": ((raw_archive(raw_header("srv/x", kind="S")),), None, "layers", "type 'S'"),
+    "global-name": ((raw_header("x", kind="g", data=_pax(_LONG)) + _EVIL,), None, "wheels", "/evil.pth belongs to"),
+    "gnu-prefix": (
+        (raw_archive(raw_header(f"{SITE}/evil.pth", prefix="srv", gnu=True)),),
+        None,
+        "wheels",
+        "/evil.pth belongs to no package",
+    ),
+    "two-names": (
+        (
+            raw_header("x", kind="x", data=_pax(_LONG))
+            + raw_header("x", kind="L", data=f"{SITE}/evil.pth\0".encode())
+            + raw_archive(raw_header("srv/x")),
+        ),
+        None,
+        "wheels",
+        "/evil.pth belongs to no package",
+    ),
     "bomb": (({"srv/zeros": bytes(11 << 20)},), None, "layers", "it inflates to more than 10 MB"),
     "diff-id": ((), _diff_id(2), "layers", "and the config says sha256:000000000000"),
     "base": ((), _diff_id(0), "base", "0 of the base's 1 layers"),
@@ -148,11 +202,17 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
         " /usr/local/lib/python3.11/os.py",
     ),
     "base-file-gone": (({"etc/os-release": None},), None, "base", "replaces /etc/os-release"),
+    "base-file-empty": (({"etc/os-release": b""},), None, "base", "replaces /etc/os-release"),
+    "base-file-folder": (({"etc/os-release/x": b"x"},), None, "base", "replaces /etc/os-release"),
     "preload": (({"etc/ld.so.preload": b"/srv/evil.so\n"},), None, "base", "/etc/ld.so.preload"),
     "arm64": ((), _config(architecture="arm64"), "platform", "linux/arm64"),
     "windows": ((), _config(os="windows"), "platform", "windows/amd64"),
     "entry-point": ((), _settings(Entrypoint=["/bin/sh"]), "entry point", "/bin/sh"),
     "cmd": ((), _settings(Cmd=["--evil"]), "entry point", "--evil"),
+    "arguments-in-cmd": ((), _move_arguments, "entry point", "python, with CMD -m trainer.task"),
+    "volume": ((), _settings(Volumes={"/app": {}}), "environment", "Volumes is not as planned"),
+    "health-check": ((), _settings(Healthcheck={"Test": ["CMD", "evil"]}), "environment", "Healthcheck is not as"),
+    "on-build": ((), _settings(OnBuild=["RUN evil"]), "environment", "OnBuild is not as planned"),
     "user": ((), _settings(User="1000"), "user", "1000"),
     "working-folder": ((), _settings(WorkingDir="/tmp"), "environment", "the working folder is /tmp, not /app"),
     "env-gone": ((), change_env(lambda env: env[:-1]), "environment", " is missing"),

@@ -7,6 +7,7 @@ Nothing runs on a foreign processor: the direct builder copies files and wheels.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +20,7 @@ from training_imgtool.core.progress import Event, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.indexes import index_body, index_entry
-from training_imgtool.registry.manifests import read_descriptor
+from training_imgtool.registry.manifests import Platform, platform_of
 from training_imgtool.spec.model import Role
 
 
@@ -54,18 +55,22 @@ def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Reg
     manifest = registries.at(index.repository).manifest(index)
     if not manifest.is_index:
         return "it is not an index"
-    named = {}
-    for number, entry in enumerate(manifest.document.get("manifests") or ()):
-        described = read_descriptor(entry, f"{index}: manifests[{number}]")
-        platform = entry.get("platform") or {}
-        named[f"{platform.get('os')}/{platform.get('architecture')}"] = described.digest
+    named = [(_name(platform_of(entry)), described.digest) for entry, described in manifest.entries]
     wanted = {}
     for each in inputs.every:
         tag = each.selected((image.role,))[0].registry_tag
         wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
-    if named != wanted:
-        return f"it names {json.dumps(named, sort_keys=True)}, expected {json.dumps(wanted, sort_keys=True)}"
+    if len(named) != len(wanted) or dict(named) != wanted:
+        return f"it names {_listed(named)}; expected {_listed(wanted.items())}"
     return None
+
+
+def _name(platform: Platform | None) -> str:
+    return f"{platform.os}/{platform.architecture}" if platform else "no platform"
+
+
+def _listed(images: Iterable[tuple[str, str | None]]) -> str:
+    return ", ".join(f"{digest} for {platform}" for platform, digest in images)
 
 
 def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, BuildResult]:

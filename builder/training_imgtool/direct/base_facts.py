@@ -14,7 +14,7 @@ from training_imgtool.direct.tree import FILE, UNKNOWN, Attributes, Node, folder
 
 _IMAGES = re.compile(
     rf"{re.escape(DOCKER_HUB)}/"
-    r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+)\Z"
+    r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+-ubuntu[\d.]+)\Z"
 )
 _LISTED_NOWHERE = "boot home media mnt usr var"  # folders of root with mode 755
 _FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"

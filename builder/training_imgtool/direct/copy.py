@@ -128,6 +128,8 @@ def _given(step: Expanded, where: str, files: Files) -> _Given:
     for name, file in ((user, "/etc/passwd"), (group, "/etc/group")):
         if name == "root" and (files.node(file) is None or files.resolve(file) != file):
             raise DependsOnBaseError(f"{where} --chown={chown}: the base has no {file}")
+        if name == "root" and files.is_listed:  # which tells that the file is there, and not what is in it
+            raise DependsOnBaseError(f"{where} --chown={chown}: only an engine reads the base's {file}; 0 is for root")
     return _Given(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
 
 

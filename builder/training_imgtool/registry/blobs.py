@@ -1,4 +1,4 @@
-"""Reads a blob: verifies it while it streams, and continues where a connection broke."""
+"""Asks for a blob, or reads it: verifies it while it streams, and continues where a connection broke."""
 
 from __future__ import annotations
 
@@ -8,11 +8,40 @@ from collections.abc import Iterator
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Transfer, silent
 from training_imgtool.core.reference import Repository
-from training_imgtool.registry.auth.challenges import pull
+from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.http.retry import PassingError
 from training_imgtool.registry.http.transport import Download
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
+
+
+def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> str | None:
+    """The length that a registry says a blob has, empty where it says none; None for a blob that it does not have.
+
+    One try of one request. A 500 counts as none: docker-registry 2.8 answers so for a blob during whose storing it was
+    killed, and sending the blob again mends that. Raises PassingError, and what `Session.send` raises.
+    """
+    scopes = push(repository.path) if writing else pull(repository.path)
+    doing = f"looking for blob {digest[7:19]} in {repository}"
+    try:
+        answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
+    except PassingError as error:
+        if error.status != 500:
+            raise
+        return None
+    if answer.status == 200:
+        return answer.headers.get("content-length", "")
+    if answer.status == 404:
+        return None
+    raise session.refusal(answer, doing)
+
+
+def has_blob(session: Session, repository: Repository, blob: Descriptor, *, writing: bool = False) -> bool:
+    """Whether a repository has a blob, of its size as far as the registry says one; raises as `blob_length`.
+
+    docker-registry keeps what a full or broken disk has left of a blob, and says the length of that.
+    """
+    return blob_length(session, repository, blob.digest, writing=writing) in {"", str(blob.size)}
 
 
 class _Source:

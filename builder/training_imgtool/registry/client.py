@@ -99,11 +99,11 @@ class Registry:
             raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
         return b"".join(self.blob(repository, descriptor))
 
-    def has_blob(self, repository: Repository, digest: str) -> bool:
-        """Whether a repository has a blob."""
-        from training_imgtool.registry.upload import has_blob
+    def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
+        """Whether a repository has a blob, of its size as far as the registry says one."""
+        from training_imgtool.registry.blobs import has_blob
 
-        return self._run(lambda _: has_blob(self.session, repository, digest))
+        return self._run(lambda _: has_blob(self.session, repository, blob))
 
     @property
     def software(self) -> str | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from training_imgtool.core.errors import ImgtoolError, VerificationError
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.registry.auth.challenges import push
+from training_imgtool.registry.blobs import has_blob
 from training_imgtool.registry.http.failures import (
     BlobUnknownError,
     TagImmutableError,
@@ -32,7 +33,6 @@ from training_imgtool.registry.manifests import (
     sha256_digest,
 )
 from training_imgtool.registry.session import Session, manifest_url
-from training_imgtool.registry.upload import has_blob
 
 _NOBODYS_CONFIG, _NOBODYS_LAYER = f"sha256:{'0' * 64}", f"sha256:1{'0' * 63}"  # nobody has content for these hashes
 
@@ -124,15 +124,15 @@ class ManifestPut:
         error = self._session.refusal(answer, self._doing)
         if not isinstance(error, BlobUnknownError) or self._manifest.is_index:
             raise error
-        wanted = {blob.digest for blob in self.blobs}
-        doubtful = wanted.intersection(error.digests) or wanted
-        missing = [digest for digest in sorted(doubtful) if not self._has(digest)]
+        wanted = {blob.digest: blob for blob in self.blobs}
+        doubtful = wanted.keys() & set(error.digests) or wanted.keys()
+        missing = [digest for digest in sorted(doubtful) if not self._has(wanted[digest])]
         if missing:
             raise BlobUnknownError(error.message, digests=tuple(missing), hint=error.hint)
         raise PassingError("reported missing blobs that it has")
 
-    def _has(self, digest: str) -> bool:
-        return has_blob(self._session, self._ref.repository, digest, writing=True)
+    def _has(self, blob: Descriptor) -> bool:
+        return has_blob(self._session, self._ref.repository, blob, writing=True)
 
 
 def refuses_unknown_blobs(session: Session, repository: Repository) -> bool | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ MANIFEST_TYPES = (OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX)
 INDEX_TYPES = frozenset({OCI_INDEX, DOCKER_INDEX})
 LARGEST_MANIFEST = 4 * 1024 * 1024  # bytes; what every registry takes (distribution specification 1.1)
 _LARGEST_CHILDREN = 10_000
+_IMPLIED = {"amd64": "v1", "arm": "v7", "arm64": "v8"}  # variants by architecture
 
 
 class NoPlatformError(RegistryRefusedError):
@@ -75,6 +76,11 @@ class Platform:
     def __str__(self) -> str:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 
+    @property
+    def normal(self) -> Platform:
+        """The same without a variant that the architecture means by itself, as arm64/v8 (containerd `platforms`)."""
+        return replace(self, variant="") if _IMPLIED.get(self.architecture) == self.variant else self
+
 
 def parse_platform(text: str) -> Platform:
     """Parses `OS/ARCH[/VARIANT]`; raises InvalidReferenceError otherwise."""
@@ -88,7 +94,7 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
     """Checks that an image is for a platform, by its config's `os`, `architecture` and `variant`.
 
     A single manifest says nothing of its platform, and an index may be wrong about it; the config is what engines
-    start the image by. Where only one of the two has a variant, they agree: arm64 is also written arm64/v8.
+    start the image by. A config without a variant agrees with every variant.
 
     Args:
         config: the image's config, a JSON document.
@@ -107,8 +113,7 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
     if not parts or not all(isinstance(part, str) for part in parts) or not all(parts[:2]):
         raise VerificationError(f"{image}: its config names no platform, so imgtool cannot tell whether it runs")
     actual, wanted = Platform(*parts), parse_platform(platform)
-    same = (actual.os, actual.architecture) == (wanted.os, wanted.architecture)
-    if not same or (actual.variant and wanted.variant and actual.variant != wanted.variant):
+    if actual.normal not in {wanted.normal, replace(wanted, variant="")}:
         shown = "".join(letter if letter.isprintable() else "?" for letter in str(actual)[:60])
         raise InputError(
             f"{image} is an image for {shown}, and the spec's platform is {platform}",
@@ -137,6 +142,17 @@ class Manifest:
     def is_index(self) -> bool:
         """Whether this names manifests, one per platform."""
         return self.media_type in INDEX_TYPES
+
+    @property
+    def entries(self) -> tuple[tuple[Mapping[str, Any], Descriptor], ...]:
+        """What an index names: each entry as it is written, and its descriptor; raises VerificationError."""
+        entries = self.document.get("manifests")
+        if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
+            raise VerificationError(f"the index {self.digest} has no list of manifests that could be read")
+        return tuple(
+            (entry, read_descriptor(entry, f"{self.digest}: manifests[{number}]"))
+            for number, entry in enumerate(entries)
+        )
 
     @property
     def descriptor(self) -> Descriptor:
@@ -210,30 +226,27 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
 def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
     """The index's image for a platform; attestations (platform `unknown/unknown`) are no images.
 
-    A platform without a variant takes an entry without one first, then any (arm64 is often listed as arm64/v8).
+    An entry that says it in the same words comes first, then one that means the same, as arm64/v8 does for arm64.
 
     Raises:
         NoPlatformError: there is none.
         VerificationError: the index is malformed.
     """
-    entries = index.document.get("manifests")
-    if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
-        raise VerificationError(f"{where}: the index has no list of manifests that could be read")
     offered: list[tuple[Platform, Descriptor]] = []
-    for number, entry in enumerate(entries):
-        descriptor = read_descriptor(entry, f"{where}: manifests[{number}]")
-        of_entry = _platform_of(entry)
+    for entry, descriptor in index.entries:
+        of_entry = platform_of(entry)
         if of_entry is not None and descriptor.media_type in MANIFEST_TYPES:
             offered.append((of_entry, descriptor))
-    same = [item for item in offered if (item[0].os, item[0].architecture) == (platform.os, platform.architecture)]
-    exact = [item for item in same if item[0].variant == platform.variant]
-    if exact or (same and not platform.variant):
+    same = [item for item in offered if item[0].normal == platform.normal]
+    exact = [item for item in same if item[0] == platform]
+    if same:
         return (exact or same)[0][1]
     names = ", ".join(sorted({str(entry)[:40] for entry, _ in offered})[:20]) or "none"
     raise NoPlatformError(f"{where} has no image for {platform}; it has: {names}", names)
 
 
-def _platform_of(entry: dict[str, Any]) -> Platform | None:
+def platform_of(entry: Mapping[str, Any]) -> Platform | None:
+    """The platform that an index's entry names; None for none, and for an attestation's."""
     platform = entry.get("platform")
     if not isinstance(platform, dict):
         return None

@@ -8,7 +8,7 @@ may lose an entry.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from training_imgtool.registry.manifests import (
     read_descriptor,
     sha256_digest,
 )
+
+_MOST, _MOST_PAGES = 10_000, 1000  # referrers of one image
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
 def _listed(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
     entries: list[dict[str, Any]] = []
     page: str | None = None
-    while True:
+    for _ in range(_MOST_PAGES):
         answer = registry.find_referrers(subject, page)
         if answer is None:
             return None
@@ -105,19 +107,20 @@ def _listed(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
         entries += _entries(index)
         if page is None:
             return entries
+        if len(entries) > _MOST:
+            break
+    raise RegistryRefusedError(f"{subject}: the registry's list of referrers does not end")
 
 
 def _tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
     index = registry.find_manifest(_list_tag(subject))
     if index is not None and not index.is_index:
         raise RegistryRefusedError(f"{_list_tag(subject)} is the tag of a list of referrers, and has something else")
-    return () if index is None else tuple(_entries(index))
+    return () if index is None else _entries(index)
 
 
-def _entries(index: Manifest) -> Iterator[dict[str, Any]]:
-    for number, entry in enumerate(index.document.get("manifests") or ()):
-        read_descriptor(entry, f"{index.digest}: manifests[{number}]")
-        yield entry
+def _entries(index: Manifest) -> tuple[dict[str, Any], ...]:
+    return tuple(dict(entry) for entry, _ in index.entries)
 
 
 def _list_tag(subject: Digest) -> Tag:

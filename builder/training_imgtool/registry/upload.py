@@ -19,6 +19,7 @@ from training_imgtool.core.errors import ImgtoolError, LocalFileError, Verificat
 from training_imgtool.core.progress import Progress, Transfer, silent
 from training_imgtool.core.reference import Repository
 from training_imgtool.registry.auth.challenges import pull, push
+from training_imgtool.registry.blobs import blob_length, read_blob
 from training_imgtool.registry.http.addresses import is_google, next_url
 from training_imgtool.registry.http.failures import server_errors
 from training_imgtool.registry.http.retry import PassingError
@@ -31,7 +32,7 @@ _CANCEL_SECONDS = 2.0
 
 
 class How(StrEnum):
-    """How a blob came to be in a repository."""
+    """How a blob came to be in a repository; it may have been there before it was `MOUNTED` from itself."""
 
     PRESENT = "present"
     MOUNTED = "mounted"
@@ -45,27 +46,6 @@ class Uploaded:
     descriptor: Descriptor
     how: How
     sent: int
-
-
-def has_blob(
-    session: Session, repository: Repository, digest: str, *, size: int | None = None, writing: bool = False
-) -> bool:
-    """Whether a repository has a blob; one try of one request. Raises PassingError, and what `Session.send` raises.
-
-    With `size`, a blob whose length the registry does not say, or says to be another, counts as no. A 500 counts as no:
-    docker-registry 2.8 answers so for a blob during whose storing it was killed, and sending the blob again mends that.
-    """
-    scopes = push(repository.path) if writing else pull(repository.path)
-    doing = f"looking for blob {digest[7:19]} in {repository}"
-    try:
-        answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
-    except PassingError as error:
-        if error.status != 500:
-            raise
-        return False
-    if answer.status in {200, 404}:
-        return answer.status == 200 and (size is None or answer.headers.get("content-length") == str(size))
-    raise session.refusal(answer, doing)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +81,7 @@ class BlobUpload:
     _began: float = field(default=0.0, init=False)
     _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
     _location: str | None = field(default=None, init=False)  # of the open upload session
+    _is_doubtful: bool = field(default=False, init=False)  # the registry said another length than the blob has
 
     @property
     def doing(self) -> str:
@@ -151,18 +132,32 @@ class BlobUpload:
         self._cancel()
         mounted = number == 0 and self.mount_from is not None and self.mount(self.mount_from)
         if mounted and (not self.check_size or self._has_blob()):
-            return How.PRESENT if self.mount_from == self.repository else How.MOUNTED
+            return How.MOUNTED
         if self._location is None:
             self.before()  # without content to send, a refusal does not matter
             self._location = self._open()
         self.before()
         self._put(self._location)
         self._location = None
+        if self._is_doubtful and not self._has_blob():
+            self._read_back()
         return How.UPLOADED
 
     def _has_blob(self) -> bool:
-        size = self.descriptor.size if self.check_size else None
-        return has_blob(self.session, self.repository, self.descriptor.digest, size=size, writing=True)
+        length = blob_length(self.session, self.repository, self.descriptor.digest, writing=True)
+        self._is_doubtful = bool(length) and length != str(self.descriptor.size)
+        return length == str(self.descriptor.size) or (length == "" and not self.check_size)
+
+    def _read_back(self) -> None:
+        """Reads the blob; raises VerificationError where the registry has kept something else."""
+        try:
+            for _ in read_blob(self.session, self.repository, self.descriptor):
+                pass
+        except VerificationError as error:
+            raise VerificationError(
+                f"{self.doing}: the registry takes it and keeps the damaged blob that it has: {error.message}",
+                hint="delete the blob, or the repository, where the registry stores it",
+            ) from error
 
     def _open(self) -> str:
         url = self.session.url(self.repository, "blobs/uploads/")

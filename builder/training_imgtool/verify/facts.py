@@ -73,7 +73,7 @@ class Listing:
         folders: unpacked bytes right in each folder.
         gone: paths that the layer removes from the layers below.
         emptied: folders whose content in the layers below it hides.
-        entries: the path of every entry; True for one that is not a folder.
+        entries: the path of every entry, True for one that is not a folder; and every folder that entries lie in.
         files: the content of every file and link; None for the layers of the base.
         diff_id: the digest of the archive; None when the layer was not read to its end.
         faults: what makes an engine refuse the layer, a phrase each.

@@ -1,81 +1,33 @@
 """Reads a layer's archive as it comes, and lays listings over each other as a container's file system does.
 
 Whiteouts, and what replaces what, are those of the OCI image specification 1.1, "Layer Filesystem Changeset". What
-makes an engine refuse a layer is what Docker 20.10 refuses: a path twice, and a hard link to no earlier entry.
+makes an engine refuse a layer is what Docker 20.10 refuses: a path twice or out of the root, and a hard link to no
+earlier entry.
 """
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
-import tarfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import VerificationError
+from training_imgtool.direct.layers.tar_reader import FILE, FOLDER, HARD_LINK, LINK, Member, TarReader
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Fields, FileContent, Listing, Tree, VenvFiles
 from training_imgtool.verify.inside.interesting_paths import LARGEST_TEXT, describe, kind_of, settle, summed, wants_look
 from training_imgtool.verify.inside.venv_files import VENV, compare_records
 
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
-_BLOCK = 1 << 20
 _MOST_ENTRIES = 1_000_000
 _MOST_TEXT = 256 << 20  # bytes of metadata and sources in one layer
-_LARGEST_HEADER = 1 << 20  # bytes of an extended header, which tarfile reads as a whole
-_EXTENDED = frozenset({tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE})
-_EXTENDED_GNU = frozenset({tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK})
-
-
-class _Header(tarfile.TarInfo):
-    """A header whose extended parts have a limit."""
-
-    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-        if self.type in _EXTENDED | _EXTENDED_GNU and self.size > _LARGEST_HEADER:
-            raise tarfile.ReadError(f"an extended header of {self.size} bytes")
-        member: tarfile.TarInfo | None = super()._proc_member(archive)  # type: ignore[misc]
-        return member
-
-
-class _Archive:
-    """Blocks as a file that is read once: counted, limited and hashed."""
-
-    def __init__(self, blocks: Iterator[bytes], most: int) -> None:
-        self._blocks = blocks
-        self._rest = memoryview(b"")
-        self._most = most
-        self._size = 0
-        self._digest = hashlib.sha256()
-
-    def _next(self) -> bytes:
-        block = next(self._blocks, b"")
-        self._size += len(block)
-        if self._size > self._most:
-            raise VerificationError(f"it inflates to more than {self._most / 1e6:.0f} MB, so the rest is not read")
-        self._digest.update(block)
-        return block
-
-    def read(self, size: int) -> bytes:
-        parts = []
-        while size:
-            if not self._rest:
-                self._rest = memoryview(self._next())
-                if not self._rest:
-                    break
-            part = self._rest[:size]
-            self._rest = self._rest[len(part) :]
-            size -= len(part)
-            parts.append(part)
-        return b"".join(parts)
-
-    def diff_id(self) -> str:
-        """Reads to the end and returns the digest of all bytes."""
-        while self._next():
-            pass
-        return f"sha256:{self._digest.hexdigest()}"
 
 
 @dataclass(slots=True)
@@ -89,9 +41,16 @@ class _Content:
     gone: list[str] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     entries: dict[str, bool] = field(default_factory=dict)
+    implied: dict[str, bool] = field(default_factory=dict)
     files: dict[str, FileContent] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     text: int = 0
+
+    def imply(self, folder: str) -> None:
+        """Adds the folder that an entry lies in, be it a whiteout, and those above it: engines make them."""
+        while folder and folder not in self.implied:
+            self.implied[folder] = False
+            folder = folder.rpartition("/")[0]
 
     def listing(self, diff_id: str | None) -> Listing:
         return Listing(
@@ -99,7 +58,7 @@ class _Content:
             folders=self.folders,
             gone=tuple(self.gone),
             emptied=tuple(self.emptied),
-            entries=self.entries,
+            entries={**self.implied, **self.entries},
             files=self.files if self.hashed else None,
             diff_id=diff_id,
             faults=tuple(self.faults),
@@ -115,58 +74,70 @@ def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int, kept: Conten
         most: bytes after which reading stops with a fault.
         kept: takes the files that it wants.
     """
-    archive, content = _Archive(blocks, most), _Content(hashed, kept)
+    digest, content = hashlib.sha256(), _Content(hashed, kept)
+    reader = TarReader(_counted(blocks, most, digest))
     try:
-        with tarfile.open(fileobj=archive, mode="r|", errorlevel=1, tarinfo=_Header) as tar:  # type: ignore[call-overload]
-            for member in tar:
-                _add(content, tar, member)
-                tar.members.clear()  # which only grows
-        return content.listing(archive.diff_id())
+        for member in reader.members():
+            _add(content, reader, member)
+        return content.listing(f"sha256:{digest.hexdigest()}")
     except VerificationError as error:
         content.faults.append(error.message)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        content.faults.append(f"it is not a tar archive: {error}")
     return content.listing(None)
 
 
-def _add(content: _Content, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-    path = posixpath.normpath(f"/{member.name}").lstrip("/")
+def _counted(blocks: Iterator[bytes], most: int, digest: Hash) -> Iterator[bytes]:
+    """The same blocks, hashed; raises VerificationError after `most` bytes."""
+    size = 0
+    for block in blocks:
+        size += len(block)
+        if size > most:
+            raise VerificationError(f"it inflates to more than {most / 1e6:.0f} MB, so the rest is not read")
+        digest.update(block)
+        yield block
+
+
+def _add(content: _Content, reader: TarReader, member: Member) -> None:
+    path = posixpath.normpath(f"/{member.path}").lstrip("/")
     if len(content.entries) == _MOST_ENTRIES:
         raise VerificationError(f"it has more than {_MOST_ENTRIES:,} entries, so the rest is not read")
     if path in content.entries:
         content.faults.append(f"/{path} is in it twice")
+    if f"{posixpath.normpath(member.path.lstrip('/') or '.')}/".startswith("../"):
+        content.faults.append(f"{member.path} leads out of the root")
     folder, _, name = path.rpartition("/")
+    content.imply(folder)
     if name == _OPAQUE:
         content.emptied.append(folder)
         return
     if name.startswith(_WHITEOUT):
         content.gone.append(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"))
         return
-    content.entries[path] = not member.isdir()
-    if member.isdir():
+    content.entries[path] = member.kind != FOLDER
+    if member.kind == FOLDER:
         return
-    content.folders[folder] = content.folders.get(folder, 0) + (member.size if member.isreg() else 0)
-    if member.islnk() and posixpath.normpath(f"/{member.linkname}").lstrip("/") not in content.entries:
-        content.faults.append(f"/{path} is a hard link to {member.linkname}, which the layer does not have before it")
-    if member.isreg() or member.issym() or member.islnk():
-        _read_file(content, tar, member, path)
+    content.folders[folder] = content.folders.get(folder, 0) + member.size
+    target = posixpath.normpath(f"/{member.target}").lstrip("/")
+    if member.kind == HARD_LINK and target not in content.entries:
+        content.faults.append(f"/{path} is a hard link to {member.target}, which the layer does not have before it")
+    if member.kind in {FILE, LINK, HARD_LINK}:
+        _read_file(content, reader, member, path)
 
 
-def _read_file(content: _Content, tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+def _read_file(content: _Content, reader: TarReader, member: Member, path: str) -> None:
     kind = kind_of(path)
-    link = member.linkname if not member.isreg() else None
+    link = member.target if member.kind != FILE else None
     interesting = kind is not None or (link is None and wants_look(path, member.size))
     start = b""
     keeps = content.kept is not None and content.kept.wants(path) and member.size <= LARGEST_TEXT
-    if member.isreg() and (interesting or content.hashed):
-        start, digest = _read(tar, member, LARGEST_TEXT if interesting or keeps else 0)
+    if member.kind == FILE and (interesting or content.hashed):
+        start, digest = _read(reader, LARGEST_TEXT if interesting or keeps else 0)
         content.files[path] = (member.size, digest)
         if content.kept is not None and keeps:
             content.kept.keep(digest, start)
-    elif member.issym():
-        content.files[path] = (0, f"->{member.linkname}")
-    elif member.islnk():
-        target = posixpath.normpath(f"/{member.linkname}").lstrip("/")
+    elif member.kind == LINK:
+        content.files[path] = (0, f"->{member.target}")
+    elif member.kind == HARD_LINK:
+        target = posixpath.normpath(f"/{member.target}").lstrip("/")
         content.files[path] = content.files.get(target, (0, f"a hard link to /{target}"))
     if not interesting:
         return
@@ -178,11 +149,10 @@ def _read_file(content: _Content, tar: tarfile.TarFile, member: tarfile.TarInfo,
         content.items.append(fields)
 
 
-def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> tuple[bytes, str]:
-    """The first `most` bytes of a file, and its SHA-256."""
-    stream, digest, start = tar.extractfile(member), hashlib.sha256(), bytearray()
-    read: Callable[[int], bytes] = stream.read if stream else lambda _: b""
-    while block := read(_BLOCK):
+def _read(reader: TarReader, most: int) -> tuple[bytes, str]:
+    """The first `most` bytes of the present member, and its SHA-256."""
+    digest, start = hashlib.sha256(), bytearray()
+    for block in reader.content():
         digest.update(block)
         start += block[: max(0, most - len(start))]
     return bytes(start), urlsafe_b64encode(digest.digest()).decode().rstrip("=")

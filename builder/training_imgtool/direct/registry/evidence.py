@@ -3,7 +3,7 @@
 A registry may accept a manifest whose blobs it does not have: the distribution specification allows both answers. So
 a manifest that the registry took is evidence only where the registry is known to refuse such manifests. imgtool tries
 that once per host and version of the registry's software and keeps the answer; elsewhere it sends a HEAD request for
-each blob that was neither uploaded nor mounted in this run.
+each blob that was not uploaded in this run, the mounted ones too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.memory import RepositoryMemory, file_name
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import read_descriptor
+from training_imgtool.registry.manifests import Descriptor
 
 
 class Evidence:
@@ -98,19 +98,18 @@ class Evidence:
 
     def _is_whole(self, image: Digest) -> bool:
         try:
-            blobs = dict.fromkeys(self._blobs(image))
+            blobs = {blob.digest: blob for blob in self._blobs(image)}
         except RegistryRefusedError:  # an index names an image that is gone
             return False
-        return all(run_all({digest: partial(self._has_blob, digest) for digest in blobs}).values())
+        return all(run_all({digest: partial(self._has_blob, blob) for digest, blob in blobs.items()}).values())
 
-    def _blobs(self, image: Digest) -> Iterator[str]:
+    def _blobs(self, image: Digest) -> Iterator[Descriptor]:
         manifest = self.registry.manifest(image)
         if not manifest.is_index:
-            yield from (blob.digest for blob in (manifest.config, *manifest.layers))
+            yield from (manifest.config, *manifest.layers)
             return
-        for number, entry in enumerate(manifest.document.get("manifests", ())):
-            child = read_descriptor(entry, f"{image}: manifests[{number}]")
+        for _, child in manifest.entries:
             yield from self._blobs(self.repository.digest(child.digest))
 
-    def _has_blob(self, digest: str) -> bool:
-        return self._heads.do(digest, partial(self.registry.has_blob, self.repository, digest))
+    def _has_blob(self, blob: Descriptor) -> bool:
+        return self._heads.do(blob.digest, partial(self.registry.has_blob, self.repository, blob))

@@ -17,7 +17,7 @@ from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
 from training_imgtool.registry.manifests import Descriptor
-from training_imgtool.registry.upload import How
+from training_imgtool.registry.upload import How, Uploaded
 
 _SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
 _AT_ONCE = 4  # uploads, as crane and BuildKit do per registry
@@ -49,6 +49,7 @@ class Publisher:
         self._mounts = True  # whether to believe the registry when it says that it mounted a blob
         self._lock = threading.Lock()
         self._uploaded: set[str] = set()  # digests of blobs that the repository lacked before this run
+        self._mounted: set[str] = set()  # digests of blobs that nobody sent, as the registry says that it mounted them
         self._proofs: dict[str, Future[None]] = {}  # by digest: an upload, a mount or a HEAD request of this run
 
     def close(self, *, wait: bool = False) -> None:
@@ -129,6 +130,7 @@ class Publisher:
                 raise
             self._mounts = False  # memory is wrong, or what the registry said of a mount
             self.evidence.forget()
+            self.settle()
             self.forget(_digests(image))
             self._put_image(image, ref, subject, base)
         return self.repository.digest(image.digest)
@@ -159,8 +161,12 @@ class Publisher:
             proof.result()
 
     def _confirm_all(self, image: DirectImage) -> None:
-        """Asks for the blobs of which this run has no proof yet."""
+        """Asks for the blobs of which this run has no proof yet, and for those that the registry says it mounted."""
         for descriptor in _blobs(image):
+            with self._lock:
+                if descriptor.digest in self._mounted:
+                    self._mounted.discard(descriptor.digest)
+                    self._proofs.pop(descriptor.digest, None)
             self._prove(descriptor, partial(self._confirm, descriptor), believe=False)
 
     def _prove(self, descriptor: Descriptor, work: Callable[[], None], *, believe: bool = True) -> None:
@@ -172,7 +178,7 @@ class Publisher:
                 self._proofs[descriptor.digest] = self._pool.submit(work)
 
     def _confirm(self, descriptor: Descriptor) -> None:
-        if not self._registry.has_blob(self.repository, descriptor.digest):
+        if not self._registry.has_blob(self.repository, descriptor):
             raise BlobUnknownError(
                 f"{self.repository} lacks blob {descriptor.short}",
                 digests=(descriptor.digest,),
@@ -205,13 +211,19 @@ class Publisher:
         )
         if uploaded.how is How.UPLOADED:
             self._uploaded.add(descriptor.digest)
-        self._memory.add_blobs((descriptor.digest,))
+        self._note(uploaded)
+
+    def _note(self, uploaded: Uploaded) -> None:
+        digest = uploaded.descriptor.digest
+        if uploaded.how is How.MOUNTED:
+            self._mounted.add(digest)
+        self._memory.add_blobs((digest,))
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
-        self._registries.copy_blob(
+        copied = self._registries.copy_blob(
             base, descriptor, self.repository, mount=self._mounts, subject=subject, progress=self._progress
         )
-        self._memory.add_blobs((descriptor.digest,))
+        self._note(copied)
 
 
 def _blobs(image: DirectImage) -> tuple[Descriptor, ...]:

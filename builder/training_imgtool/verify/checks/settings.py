@@ -6,12 +6,14 @@ that the direct builder follows.
 
 from __future__ import annotations
 
+import itertools
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.image.image_config import apply
+from training_imgtool.direct.image.image_config import apply, with_path
 from training_imgtool.dockerfile.evaluate import Scope, walk
 from training_imgtool.dockerfile.parse import Dockerfile
 from training_imgtool.plan import KEY_LABEL
@@ -22,6 +24,7 @@ from training_imgtool.verify.inspect_registry import shared_layers
 _NOT_OF_BASE = ("opt/venv", "var/")
 _LOADED = re.compile(r"usr/(?:local/)?(?:lib/(?:lib)?python3|bin/python3)|etc/ld\.so\.")  # by Python or the loader
 _FILES_ONLY = frozenset({"ADD", "COPY", "RUN"})
+_OTHERS = ("ExposedPorts", "Healthcheck", "OnBuild", "Shell", "StopSignal", "Volumes")
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -40,13 +43,13 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def expected_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The `config` object of the last stage's image; None when the base is unknown or an engine must decide."""
-    if base is None:
+    if base is None or base.get("OnBuild"):
         return None
     stage, stages = dockerfile.stages[-1], [dockerfile.stages[-1]]
     while (below := dockerfile.earlier(stage.base, stage)) is not None:
         stages.insert(0, below)
         stage = below
-    settings: dict[str, Any] = dict(base)
+    settings: dict[str, Any] = dict(with_path(base))
     for stage in stages:
         steps, _ = walk(dockerfile, stage, Scope(env=env_of(settings), args={}))
         cmd_set = False
@@ -117,7 +120,7 @@ def _replaced(case: Case) -> Iterator[str]:
     if case.copied.any_run:
         return
     below: dict[str, bool] = {}
-    copied = {*case.copied.files.values()}
+    copied = {(posixpath.basename(path), content) for path, content in case.copied.files.items()}
     for number, listing in sorted(facts.listings.items()):
         if not facts.layers[number].own:
             below |= listing.entries
@@ -127,7 +130,8 @@ def _replaced(case: Case) -> Iterator[str]:
         folders = [path for path, is_leaf in listing.entries.items() if not is_leaf and below.get(path)]
         for path in (*leaves, *folders, *listing.gone, *emptied):
             content = (listing.files or {}).get(path, (0, ""))[1]
-            if path.startswith(_NOT_OF_BASE) or case.copied.is_copied(path) or content in copied:
+            is_copy = case.copied.is_copied(path) or (posixpath.basename(path), content) in copied
+            if path.startswith(_NOT_OF_BASE) or is_copy:
                 continue  # a copied file may lie elsewhere, where a link of the base leads
             if path in below:
                 yield f"layer {number + 1} replaces /{path}"
@@ -136,11 +140,21 @@ def _replaced(case: Case) -> Iterator[str]:
 
 
 def _entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
-    command = [*(case.facts.settings.get("Entrypoint") or []), *(case.facts.settings.get("Cmd") or [])]
-    planned = [*(expected.get("Entrypoint") or []), *(expected.get("Cmd") or [])]
-    if command != planned:
-        return case.wrong("entry point", " ".join(command) or "none", " ".join(planned))
-    return case.ok("entry point", " ".join(command))
+    actual, planned = _command(case.facts.settings), _command(expected)
+    is_same = actual == planned if "Env" in expected else [*itertools.chain(*actual)] == [*itertools.chain(*planned)]
+    if not is_same:
+        return case.wrong("entry point", _shown(actual), _shown(planned))
+    return case.ok("entry point", " ".join(itertools.chain(*actual)))
+
+
+def _command(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """ENTRYPOINT, and CMD, in whose place a job's arguments come."""
+    return settings.get("Entrypoint") or [], settings.get("Cmd") or []
+
+
+def _shown(command: tuple[list[str], list[str]]) -> str:
+    entry, arguments = (" ".join(words) for words in command)
+    return f"{entry or 'none'}, with CMD {arguments}" if arguments else entry or "none"
 
 
 def _user(case: Case, expected: Mapping[str, Any]) -> Finding:
@@ -159,6 +173,9 @@ def _environment(case: Case, expected: Mapping[str, Any]) -> Finding:
     folder, wanted = (settings.get("WorkingDir") for settings in (case.facts.settings, expected))
     if "WorkingDir" in expected and folder != wanted:
         differ.append(f"the working folder is {folder}, not {wanted}")
+    if "Env" in expected:  # Podman leaves out what only Docker's format has
+        given = {key: value for key in _OTHERS if (value := case.facts.settings.get(key))}
+        differ += [f"{key} is not as planned" for key, value in given.items() if value != expected.get(key)]
     if differ:
         return case.wrong("environment", shortened(differ), f"{len(planned)} variables as planned")
     return case.ok("environment", f"{len(env)} variables")
