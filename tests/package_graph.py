@@ -61,7 +61,6 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
 PROGRAMS = {"wheels.build_child", "verify.inside.bytecode"}  # processes of their own
 
 LONGEST_MODULE = 300  # lines
-LONGER = {"spec.model": 500}  # a list of keys with a line of documentation each, and nothing else
 MOST_FILES = 15  # in one room, or in one folder of a room
 ALL_OF_ONE_KIND = {"cli"}  # a verb per file, so there may be more
 

@@ -14,7 +14,6 @@ import pytest
 from tests.package_graph import (
     ADAPTERS,
     ALL_OF_ONE_KIND,
-    LONGER,
     LONGEST_MODULE,
     MOST_FILES,
     PACKAGE,
@@ -125,7 +124,7 @@ def test_nothing_below_the_command_line_prints_or_reads_the_environment() -> Non
 
 
 def test_modules_are_short_enough_to_read() -> None:
-    long = {name: n for name in modules() if (n := lines_of(name)) > LONGER.get(name, LONGEST_MODULE)}
+    long = {name: n for name in modules() if (n := lines_of(name)) > LONGEST_MODULE}
     assert not long, f"split them: {long}"
 
 

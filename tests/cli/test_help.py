@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from tests.faults.project import IMGTOOL
 from training_imgtool.cli import app
-from training_imgtool.spec.model import Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import Role
 
 RUN = CliRunner()
 

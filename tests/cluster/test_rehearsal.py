@@ -7,7 +7,8 @@ import pytest
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge, parse_follow, parse_kill
 from training_imgtool.cluster.replicas import Service
 from training_imgtool.core.errors import UsageError
-from training_imgtool.spec.model import Role, Scheduling
+from training_imgtool.spec.job import Scheduling
+from training_imgtool.spec.model import Role
 
 AI, VX, TF, LO = Service
 W, M, P = Role.WORKER, Role.MASTER, Role.PS

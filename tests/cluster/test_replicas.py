@@ -21,7 +21,8 @@ from training_imgtool.cluster.replicas import (
 )
 from training_imgtool.core.errors import InputError, UsageError
 from training_imgtool.jobs import view_of
-from training_imgtool.spec.model import Hyperparameters, ImageSpec, JobSpec, Parameter, Role, RoleSpec, Target, Volume
+from training_imgtool.spec.job import Hyperparameters, JobSpec, Parameter, Target, Volume
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 

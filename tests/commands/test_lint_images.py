@@ -14,8 +14,8 @@ from training_imgtool.commands.lint import lint_with_images
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.manifests import OCI_LAYER_ZSTD, OCI_MANIFEST
+from training_imgtool.spec.job import Target
 from training_imgtool.spec.layer_formats import READERS
-from training_imgtool.spec.model import Target
 
 pytestmark = pytest.mark.registry
 CONTENT = b"a layer"

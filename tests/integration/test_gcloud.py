@@ -26,7 +26,8 @@ from training_imgtool.jobs.google.gcloud import flag_command
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import Role
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 QUICK = {("everything", AI), ("strange-args", AI), ("hyperparameters", AI), ("runtime-custom", AI), ("tpu-worker", AI)}

@@ -23,7 +23,8 @@ from tests.servers.google_jobs import JobServer, gcloud_environment, serving
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
 from training_imgtool.jobs.text import dump
 from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import Eci, Gpus, ImageSpec, Role, RoleSpec, Scheduling, Target, Volume
+from training_imgtool.spec.job import Eci, Scheduling, Target, Volume
+from training_imgtool.spec.model import Gpus, ImageSpec, Role, RoleSpec
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "sources"
 M, W, P = Role.MASTER, Role.WORKER, Role.PS

@@ -11,7 +11,8 @@ import yaml
 from tests.jobs.specs import spec
 from training_imgtool.jobs import JobOptions
 from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import Eci, ImageSpec, Role, RoleSpec, Target
+from training_imgtool.spec.job import Eci, Target
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 WORDS = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from training_imgtool.spec.model import Role, RoleSpec, Scheduling, Toleration, Volume
+from training_imgtool.spec.job import Scheduling, Volume
+from training_imgtool.spec.model import Role, RoleSpec, Toleration
 
 KEYS = ["team", "a/b", "-bad", "x" * 64, "a..b/c", "UPPER", "a b", "e" * 253 + "/x", "e" * 254 + "/x", "a_b", "1"]
 VALUES = ["", "v", "x" * 63, "x" * 64, "-a", "a-", "A_b.c", "a b", "é"]

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from tests.jobs.refused_google import gpu, param, tuned
 from tests.jobs.specs import ONE, cpu, spec
-from training_imgtool.spec.model import (
-    Disk,
-    ImageSpec,
-    Role,
-    RoleSpec,
-    Scheduling,
-    Target,
-    Tpu,
-    Volume,
-)
+from training_imgtool.spec.job import Scheduling, Target, Volume
+from training_imgtool.spec.model import Disk, ImageSpec, Role, RoleSpec, Tpu
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 VX = Target.VERTEX

@@ -9,25 +9,8 @@ from typing import Any
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.jobs import JobOptions
 from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import (
-    Accelerator,
-    Disk,
-    Eci,
-    Gpus,
-    Hyperparameters,
-    ImageSpec,
-    JobSpec,
-    Parameter,
-    Role,
-    RoleSpec,
-    Scheduling,
-    Slurm,
-    Target,
-    Toleration,
-    Tpu,
-    Trainer,
-    Volume,
-)
+from training_imgtool.spec.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Target, Volume
+from training_imgtool.spec.model import Accelerator, Disk, Gpus, ImageSpec, Role, RoleSpec, Toleration, Tpu, Trainer
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 AI, VX, TF, JS, PO, EC, CO, TC, SK, SL = Target

@@ -16,8 +16,9 @@ from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.jobs import Format, job_data
 from training_imgtool.jobs.spec_check import check_spec
 from training_imgtool.jobs.text import dump
+from training_imgtool.spec.job import Target
 from training_imgtool.spec.load import load
-from training_imgtool.spec.model import ImageSpec, Target
+from training_imgtool.spec.model import ImageSpec
 
 SPEC = """\
 name: mnist

@@ -13,8 +13,9 @@ from tests.jobs.specs import cpu, images, spec
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.tf_config import parse_hosts
+from training_imgtool.spec.job import Target
 from training_imgtool.spec.load import load
-from training_imgtool.spec.model import RoleSpec, Target
+from training_imgtool.spec.model import RoleSpec
 
 PROGRAMS = {Target.TF_CONFIG, Target.SKYPILOT, Target.SLURM}  # tests/jobs/test_commands_run.py runs these
 

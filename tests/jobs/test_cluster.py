@@ -13,7 +13,8 @@ from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.text import dump
 from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import Role
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 FOUR = {M: ["m-0"], W: ["w-0", "w-1"], P: ["p-0"], E: ["e-0"]}

@@ -11,7 +11,7 @@ from tests.jobs.specs import ONE, images, spec
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.google.gcloud import list_value
-from training_imgtool.spec.model import Target
+from training_imgtool.spec.job import Target
 
 ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(HOME)", ""]
 

@@ -13,7 +13,8 @@ from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 M, W, E = Role.MASTER, Role.WORKER, Role.EVALUATOR
 SHAPES = {

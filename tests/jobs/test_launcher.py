@@ -15,7 +15,8 @@ from typing import Any
 from tests.jobs.specs import STRANGE, images, spec
 from training_imgtool.jobs import Format, job_data, launcher
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 TELL = (

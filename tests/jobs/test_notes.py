@@ -11,18 +11,8 @@ from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, sp
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.google.ai_platform import CLOSED
-from training_imgtool.spec.model import (
-    Accelerator,
-    Eci,
-    Gpus,
-    ImageSpec,
-    Role,
-    RoleSpec,
-    Scheduling,
-    Target,
-    Tpu,
-    Volume,
-)
+from training_imgtool.spec.job import Eci, Scheduling, Target, Volume
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX

@@ -14,7 +14,8 @@ from training_imgtool.core.errors import FieldListError, InputError
 from training_imgtool.core.reference import parse_reference
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 M, W = Role.MASTER, Role.WORKER
 AI, VX, TC = Target.AI_PLATFORM, Target.VERTEX, Target.TF_CONFIG

@@ -24,7 +24,8 @@ from training_imgtool.jobs.google.package import build_package, staged_uri, trai
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 TORTURE = [

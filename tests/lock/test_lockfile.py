@@ -12,8 +12,9 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.spec.job import Eci, JobSpec
 from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Accelerator, Eci, Gpus, ImageSpec, JobSpec, Role, RoleSpec
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
 
 
 def wheel(name: str, version: str = "1.0", digit: str = "a") -> Wheel:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC
+from training_imgtool.spec.job import Target
 from training_imgtool.spec.layer_formats import READERS, STREAMING, layer_format, reader_of
 from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Target
 
 
 @pytest.mark.parametrize("target", Target)

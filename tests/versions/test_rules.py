@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from training_imgtool.core.errors import FieldError, FieldListError
-from training_imgtool.spec.model import Accelerator, Eci, Gpus, ImageSpec, JobSpec, Role, RoleSpec, Target, Tpu
+from training_imgtool.spec.job import Eci, JobSpec, Target
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
 from training_imgtool.spec.requirements import parse_requirements
 from training_imgtool.versions.matrix import Matrix, load_matrix
 from training_imgtool.versions.resolve import resolve

@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from training_imgtool.cluster.replicas import Service
 from training_imgtool.core.errors import UsageError
-from training_imgtool.spec.model import Role, Scheduling
+from training_imgtool.spec.job import Scheduling
+from training_imgtool.spec.model import Role
 
 RESTARTS = 5  # documented for AI Platform and Vertex AI: restarts of one replica
 _SIGNALLED = 128  # exit codes from here on are a signal's

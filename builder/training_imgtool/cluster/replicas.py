@@ -19,7 +19,8 @@ from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_c
 from training_imgtool.jobs.compose import service_name
 from training_imgtool.jobs.kubernetes.common import job_name
 from training_imgtool.jobs.model import args_with_job_dir, leader, passed_job_dir, replicas, says_chief
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 JOB_DIR = "/job"
 _LONGEST_LABEL = 63  # RFC 1035: characters between two dots of a host name

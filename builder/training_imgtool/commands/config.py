@@ -17,7 +17,8 @@ from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, job_data
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 if TYPE_CHECKING:
     from training_imgtool.attest.trust import Signatory

@@ -12,7 +12,8 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.jobs.fit import leftovers, misfits
 from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, image_of, leader, replicas, spec_hash
 from training_imgtool.jobs.text import command_line
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 __all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "job_data", "view_of"]
 

@@ -26,7 +26,8 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 _JOB_DIR = "/job"
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")

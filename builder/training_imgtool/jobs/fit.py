@@ -9,8 +9,9 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.model import model_dir, replicas
 from training_imgtool.jobs.tables import has_gpus
+from training_imgtool.spec.job import JobSpec, Scheduling, Target
 from training_imgtool.spec.layer_formats import READERS
-from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, JobSpec, RoleSpec, Scheduling, Target
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, RoleSpec
 
 _EVERY = {"target", "id", "job_dir", "pass_job_dir"}
 _GOOGLE = {

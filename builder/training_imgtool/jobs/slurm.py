@@ -27,7 +27,8 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.shapes import DURATION
-from training_imgtool.spec.model import ImageSpec, Role, Slurm, Target
+from training_imgtool.spec.job import Slurm, Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.jobs import JobOptions, check
+from training_imgtool.spec.job import JobSpec, Target
 from training_imgtool.spec.load import SpecFile
-from training_imgtool.spec.model import ImageSpec, JobSpec, Target
+from training_imgtool.spec.model import ImageSpec
 
 
 def check_job(spec_file: SpecFile) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ from training_imgtool.jobs.model import (
     replicas,
     says_chief,
 )
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training_imgtool.spec.model import ImageSpec, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec
 
 SPLICE, ZSTD = "splice", "zstd"
 

@@ -31,7 +31,7 @@ from training_imgtool.jobs.model import (
 from training_imgtool.jobs.tables import machines as machine_table
 from training_imgtool.jobs.tables import region_findings
 from training_imgtool.jobs.text import command_line
-from training_imgtool.spec.model import Target
+from training_imgtool.spec.job import Target
 
 _LOST = {
     "etag": "belongs to a patch of an existing job",

@@ -34,7 +34,8 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.tables import cuda_findings
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
 _TIER_ROLES = {  # the roles of each predefined cluster

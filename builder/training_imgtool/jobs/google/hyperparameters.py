@@ -12,7 +12,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.model import Document, Finding, Path, Severity, without_none
-from training_imgtool.spec.model import Hyperparameters, Parameter
+from training_imgtool.spec.job import Hyperparameters, Parameter
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _NUMERIC = {"DOUBLE", "INTEGER", "DISCRETE"}

@@ -35,7 +35,8 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 
 _POOL = {role: index for index, role in enumerate(Role)}
 _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export

@@ -12,7 +12,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.google.hyperparameters import range_findings, value_findings
 from training_imgtool.jobs.model import Document, Finding, Path, Severity, without_none
-from training_imgtool.spec.model import Hyperparameters
+from training_imgtool.spec.job import Hyperparameters
 
 DEFAULT_METRIC = "training/hptuning/metric"  # what cloudml-hypertune reports unless told otherwise
 _VALUES = {

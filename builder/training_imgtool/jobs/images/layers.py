@@ -9,7 +9,7 @@ from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.jobs.images.names import parse_image
 from training_imgtool.jobs.model import Finding, Path, Severity, get
 from training_imgtool.spec.layer_formats import READERS
-from training_imgtool.spec.model import Target
+from training_imgtool.spec.job import Target
 
 LayerTypes = Callable[[Tag | Digest], Sequence[str] | None]
 _KINDS = {"TFJob": Target.TFJOB, "JobSet": Target.JOBSET, "ImageCache": Target.ECI, "Pod": Target.PODS}

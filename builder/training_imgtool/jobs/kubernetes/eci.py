@@ -14,7 +14,8 @@ from training_imgtool.jobs.kubernetes.common import errors, job_name, labels
 from training_imgtool.jobs.kubernetes.pods import longest_suffix, pods, services, size_note, stay_note
 from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, image_of, replicas, without_none
 from training_imgtool.jobs.yamlio import read_table
-from training_imgtool.spec.model import Eci, ImageSpec, Role, Target
+from training_imgtool.spec.job import Eci, Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 _TOLERATION = {
     "key": "virtual-kubelet.io/provider",

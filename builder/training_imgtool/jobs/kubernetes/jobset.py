@@ -34,7 +34,8 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _INDEX_VARIABLE = "TF_TASK_INDEX"

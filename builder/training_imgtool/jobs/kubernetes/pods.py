@@ -20,7 +20,8 @@ from training_imgtool.jobs.kubernetes.common import (
     seconds,
 )
 from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, leader, replicas, says_chief
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 _MANY = 100
 _GROUP_NAME = "kueue.x-k8s.io/pod-group-name"  # Kueue admits the Pods of a group together

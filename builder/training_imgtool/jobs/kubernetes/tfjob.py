@@ -17,7 +17,8 @@ from training_imgtool.jobs.kubernetes.common import (
     seconds,
 )
 from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, replicas, says_chief, without_none
-from training_imgtool.spec.model import ImageSpec, Role, Target
+from training_imgtool.spec.job import Target
+from training_imgtool.spec.model import ImageSpec, Role
 
 UNMAINTAINED = (
     "note: Kubeflow no longer maintains the TFJob operator, and Kueue deprecates it; "
