@@ -58,7 +58,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "zstandard": ("direct.layers.codecs",),
 }
 
-PROGRAMS = {"wheels.build_child", "verify.inside.bytecode"}  # processes of their own
+PROGRAMS = {"wheels.sources.build_child", "verify.inside.bytecode"}  # processes of their own
 
 LONGEST_MODULE = 300  # lines
 MOST_FILES = 15  # in one room, or in one folder of a room

@@ -43,7 +43,7 @@ def job(
             command's. A FieldListError has every violation in `errors`.
     """
     from training_imgtool.cli.machine import settings
-    from training_imgtool.commands.config import job_document
+    from training_imgtool.commands.job_files.config import job_document
 
     return job_document(
         Path(spec),

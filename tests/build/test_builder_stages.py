@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
-from training_imgtool.build.buildx.split import copies_wheels, split_wheels
-from training_imgtool.build.buildx.stages import builder_text
+from training_imgtool.build.engine.builder_stages import builder_text
+from training_imgtool.build.engine.split import copies_wheels, split_wheels
 from training_imgtool.build.inputs import Inputs, RoleImage, prepare
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.progress import silent

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.cli.main import _run
-from training_imgtool.commands.setup_py import read_install_requires
+from training_imgtool.commands.job_files.setup_py import read_install_requires
 
 PACKAGED = "trainingInput: {scaleTier: BASIC, runtimeVersion: '2.11', pythonVersion: '3.7'}\n"
 SETUP = """\

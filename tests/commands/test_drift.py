@@ -18,7 +18,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Lock
 from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 from training_imgtool.versions.matrix import Matrix, load_matrix
-from training_imgtool.wheels.index import open_index
+from training_imgtool.wheels.index.index import open_index
 
 MATRIX = load_matrix()
 LOGIN = b"<!doctype html><title>Sign in</title><form action=/session><input name=user><a href=/reset>Forgot?</a></form>"

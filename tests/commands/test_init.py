@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from training_imgtool.commands.init import starter, write_starter
+from training_imgtool.commands.starter.init import starter, write_starter
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.spec.job import Target
 from training_imgtool.spec.json_schema import json_schema

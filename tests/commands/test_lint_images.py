@@ -10,7 +10,7 @@ import pytest
 
 from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.registry_process import run_registry
-from training_imgtool.commands.lint import lint_with_images
+from training_imgtool.commands.job_files.lint import lint_with_images
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.manifests import OCI_LAYER_ZSTD, OCI_MANIFEST

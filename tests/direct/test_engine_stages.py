@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.direct.registry import Bench
-from training_imgtool.build.engine_stages import push_tag
+from training_imgtool.build.engine.engine_stages import push_tag
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Tag

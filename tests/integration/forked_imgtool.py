@@ -23,7 +23,7 @@ _LOADED = [
     *(
         "training_imgtool.registry.http.transport",
         "training_imgtool.dockerfile.render",
-        "training_imgtool.commands.config",
+        "training_imgtool.commands.job_files.config",
         "urllib3",
         "yaml",
         "jinja2",

@@ -260,7 +260,7 @@ def test_an_image_that_is_only_in_the_engine(toy: Toy, imgtool: Run) -> None:
 def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path: Path) -> None:
     """Instead of having the engine install the wheels again, whose layers the registry has."""
     from tests.engines.support import shared_engine
-    from training_imgtool.build.engine_stages import pull_parents
+    from training_imgtool.build.engine.engine_stages import pull_parents
     from training_imgtool.build.request import BuildOptions, BuildRun
     from training_imgtool.core.progress import silent
     from training_imgtool.direct.registry.memory import tag_of_stage

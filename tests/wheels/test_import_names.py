@@ -14,7 +14,7 @@ from tests.servers.simple_index import SimpleIndex, serving
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.import_names import ImportNames, root_modules
-from training_imgtool.wheels.index import Index
+from training_imgtool.wheels.index.index import Index
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import Indexes
 

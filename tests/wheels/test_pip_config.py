@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.wheels.pip_config import pip_settings, uv_environ
+from training_imgtool.wheels.index.pip_config import pip_settings, uv_environ
 
 
 @pytest.fixture

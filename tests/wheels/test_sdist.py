@@ -19,7 +19,7 @@ import pytest
 
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.versions.matrix import SourceArchive
-from training_imgtool.wheels.sdist import build_wheel, wheel_name
+from training_imgtool.wheels.sources.sdist import build_wheel, wheel_name
 
 FILES = {
     "gast": {
@@ -92,7 +92,7 @@ def test_does_not_depend_on_the_process(tmp_path: Path) -> None:
     (tmp_path / "gast.tar.gz").write_bytes(data)
     code = (
         "import hashlib, os, sys; os.umask(0o077); from training_imgtool.versions.matrix import SourceArchive as A; "
-        "from training_imgtool.wheels.sdist import build_wheel; d = open(sys.argv[1], 'rb').read(); "
+        "from training_imgtool.wheels.sources.sdist import build_wheel; d = open(sys.argv[1], 'rb').read(); "
         "a = A(name='gast', version='0.2.2', file='gast-0.2.2.tar.gz', sha256=hashlib.sha256(d).hexdigest()); "
         "print(hashlib.sha256(build_wheel(a, d)).hexdigest())"
     )

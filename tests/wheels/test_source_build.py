@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.wheels.archives import NEEDS_LANDLOCK, source_archive
-from training_imgtool.wheels.source_build import SourceBuildError, build_wheel, read_build_system
+from training_imgtool.wheels.sources.build import SourceBuildError, build_wheel, read_build_system
 
 PYTHON = Path(sys.executable)
 pytestmark = NEEDS_LANDLOCK
@@ -116,7 +116,7 @@ def test_backends_that_read_tags_get_the_version_of_the_tag(tmp_path: Path) -> N
 
 
 def test_a_build_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training_imgtool.wheels.source_build._SECONDS", 1)
+    monkeypatch.setattr("training_imgtool.wheels.sources.build._SECONDS", 1)
     with pytest.raises(SourceBuildError, match="takes more than 1 seconds"):
         build(tmp_path, source_archive("pure", "1.0", body="import time; time.sleep(60)"))
 

@@ -20,8 +20,8 @@ from training_imgtool.core.progress import Event, Note, Transfer
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
 from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.wheels.index import Index
-from training_imgtool.wheels.sdist import build_wheel, wheel_name
+from training_imgtool.wheels.index.index import Index
+from training_imgtool.wheels.sources.sdist import build_wheel, wheel_name
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import Indexes
 
@@ -164,7 +164,7 @@ def test_a_redirect_to_something_else_than_http(tmp_path: Path, index: SimpleInd
 
 
 def test_a_page_that_drips(tmp_path: Path, index: SimpleIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training_imgtool.wheels.index._PAGE_SECONDS", 0.2)
+    monkeypatch.setattr("training_imgtool.wheels.index.index._PAGE_SECONDS", 0.2)
     index.dripping = 0.01
     with pytest.raises(TemporaryError, match="the page is not complete after"):
         store(tmp_path, index.url).fetch([BIG])

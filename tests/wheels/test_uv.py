@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.core.errors import CredentialsError, InputError, TemporaryError
-from training_imgtool.wheels.pip_config import uv_environ
+from training_imgtool.wheels.index.pip_config import uv_environ
 from training_imgtool.wheels.uv import Indexes, Target, compile_requirements, indexes
 
 TARGET = Target(python="3.10", platform="linux/amd64", glibc="2.36")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.build.buildx.secrets import check_given, check_unused
 from training_imgtool.build.code.trainer_check import check_trainer
+from training_imgtool.build.engine.secrets import check_given, check_unused
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
@@ -23,7 +23,7 @@ from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
     from training_imgtool.build.builders import Builder, Sink
-    from training_imgtool.build.engine_stages import EngineStages
+    from training_imgtool.build.engine.engine_stages import EngineStages
     from training_imgtool.engines import Engine
 
 _MUCH_CODE = 100_000_000  # bytes
@@ -40,7 +40,7 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     if pushed and len(results) == len(run.wanted):
         pushed.finish(tuple(results.values()))
     else:
-        from training_imgtool.build.engine_stages import EngineStages
+        from training_imgtool.build.engine.engine_stages import EngineStages
         from training_imgtool.build.sinks import open_sink
 
         with EngineStages(run, registries) as stages, open_sink(run, registries, stages, pushed) as sink:
@@ -57,7 +57,7 @@ def check_inputs(run: BuildRun) -> None:
 
 def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
     """Makes sure that an open engine has the images in its own store."""
-    from training_imgtool.build.engine_stages import EngineStages
+    from training_imgtool.build.engine.engine_stages import EngineStages
     from training_imgtool.build.sinks import EngineSink
 
     with connect(run.settings, run.progress) as registries, EngineStages(run, registries, engine) as stages:

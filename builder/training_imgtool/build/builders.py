@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from training_imgtool.build.engine_stages import EngineStages
+from training_imgtool.build.engine.engine_stages import EngineStages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
 from training_imgtool.build.run_wheels import open_wheel_store

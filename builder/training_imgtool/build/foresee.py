@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from training_imgtool.build.builders import plan_role
-from training_imgtool.build.buildx.secrets import check_given, check_unused
 from training_imgtool.build.code.trainer_check import check_trainer
-from training_imgtool.build.engine_stages import EngineStages
+from training_imgtool.build.engine.engine_stages import EngineStages
+from training_imgtool.build.engine.secrets import check_given, check_unused
 from training_imgtool.build.find import find_images, head
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun

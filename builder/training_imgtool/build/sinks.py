@@ -9,7 +9,7 @@ from pathlib import Path
 
 from training_imgtool.build.attestations import Attestations
 from training_imgtool.build.builders import Sink, StartImage
-from training_imgtool.build.engine_stages import EngineStages
+from training_imgtool.build.engine.engine_stages import EngineStages
 from training_imgtool.build.find import KeyedImages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun

@@ -69,7 +69,7 @@ def config(
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write the job file for the current images. Push them first, or with --push."""
-    from training_imgtool.commands import config, convert
+    from training_imgtool.commands.job_files import config, convert
 
     request = config.Request(
         target=target,

@@ -28,7 +28,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a first spec for the code in FOLDER. Without code, write a trainer too. Existing files stay as they are."""
-    from training_imgtool.commands.init import write_starter
+    from training_imgtool.commands.starter.init import write_starter
 
     written, notes = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     emit("".join(f"{path}\n" for path in written))

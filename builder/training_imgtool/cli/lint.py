@@ -39,7 +39,7 @@ def lint(
     from training_imgtool.jobs.model import Severity
 
     if images:
-        from training_imgtool.commands.lint import lint_with_images
+        from training_imgtool.commands.job_files.lint import lint_with_images
 
         messages = lint_with_images(
             file, machine.settings(), silent, allow_unknown=allow_unknown, region=region, strict=strict

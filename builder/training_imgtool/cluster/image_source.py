@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.build.build import build_in_engine
-from training_imgtool.build.engine_stages import pull_parents
+from training_imgtool.build.engine.engine_stages import pull_parents
 from training_imgtool.build.find import find_images, head
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun

@@ -27,7 +27,7 @@ from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.manifests import NoPlatformError, choose, parse_platform
 from training_imgtool.versions.matrix import CudaImage, Matrix, Minor, load_matrix
 from training_imgtool.versions.published import Published, published_versions
-from training_imgtool.wheels.index import Index, open_index
+from training_imgtool.wheels.index.index import Index, open_index
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
 _PLATFORM, _ARM_PLATFORM = "linux/amd64", "linux/arm64"

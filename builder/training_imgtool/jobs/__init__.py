@@ -37,8 +37,8 @@ _MODULES: Mapping[Target, str] = {
     Target.ECI: "kubernetes.eci",
     Target.COMPOSE: "compose",
     Target.TF_CONFIG: "tf_config",
-    Target.SKYPILOT: "skypilot",
-    Target.SLURM: "slurm",
+    Target.SKYPILOT: "launchers.skypilot",
+    Target.SLURM: "launchers.slurm",
 }
 """The module of each target below `jobs`; a run loads only those that it needs."""
 

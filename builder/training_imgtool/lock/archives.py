@@ -24,8 +24,8 @@ from training_imgtool.core.progress import Done, Outcome, Progress, Step
 from training_imgtool.lock.sizes import Sizes
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.spec.requirements import normalise_name
-from training_imgtool.wheels.index_page import IndexedFile
-from training_imgtool.wheels.source_build import SourceBuildError, build_wheel
+from training_imgtool.wheels.index.page import IndexedFile
+from training_imgtool.wheels.sources.build import SourceBuildError, build_wheel
 from training_imgtool.wheels.sources.pack import PackedCode
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ArchiveNeededError, ResolvedWheel, Target, compile_requirements

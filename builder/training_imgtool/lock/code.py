@@ -22,8 +22,8 @@ from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import APP
 from training_imgtool.spec.requirements import FIELD, normalise_name
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
-from training_imgtool.wheels.source_build import SourceBuildError
 from training_imgtool.wheels.sources.archive import hash_folder
+from training_imgtool.wheels.sources.build import SourceBuildError
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.pack import Packer, own_paths, require_project
 from training_imgtool.wheels.store import WheelStore

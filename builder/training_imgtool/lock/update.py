@@ -35,9 +35,9 @@ from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
-from training_imgtool.wheels.pip_config import uv_environ
-from training_imgtool.wheels.sdist import LARGEST_ARCHIVE, build_wheel, wheel_name
+from training_imgtool.wheels.index.pip_config import uv_environ
 from training_imgtool.wheels.sources.git import Git
+from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, wheel_name
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
 

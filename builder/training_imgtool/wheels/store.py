@@ -24,11 +24,11 @@ from training_imgtool.core.json_cache import read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
-from training_imgtool.wheels.index_credentials import without_login
+from training_imgtool.wheels.index.credentials import without_login
 from training_imgtool.wheels.partial_file import BLOCK, hash_part, open_locked, read_blocks
 
 if TYPE_CHECKING:
-    from training_imgtool.wheels.index import Index
+    from training_imgtool.wheels.index.index import Index
 
 SUBJECT = "wheels"
 ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
@@ -63,7 +63,7 @@ class WheelStore:
     @cached_property
     def index(self) -> Index:
         """The machine's indexes; opened at the first request, which most runs never send."""
-        from training_imgtool.wheels.index import open_index
+        from training_imgtool.wheels.index.index import open_index
 
         return open_index(self._settings, self._folder, self._find_links())
 
@@ -188,8 +188,8 @@ class WheelStore:
 
     def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress) -> Iterator[bytes]:
         """Yields the bytes from `offset` on: from the last place, else from an index, else from a build."""
-        from training_imgtool.wheels.index_client import MissingFileError
-        from training_imgtool.wheels.sdist import remade
+        from training_imgtool.wheels.index.client import MissingFileError
+        from training_imgtool.wheels.sources.sdist import remade
 
         artifact = self._read_artifact(wheel) if wheel.source and self._read_artifact else None
         if artifact is not None:
@@ -205,7 +205,7 @@ class WheelStore:
             self.remember(wheel.sha256, url)
             return
         if wheel.source is not None:
-            from training_imgtool.wheels.rebuild import rebuilt
+            from training_imgtool.wheels.sources.rebuild import rebuilt
 
             made = rebuilt(wheel, wheel.source, self, settings=self._settings, folder=self._folder, progress=progress)
             with made as path:

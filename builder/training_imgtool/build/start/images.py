@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from training_imgtool.build.builders import RoleBuild, StartImage, StartImages, append_stages, plan_stage_image
-from training_imgtool.build.engine_stages import EngineStages
+from training_imgtool.build.engine.engine_stages import EngineStages
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun, missing_push
 from training_imgtool.build.start.files import StartFiles

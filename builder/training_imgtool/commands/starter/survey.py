@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from training_imgtool.commands.programs import Code, read_code
+from training_imgtool.commands.starter.programs import Code, read_code
 from training_imgtool.core.errors import InputError
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.spec.requirements import parse_requirements, read_requirement_files

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs import launcher
+from training_imgtool.jobs.launchers import launcher
 from training_imgtool.jobs.model import (
     Document,
     Images,

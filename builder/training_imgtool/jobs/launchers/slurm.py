@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Iterator
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs import launcher
 from training_imgtool.jobs.compose import cpus, is_folder
+from training_imgtool.jobs.launchers import launcher
 from training_imgtool.jobs.model import (
     Document,
     Images,

@@ -14,7 +14,7 @@ from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
-from training_imgtool.wheels.source_build import build_wheel
+from training_imgtool.wheels.sources.build import build_wheel
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.pack import PackedCode, Packer
 

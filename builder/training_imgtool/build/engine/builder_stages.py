@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from training_imgtool.build.buildx.secrets import hidden_values, take_secrets
-from training_imgtool.build.buildx.split import copies_wheels, split_wheels
+from training_imgtool.build.engine.secrets import hidden_values, take_secrets
+from training_imgtool.build.engine.split import copies_wheels, split_wheels
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun, missing_push
 from training_imgtool.build.run_wheels import WheelContext

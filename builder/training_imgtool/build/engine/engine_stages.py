@@ -24,7 +24,7 @@ from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.stages import Recipe, StageRunner
 
 if TYPE_CHECKING:
-    from training_imgtool.build.buildx.stages import BuilderStages, StageImages
+    from training_imgtool.build.engine.builder_stages import BuilderStages, StageImages
     from training_imgtool.engines import Engine
     from training_imgtool.registry.connect import Registries
 
@@ -134,7 +134,7 @@ class EngineStages:
 
     def _builder(self) -> BuilderStages:
         def open_builder() -> BuilderStages:
-            from training_imgtool.build.buildx.stages import BuilderStages
+            from training_imgtool.build.engine.builder_stages import BuilderStages
 
             return BuilderStages(self._run, self._registries, self._run.options.builder or self._run.settings.builder)
 

@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, TemporaryError, VerificationError
 from training_imgtool.core.http_pool import Pool, Response, make_pool, transport_errors
-from training_imgtool.wheels.index_credentials import authorization, without_login
+from training_imgtool.wheels.index.credentials import authorization, without_login
 
 ATTEMPTS = 5
 SCHEMES = frozenset({"http", "https"})

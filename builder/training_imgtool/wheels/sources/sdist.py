@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.plan import Wheel
 from training_imgtool.versions.matrix import SourceArchive, load_matrix
-from training_imgtool.wheels.index import Index
+from training_imgtool.wheels.index.index import Index
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
 _MODE = 0o100644 << 16

@@ -12,10 +12,10 @@ from urllib.parse import unquote, urljoin, urlsplit
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.http_pool import Response, transport_errors
 from training_imgtool.core.settings import Settings
-from training_imgtool.wheels.index_client import ATTEMPTS, SCHEMES, IndexClient, MissingFileError, host_of, short_cause
-from training_imgtool.wheels.index_credentials import without_login
-from training_imgtool.wheels.index_page import ACCEPT, IndexedFile, PageError, page_url, parse_page
-from training_imgtool.wheels.pip_config import pip_settings, uv_environ
+from training_imgtool.wheels.index.client import ATTEMPTS, SCHEMES, IndexClient, MissingFileError, host_of, short_cause
+from training_imgtool.wheels.index.credentials import without_login
+from training_imgtool.wheels.index.page import ACCEPT, IndexedFile, PageError, page_url, parse_page
+from training_imgtool.wheels.index.pip_config import pip_settings, uv_environ
 from training_imgtool.wheels.uv import Indexes, indexes
 
 BLOCK = 1 << 18

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training_imgtool.commands.config import Request, Written, job_options, make_text, write_job_file, write_output
-from training_imgtool.commands.setup_py import read_install_requires
+from training_imgtool.commands.job_files.config import (
+    Request,
+    Written,
+    job_options,
+    make_text,
+    write_job_file,
+    write_output,
+)
+from training_imgtool.commands.job_files.setup_py import read_install_requires
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress

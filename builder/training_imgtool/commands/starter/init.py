@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.commands.programs import find_trainer
-from training_imgtool.commands.survey import Survey, survey
+from training_imgtool.commands.starter.programs import find_trainer
+from training_imgtool.commands.starter.survey import Survey, survey
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.core.resources import data_file

@@ -28,7 +28,7 @@ from typing import Any
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.wheels import build_child
+from training_imgtool.wheels.sources import build_child
 
 _VERSION_VARIABLES = (
     "SETUPTOOLS_SCM_PRETEND_VERSION",

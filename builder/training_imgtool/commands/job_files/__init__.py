@@ -1,0 +1,1 @@
+"""The verbs about job files: write one, convert an older one, check one."""
