@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import CpuGroup, FailedError
+from bench.processes import CpuGroup, FailedError, end
 
 _PATIENCE = 60.0  # seconds until it answers
 _CONFIG = """\
@@ -88,12 +88,7 @@ def open_containerd(folder: Path, program: Path) -> Iterator[Containerd]:
             socket=socket, snapshotter=_snapshotter(socket, path), version=_version(program), group=group, path=path
         )
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
         group.remove()
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -85,6 +85,16 @@ def _written() -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("write_bytes")), 0)
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a server of the benchmark: politely, and after 30 seconds by force."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class _Peak:
     """Looks at the memory of a process and its descendants until it is stopped."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.peers import Peers, version_of
-from bench.processes import CpuGroup, FailedError, process_seconds, run
+from bench.processes import CpuGroup, FailedError, end, process_seconds, run
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import RunningRegistry, run_registry
 
@@ -132,11 +132,7 @@ def open_engine(folder: Path, peers: Peers, dockerd: Path, *, modern: bool) -> I
         _wait(engine, process, folder / "log")
         yield engine
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        end(process)
         _bridge("del", modern=modern)
         group.remove()
         shutil.rmtree(folder, ignore_errors=True)
