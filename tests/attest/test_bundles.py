@@ -14,7 +14,7 @@ from training_imgtool.attest.bundles import SIGNATURE
 from training_imgtool.attest.envelope import seal
 from training_imgtool.attest.keyless import MEDIA_TYPE
 from training_imgtool.attest.keys import read_private_key
-from training_imgtool.attest.statement import encode, statement
+from training_imgtool.attest.statement import encode, make_statement
 from training_imgtool.attest.trust import Signatory
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.reference import Digest, parse_repository
@@ -53,7 +53,7 @@ def test_a_key_signs_and_a_changed_byte_or_another_image_fails(tmp_path: Path) -
     key = read_private_key(private, str)
 
     def bundle(image: Digest, kind: str) -> bytes:
-        sealed = json.loads(seal(encode(statement(image, kind, {})), key))
+        sealed = json.loads(seal(encode(make_statement(image, kind, {})), key))
         return encode({"verificationMaterial": {"publicKey": {"hint": ""}}, "dsseEnvelope": sealed})
 
     with MemoryRegistry(like_distribution) as server, Registries(machine(tmp_path)) as registries:

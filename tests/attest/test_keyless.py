@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers.sigstore import ISSUER, FakeSigstore, make_token
 from training_imgtool.attest.keyless import open_signer, open_verifier
-from training_imgtool.attest.statement import encode, statement
+from training_imgtool.attest.statement import encode, make_statement
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.reference import parse_repository
 
@@ -18,7 +18,7 @@ IMAGE = parse_repository("example.com/team/image").digest(f"sha256:{'a' * 64}")
 
 
 def test_a_changed_byte_fails(tmp_path: Path) -> None:
-    said = statement(IMAGE, "https://example.com/predicate", {"key": "value"})
+    said = make_statement(IMAGE, "https://example.com/predicate", {"key": "value"})
     with FakeSigstore() as sigstore:
         config = sigstore.write_config(tmp_path / "sigstore.json")
         with open_signer(make_token(IDENTITY), config) as signer:

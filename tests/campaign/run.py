@@ -27,7 +27,7 @@ from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.build import Start, build_image
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import Material, chain
+from training_imgtool.direct.stage_plan import Material, split_stages
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
@@ -106,7 +106,7 @@ class Direct:
         if not any(stage.name == "role" for stage in dockerfile.stages):
             raise InputError("the text before FROM goes on in its line")
         material = Material(context=self._contexts[case.ignore], locked=_LOCKED)
-        plan = chain(dockerfile, "role", material)
+        plan = split_stages(dockerfile, "role", material)
         if plan.engine_stage is not None:
             raise NeedsEngineError(f"stage {plan.engine_stage.label}")
         files = self._reader.files(None, lambda: layers, lambda layer: iter((blobs[layer.digest],)))

@@ -1,71 +1,27 @@
+"""The files of a context: its tar, its digest, what COPY selects, and the git tree of a folder."""
+
 from __future__ import annotations
 
 import hashlib
 import io
 import os
-import socket
 import subprocess
 import tarfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.other_user import as_nobody, open_folder
 from training_imgtool.context import scan as scanning
-from training_imgtool.context.context import Context, leads_through_link, scan
-from training_imgtool.context.dockerignore import DockerIgnore
-from training_imgtool.context.entries import Entry, Kind
+from training_imgtool.context.context import Context, scan
 from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import InputError, VerificationError
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    root = tmp_path / "spec"
-    package = root / "trainer"
-    (package / "data").mkdir(parents=True)
-    (package / "__init__.py").write_bytes(b"")
-    (package / "task.py").write_bytes(b"print(1)\n")
-    (package / "run.sh").write_bytes(b"#!/bin/sh\n")
-    (package / "run.sh").chmod(0o700)
-    (package / "data" / "a.csv").write_bytes(b"1,2\n")
-    (package / "link").symlink_to("data/a.csv")
-    (root / "other.txt").write_bytes(b"no")
-    return root
 
 
 def tar_of(context: Context, mtime: int = MTIME) -> bytes:
     stream = io.BytesIO()
     context.write_tar(stream, mtime)
     return stream.getvalue()
-
-
-def test_scan_takes_what_is_wanted(folder: Path) -> None:
-    context = scan(folder, only=("trainer",))
-    assert context.paths() == (
-        "trainer",
-        "trainer/__init__.py",
-        "trainer/data",
-        "trainer/data/a.csv",
-        "trainer/link",
-        "trainer/run.sh",
-        "trainer/task.py",
-    )
-    assert context.entry("trainer/run.sh").mode == 0o755
-    assert context.entry("trainer/task.py").mode == 0o644
-    assert context.entry("trainer/task.py").sha256 == hashlib.sha256(b"print(1)\n").hexdigest()
-    assert context.entry("trainer/link").target == "data/a.csv"
-    assert "other.txt" in scan(folder).paths()
-
-
-def test_compiled_code_and_git_never_count(folder: Path) -> None:
-    before = scan(folder).digest()
-    for path in ("trainer/__pycache__/task.pyc", "trainer/old.pyc", ".git/config", "trainer/.git"):
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_bytes(b"x")
-    assert scan(folder).digest() == before
 
 
 def test_the_tar_is_the_same_for_any_time_owner_and_mode(folder: Path, tmp_path: Path) -> None:
@@ -96,43 +52,6 @@ def test_long_and_foreign_names(folder: Path) -> None:
         assert f"trainer/{deep}" in archive.getnames()
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "../..", "data/../../../x"])
-def test_a_link_that_leaves_the_context(folder: Path, target: str) -> None:
-    (folder / "trainer" / "bad").symlink_to(target)
-    with pytest.raises(InputError, match="trainer/bad: a symbolic link to") as caught:
-        scan(folder)
-    assert caught.value.exit_code == 3
-
-
-def test_links_are_never_followed(folder: Path) -> None:
-    (folder / "trainer" / "dangling").symlink_to("nowhere")
-    (folder / "trainer" / "loop").symlink_to("loop")
-    (folder / "trainer" / "dir").symlink_to("data")
-    paths = scan(folder).paths()
-    assert "trainer/dir" in paths
-    assert "trainer/dir/a.csv" not in paths
-
-
-def test_a_linked_source_is_what_it_leads_to(folder: Path) -> None:
-    (folder / "code").symlink_to("trainer/data")
-    (folder / "again").symlink_to("code")
-    (folder / "loop").symlink_to("loop")
-    (folder / "gone").symlink_to("nowhere")
-    context = scan(folder)
-    expected = ("again", "code", "trainer", "trainer/data", "trainer/data/a.csv")
-    assert context.select(("again/",)).paths() == expected
-    assert context.select(("again/a.csv",)).paths() == expected
-    assert context.resolve("again/a.csv") == "trainer/data/a.csv"
-    before = context.digest(("again",))
-    (folder / "trainer/data/a.csv").write_text("3,4\n")
-    assert scan(folder).digest(("again",)) != before
-    for source, why in (("loop", "leads back to itself"), ("gone", "not in the build context")):
-        with pytest.raises(InputError, match=why):
-            context.select((source,))
-    assert leads_through_link(folder, "again/a.csv")
-    assert not leads_through_link(folder, "trainer/data")
-
-
 def test_what_imgtool_puts_in_is_taken_by_name_only(folder: Path) -> None:
     (folder / "wheels").mkdir()
     (folder / "wheels" / "mine").write_text("")
@@ -143,46 +62,6 @@ def test_what_imgtool_puts_in_is_taken_by_name_only(folder: Path) -> None:
     assert "wheels/cpu/w.whl" in context.select(("wheels/cpu/",)).paths()
     with pytest.raises(InputError):
         context.select(("wheels/*/*.whl",))
-
-
-def test_special_files_are_named(folder: Path) -> None:
-    os.mkfifo(folder / "trainer" / "pipe")
-    with pytest.raises(InputError, match="trainer/pipe: a FIFO"):
-        scan(folder)
-    (folder / "trainer" / "pipe").unlink()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(folder / "s"))
-        with pytest.raises(InputError, match=r"^s: a socket"):
-            scan(folder)
-
-
-@pytest.mark.parametrize("name", [b"a\nb", b"a\xffb", "a\u2028b".encode(), b"a\x1bb"])
-def test_names_that_no_one_can_read(folder: Path, name: bytes) -> None:
-    (Path(os.fsdecode(os.fsencode(folder) + b"/" + name))).write_bytes(b"x")
-    with pytest.raises(InputError, match="has no place in an image") as caught:
-        scan(folder)
-    assert str(caught.value).isprintable()
-
-
-def test_missing_sources_are_named(folder: Path) -> None:
-    with pytest.raises(InputError, match="/code: not there"):
-        scan(folder, only=("code",))
-    with pytest.raises(InputError, match="'nothing' is not in the build context"):
-        scan(folder).select(("nothing",))
-    with pytest.raises(InputError, match="lies outside the build context"):
-        scan(folder).select(("../x",))
-    with pytest.raises(InputError, match="cannot be read"):
-        scan(folder / "absent")
-
-
-def test_limits_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "MOST_ENTRIES", 3)
-    with pytest.raises(InputError, match="more than 3 entries or 4 GiB"):
-        scan(folder)
-    monkeypatch.setattr(scanning, "MOST_ENTRIES", 100)
-    monkeypatch.setattr(scanning, "MOST_BYTES", 10)
-    with pytest.raises(InputError, match="more than 100 entries"):
-        scan(folder)
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "same size", "vanish", "link"])
@@ -236,41 +115,6 @@ def test_a_race_never_gives_another_files_bytes(folder: Path, tmp_path: Path) ->
     finally:
         stop.set()
         racer.join()
-
-
-def test_a_file_that_nobody_may_read() -> None:
-    with open_folder() as root:
-        (root / "trainer").mkdir()
-        (root / "trainer" / "secret.txt").write_text("x")
-        (root / "trainer" / "secret.txt").chmod(0)
-
-        def message() -> str:
-            try:
-                scan(root)
-            except InputError as error:
-                return f"{error} {error.exit_code}"
-            return "read"
-
-        assert as_nobody(message) == "trainer/secret.txt: cannot be read: Permission denied 3"
-
-
-def test_another_user_gets_the_same_digest() -> None:
-    with open_folder() as root:
-        (root / "trainer").mkdir()
-        (root / "trainer" / "task.py").write_text("x")
-        assert as_nobody(lambda: scan(root).digest()) == scan(root).digest()
-
-
-def test_thousands_of_files_are_quick(tmp_path: Path) -> None:
-    entries = tuple(
-        Entry(path=f"d/{number:06}", kind=Kind.FILE, mode=0o644, size=1, sha256="0" * 64) for number in range(60_000)
-    )
-    context = Context((Entry(path="d", kind=Kind.DIRECTORY, mode=0o755), *entries))
-    started = time.process_time()
-    for number in range(50):
-        context = context.with_known(f"wheels/cpu/{number}.whl", sha256="0" * 64, size=1)
-    assert len(context.select(("d/*",)).entries) == 60_001
-    assert time.process_time() - started < 5
 
 
 def test_select_follows_copy(folder: Path) -> None:
@@ -357,41 +201,6 @@ def test_young_files_are_not_remembered(folder: Path) -> None:
     hashes: dict[str, str] = {}
     scan(folder, hashes=hashes)
     assert hashes == {}
-
-
-def test_dockerignore_of_the_folder(folder: Path) -> None:
-    (folder / ".dockerignore").write_text("trainer/*\n!trainer/data\n!trainer/task.py\n*.txt\n.dockerignore\n")
-    assert scan(folder).paths() == ("trainer", "trainer/data", "trainer/data/a.csv", "trainer/task.py")
-    assert "other.txt" in scan(folder, ignore=DockerIgnore()).paths()
-    (folder / ".dockerignore").write_bytes(b"\xff")
-    with pytest.raises(InputError, match="not UTF-8 at byte 0"):
-        scan(folder)
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_a_dockerignore_that_is_no_file(folder: Path, kind: str) -> None:
-    path = folder / ".dockerignore"
-    if kind == "link":
-        path.symlink_to("/etc/passwd")
-    elif kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
-    with pytest.raises(InputError, match=r"\.dockerignore: (not a file|a symbolic link|cannot be read)"):
-        scan(folder)
-
-
-def test_secrets_are_refused_all_at_once(folder: Path) -> None:
-    key = '{"type": "service_account", "private_key": "x"}'
-    (folder / "trainer" / ".env").write_text("A=1")
-    (folder / "trainer" / "innocent.json").write_text(key)
-    (folder / "ca.pem").write_text("")
-    with pytest.raises(InputError, match="3 files look like secrets") as caught:
-        scan(folder)
-    assert all(name in str(caught.value) for name in ("trainer/.env", "trainer/innocent.json", "ca.pem"))
-    assert "private_key" not in str(caught.value)
-    context = scan(folder, allow_secrets=("ca.pem", "trainer/innocent.json", "trainer/.env*"))
-    assert "trainer/innocent.json" in context.paths()
 
 
 def test_a_memo_does_not_hide_a_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.debian.packages import make_package, needs_dpkg, system
 from tests.debian.test_layer import archive, maker, settings, store
+from tests.direct.registry import MemoryRecords
 from training_imgtool.core.errors import InputError, PackageGoneError
 from training_imgtool.debian.apt import resolve_packages
 from training_imgtool.debian.base_system import BaseSystem
@@ -40,19 +41,6 @@ def base(url: str) -> BaseSystem:
     return system({"/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n"})
 
 
-class Shared:
-    """Records in a registry."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, bytes] = {}
-
-    def get(self, key: str) -> bytes | None:
-        return self.records.get(key)
-
-    def put(self, key: str, record: bytes) -> None:
-        self.records[key] = record
-
-
 def test_a_dropped_version_is_named_and_the_next_lock_has_the_new_one(
     tmp_path: Path, archive: tuple[str, Path]
 ) -> None:
@@ -74,7 +62,7 @@ def test_the_record_in_the_registry_serves_a_machine_that_no_archive_serves_any_
 ) -> None:
     url, folder = archive
     old = offer(tmp_path, folder, "1.0-1")
-    shared, nothing = Shared(), OpenedLibraries()
+    shared, nothing = MemoryRecords(), OpenedLibraries()
     first = replace(maker(tmp_path / "one", (old,), url), cache=LayerCache(tmp_path / "one", shared))
     made = first.layer("RUN", nothing)
     offer(tmp_path, folder, "1.0-2")

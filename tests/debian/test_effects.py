@@ -14,12 +14,12 @@ from training_imgtool.debian.base_system import Node
 from training_imgtool.debian.effects import make_effect
 from training_imgtool.debian.formats.certificates import (
     SHIPPED,
-    bundle_text,
-    certificate_links,
-    configuration_text,
-    subject_hash,
+    hash_subject,
+    make_bundle,
+    make_configuration,
+    make_links,
 )
-from training_imgtool.debian.scripts import Effect, EffectKind, script_digest, script_effects
+from training_imgtool.debian.scripts import Effect, EffectKind, find_script_effects, hash_script
 from training_imgtool.debian.unpack import Unpacking
 
 _CERTIFICATES = Path("/etc/ssl/certs")
@@ -30,7 +30,7 @@ def test_certificates_have_the_names_that_openssl_gives_them() -> None:
     if not links:
         pytest.skip("this machine has no /etc/ssl/certs")
     for path in links:
-        assert path.name == f"{subject_hash(path.read_bytes())}.0"
+        assert path.name == f"{hash_subject(path.read_bytes())}.0"
 
 
 def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> None:
@@ -39,20 +39,18 @@ def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> No
         pytest.skip("this machine has no /etc/ssl/certs")
     data = source.read_bytes().rstrip(b"\n")
     shipped = {f"{SHIPPED}mozilla/{name}.crt": data for name in ("b (x), y", "A", "é")}
-    assert configuration_text(shipped).decode().splitlines()[-3:] == [
+    assert make_configuration(shipped).decode().splitlines()[-3:] == [
         "mozilla/A.crt",
         "mozilla/b (x), y.crt",
         "mozilla/é.crt",
     ]
-    assert bundle_text(shipped) == 3 * (data + b"\n")
-    links = dict(certificate_links(shipped))
-    digest = subject_hash(data)
+    assert make_bundle(shipped) == 3 * (data + b"\n")
+    links = dict(make_links(shipped))
+    digest = hash_subject(data)
     assert links["/etc/ssl/certs/b_=x=__y.pem"] == f"{SHIPPED}mozilla/b (x), y.crt"
     assert [links[f"/etc/ssl/certs/{digest}.{number}"] for number in range(3)] == ["A.pem", "b_=x=__y.pem", "é.pem"]
     with pytest.raises(NeedsEngineError, match="cannot read this certificate"):
-        dict(
-            certificate_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"})
-        )
+        dict(make_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}))
 
 
 @pytest.mark.parametrize(
@@ -96,14 +94,14 @@ def test_folders_below_usr_local_are_of_staff_where_the_base_says_so() -> None:
 
 def test_pythons_version_is_no_difference_between_scripts() -> None:
     scripts = [f"files=$(dpkg -L libpython3.{minor}-stdlib)\n/usr/bin/python3.{minor} x\n" for minor in (10, 12)]
-    assert {script_digest(text)[0] for text in scripts} == {script_digest(scripts[0])[0]}
-    assert [script_digest(text)[1] for text in scripts] == ["10", "12"]
-    assert script_digest("python3.10\npython3.12\n")[1] == ""
-    assert script_digest("#!/bin/sh\nset -e\n# comment\n\nexit 0\n") == ("", "")
-    assert script_digest("a\nexit 0\nb\n") != script_digest("a\nb\n"), "an exit in the middle counts"
-    assert script_digest("cat <<EOF\n# kept\nEOF\n")[0] == hashlib.sha256(b"cat <<EOF\n# kept\nEOF").hexdigest()
+    assert {hash_script(text)[0] for text in scripts} == {hash_script(scripts[0])[0]}
+    assert [hash_script(text)[1] for text in scripts] == ["10", "12"]
+    assert hash_script("python3.10\npython3.12\n")[1] == ""
+    assert hash_script("#!/bin/sh\nset -e\n# comment\n\nexit 0\n") == ("", "")
+    assert hash_script("a\nexit 0\nb\n") != hash_script("a\nb\n"), "an exit in the middle counts"
+    assert hash_script("cat <<EOF\n# kept\nEOF\n")[0] == hashlib.sha256(b"cat <<EOF\n# kept\nEOF").hexdigest()
 
 
 def test_an_unknown_script_is_named_with_its_package() -> None:
     with pytest.raises(NeedsEngineError, match="the package openssh-server has a postinst script"):
-        script_effects("openssh-server", "postinst", b"#!/bin/sh\nssh-keygen -A\n")
+        find_script_effects("openssh-server", "postinst", b"#!/bin/sh\nssh-keygen -A\n")

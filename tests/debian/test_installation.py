@@ -29,7 +29,7 @@ def install(base: BaseSystem, *made: Made, opened: tuple[str, ...] = ()) -> Mapp
     installation = Installation(
         base, locked, lambda package: paths[package.sha256], "amd64", opened=OpenedLibraries(opened)
     )
-    stream = io.BytesIO(b"".join(splice.tar(installation.items(), 0)))
+    stream = io.BytesIO(b"".join(splice.tar(installation.make_items(), 0)))
     with tarfile.open(fileobj=stream) as archive:
         entries = archive.getmembers()
         assert len({entry.name for entry in entries}) == len(entries), "no path appears twice"

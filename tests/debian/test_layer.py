@@ -16,13 +16,13 @@ from tests.debian.packages import make_package, needs_dpkg, system
 from tests.other_user import NOBODY, as_nobody, open_folder
 from training_imgtool.core.errors import TemporaryError, VerificationError
 from training_imgtool.core.settings import Settings, from_environment
-from training_imgtool.debian.archives import archive_urls, private_sources
+from training_imgtool.debian.archives import list_archives, make_private_sources
 from training_imgtool.debian.layer import LayerMaker
 from training_imgtool.debian.store import PackageStore
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.tree import lookup
+from training_imgtool.direct.tree import find_node
 from training_imgtool.plan import DebianPackage, LockedDebian
 
 NOTHING = OpenedLibraries()
@@ -84,8 +84,8 @@ def test_two_machines_make_the_same_layer_and_remember_it(
     (folder / package.file).unlink()
     again = maker(tmp_path / "one", (package,), packing=packing)
     assert again.layer("RUN", NOTHING).descriptor == made[0].descriptor, "the record serves without the archive"
-    assert lookup(again.tree(NOTHING), "/usr/bin/tool") is not None
-    link = lookup(again.tree(NOTHING), "/usr/lib/link")
+    assert find_node(again.tree(NOTHING), "/usr/bin/tool") is not None
+    link = find_node(again.tree(NOTHING), "/usr/lib/link")
     assert link is not None
     assert link.target == "tool"
 
@@ -123,8 +123,8 @@ def test_mirrors_replace_the_archives_of_a_base_and_keys_lie_in_the_private_fold
         }
     )
     machine = settings(tmp_path, "http://archive.ubuntu.com/ubuntu=http://mirror.example/u")
-    assert archive_urls(base, machine) == ("http://deb.example/debian", "http://mirror.example/u")
-    files = dict(private_sources(base, machine, Path("/private")))
+    assert list_archives(base, machine) == ("http://deb.example/debian", "http://mirror.example/u")
+    files = dict(make_private_sources(base, machine, Path("/private")))
     assert b"URIs: http://mirror.example/u/\n" in files["etc/apt/sources.list.d/ubuntu.sources"]
     assert b"Signed-By: /private/usr/share/keyrings/ubuntu-" in files["etc/apt/sources.list.d/ubuntu.sources"]
     assert files["usr/share/keyrings/ubuntu-archive-keyring.gpg"] == b"key"

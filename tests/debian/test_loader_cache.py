@@ -8,7 +8,7 @@ import pytest
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.formats.elf import read_library
-from training_imgtool.debian.formats.loader_cache import LoaderCache, loader_folders, read_cache, write_cache
+from training_imgtool.debian.formats.loader_cache import LoaderCache, list_folders, read_cache, write_cache
 
 _CACHE = Path("/etc/ld.so.cache")
 
@@ -38,7 +38,7 @@ def test_folders_come_in_the_order_of_the_configuration() -> None:
         "/etc/ld.so.conf.d/a.conf": "# a\n/a/\n\n/usr/lib\n",
         "/etc/ld.so.conf.d/ignored": "/c\n",
     }
-    assert loader_folders(texts) == ("/a", "/usr/lib", "/b", "/lib", "/usr/lib")
+    assert list_folders(texts) == ("/a", "/usr/lib", "/b", "/lib", "/usr/lib")
 
 
 def test_only_shared_libraries_have_a_soname() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.direct.registry import MemoryRecords
 from tests.direct.tars import archive
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct import base_facts, tree
@@ -19,9 +20,9 @@ from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, dump_record, read_record
-from training_imgtool.direct.layers.tar_listing import layer_tree
+from training_imgtool.direct.layers.tar_listing import read_layer_tree
 from training_imgtool.direct.links import DependsOnBaseError
-from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, lookup
+from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, find_node
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 
 DEBIAN = "docker.io/library/python:3.11-slim-bookworm"
@@ -29,15 +30,15 @@ DEBIAN = "docker.io/library/python:3.11-slim-bookworm"
 
 def listed(*layers: bytes) -> Node:
     """The tree of layers, lowest first."""
-    whole = tree.folder()
+    whole = tree.make_folder()
     for layer in layers:
-        whole = tree.merge(whole, layer_tree(layer[at : at + 700] for at in range(0, len(layer), 700)))
+        whole = tree.merge(whole, read_layer_tree(layer[at : at + 700] for at in range(0, len(layer), 700)))
     return whole
 
 
 def shown(root: Node, path: str) -> str | None:
     """A node in one word."""
-    node = lookup(root, path)
+    node = find_node(root, path)
     if node is None:
         return None
     own = node.attributes
@@ -74,16 +75,16 @@ def test_where_engines_differ_a_folder_is_closed() -> None:
     for layer in (archive("a -> b", "a/x"), archive("a", "a/x"), archive(".wh.a", "a/x"), archive("a/", ".wh.a")):
         root = listed(layer)
         with pytest.raises(ClosedFolderError):
-            lookup(root, "/a/y")
+            find_node(root, "/a/y")
         assert shown(root, "/a") == "?"
 
 
 def test_a_large_folder_is_closed() -> None:
-    root = layer_tree((archive(*(f"usr/lib/many/{number}" for number in range(1500)), "usr/lib/few/x"),))
+    root = read_layer_tree((archive(*(f"usr/lib/many/{number}" for number in range(1500)), "usr/lib/few/x"),))
     assert shown(root, "/usr/lib/few/x") == "file"
     assert shown(root, "/usr/lib/few/y") is None
     with pytest.raises(ClosedFolderError, match="/usr/lib/many"):
-        lookup(root, "/usr/lib/many/1")
+        find_node(root, "/usr/lib/many/1")
     files = Files((lambda: root,))
     with pytest.raises(DependsOnBaseError, match="too much to list"):
         files.node("/usr/lib/many/1")
@@ -132,7 +133,7 @@ def test_a_bomb_takes_time_and_no_memory() -> None:
         for _ in range(400):
             packed.write(bytes(1 << 20))
     tracemalloc.start()
-    assert shown(layer_tree(decompress((stream.getvalue(),), OCI_LAYER_GZIP)), "/big") == "file"
+    assert shown(read_layer_tree(decompress((stream.getvalue(),), OCI_LAYER_GZIP)), "/big") == "file"
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 << 20
@@ -156,28 +157,13 @@ class Base:
         yield self.blobs[layer.digest]
 
 
-class Shelf:
-    """Records that other machines see."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, bytes] = {}
-
-    def get(self, key: str) -> bytes | None:
-        """One of them."""
-        return self.records.get(key)
-
-    def put(self, key: str, record: bytes) -> None:
-        """Takes one."""
-        self.records[key] = record
-
-
-def reader(folder: Path, shelf: Shelf | None = None) -> BaseReader:
+def reader(folder: Path, shelf: MemoryRecords | None = None) -> BaseReader:
     """A machine of its own."""
     return BaseReader(LayerCache(folder, shelf), LayerCache(folder), "here")
 
 
 def test_each_layer_is_read_once_and_by_one_machine(tmp_path: Path) -> None:
-    base, shelf = Base(archive("app/ 700 5 5"), archive("app/x")), Shelf()
+    base, shelf = Base(archive("app/ 700 5 5"), archive("app/x")), MemoryRecords()
     files = reader(tmp_path / "one", shelf).files(None, base.layers, base.read)
     assert base.reads == 0
     assert files.node("/app") is not None
@@ -192,7 +178,7 @@ def test_each_layer_is_read_once_and_by_one_machine(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
-    base, shelf = Base(archive("app/")), Shelf()
+    base, shelf = Base(archive("app/")), MemoryRecords()
     reader(tmp_path / "one", shelf).files(None, base.layers, base.read).node("/app")
     shelf.records = {key: record.replace(b'"files": "', b'"files": "AAAA') for key, record in shelf.records.items()}
     assert reader(tmp_path / "two", shelf).files(None, base.layers, base.read).node("/app")
@@ -201,7 +187,12 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
 
 def test_without_the_cache_a_forged_record_does_not_count(tmp_path: Path) -> None:
     """Neither the one in the registry nor what this machine took over from it; both are right afterwards."""
-    honest, lying, shelf, other = Base(archive("app/ 700 5 5")), Base(archive("other/")), Shelf(), Shelf()
+    honest, lying, shelf, other = (
+        Base(archive("app/ 700 5 5")),
+        Base(archive("other/")),
+        MemoryRecords(),
+        MemoryRecords(),
+    )
     reader(tmp_path / "a", shelf).files(None, honest.layers, honest.read).node("/app")
     reader(tmp_path / "b", other).files(None, lying.layers, lying.read).node("/app")
     ((key, _),), ((name, forged),) = shelf.records.items(), other.records.items()
@@ -235,7 +226,7 @@ def test_the_bases_of_the_matrix_are_not_read_for_what_is_sure(tmp_path: Path) -
         "docker.io/library/python:3.11",
         "docker.io/me/x:1",
     ):
-        assert base_facts.of_matrix(name) is None
+        assert base_facts.find_matrix_tree(name) is None
 
 
 def test_what_an_engine_added_to_a_base_is_read(tmp_path: Path) -> None:

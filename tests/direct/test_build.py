@@ -1,171 +1,20 @@
-"""Whole images on a made-up base: which stages are taken on, and what the config and the layers then say."""
+"""Stages on a made-up base: what their instructions put into layers and settings, and what is an engine's work."""
 
 from __future__ import annotations
 
-import io
-import json
-import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import plans
-from tests.direct.wheels import Node as TarNode
-from tests.direct.wheels import tar_tree
+from tests.direct.builds import BASE, LOCKED, PATH, Maker, debian, make_start, read_settings, read_tree
 from training_imgtool.context.context import Context, scan
-from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.build import Start, build_image, plan_stages
-from training_imgtool.direct.files import Files
-from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.image.image import DirectImage, read_config
-from training_imgtool.direct.image.oci_layout import write_layout
-from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.layers.layers import MTIME
-from training_imgtool.direct.stage_plan import Material, chain
-from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, folder
-from training_imgtool.direct.wheels.layer_tools import LayerTools
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.build import plan_stages
+from training_imgtool.direct.stage_plan import Material, split_stages
+from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_folder
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
-from training_imgtool.registry.manifests import (
-    DOCKER_CONFIG,
-    DOCKER_LAYER_GZIP,
-    DOCKER_MANIFEST,
-    OCI_CONFIG,
-    OCI_LAYER_GZIP,
-    OCI_LAYER_ZSTD,
-    OCI_MANIFEST,
-    Descriptor,
-    Manifest,
-    parse_manifest,
-    sha256_digest,
-)
-
-BASE_LAYER = b"not really a layer"
-BASE = f"FROM example.com/base@sha256:{'1' * 64} AS base\n"
-LOCKED = plans.locked()
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # what builders set where a base does not
-
-
-def _base(settings: dict[str, Any] | None = None, *, oci: bool = False, layer: str = "") -> tuple[Manifest, bytes]:
-    config = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Env": ["PATH=/usr/bin:/bin", "A=1"], "Cmd": ["python3"], **(settings or {})},
-            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + "d" * 64]},
-            "history": [{"created_by": "base"}],
-            "variant": "kept",
-        }
-    ).encode()
-    types = (OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST) if oci else (DOCKER_CONFIG, DOCKER_LAYER_GZIP, DOCKER_MANIFEST)
-    document = {
-        "schemaVersion": 2,
-        "mediaType": types[2],
-        "config": Descriptor(types[0], sha256_digest(config), len(config)).document(),
-        "layers": [
-            Descriptor(layer or types[1], sha256_digest(BASE_LAYER), len(BASE_LAYER)).document() | {"future": "field"}
-        ],
-    }
-    return parse_manifest(json.dumps(document).encode(), types[2], "base"), config
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> Context:
-    folder = tmp_path / "spec"
-    (folder / "code" / "sub").mkdir(parents=True)
-    (folder / "code" / "a.py").write_text("print(1)\n")
-    (folder / "code" / "sub" / "run.sh").write_text("#!/bin/sh\n")
-    (folder / "code" / "sub" / "run.sh").chmod(0o755)
-    (folder / "b.txt").write_text("b")
-    subprocess.run(["tar", "-C", folder, "-cf", folder / "packed.tar", "b.txt"], check=True)
-    return scan(folder)
-
-
-def _start(
-    settings: dict[str, Any] | None = None, *, oci: bool = False, layer: str = "", tree: Node | None = None
-) -> Start:
-    """A base with the files of a Debian, or those of `tree`."""
-    manifest, config = _base(settings, oci=oci, layer=layer)
-    return Start(manifest=manifest, config=config, files=Files((lambda: tree or _debian(),)))
-
-
-def _debian(**added: Node) -> Node:
-    """What a small Debian has, and more at the top."""
-    children = {name: folder() for name in ("etc", "home", "opt", "srv")}
-    children |= {"lib": Node(Kind.LINK, target="usr/lib"), "root": folder(Attributes(0o700))}
-    local = folder(children={"bin": folder(children={"python3.11": FILE})})
-    children |= {"tmp": folder(Attributes(0o1777)), "wheels": folder()}
-    children |= {"usr": folder(children={"lib": folder(closed=True), "local": local})}
-    return folder(children=children | added)
-
-
-class Maker:
-    """Builds the last stage of a text that begins below `AS base`."""
-
-    def __init__(self, context: Context, tmp_path: Path) -> None:
-        self.context = context
-        self.cache = tmp_path / "cache"
-
-    def __call__(
-        self, text: str, settings: dict[str, Any] | None = None, *, oci: bool = False, tree: Node | None = None
-    ) -> DirectImage:
-        dockerfile = parse(BASE + "FROM base AS role\n" + text)
-        material = Material(context=self.context, locked=LOCKED)
-        way = chain(dockerfile, "role", material)
-        start = _start(settings, oci=oci, tree=tree)
-        tools = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-        return build_image(dockerfile, way.stages, material, tools, start=start, created=86400)
-
-
-@pytest.fixture
-def make(context: Context, tmp_path: Path) -> Maker:
-    return Maker(context, tmp_path)
-
-
-def _settings(image: DirectImage) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads(image.config)["config"]
-    return settings
-
-
-def _tree(image: DirectImage) -> dict[str, TarNode]:
-    found: dict[str, TarNode] = {}
-    for layer in image.layers:
-        data = b"".join(layer.open())
-        assert sha256_digest(data) == layer.descriptor.digest
-        tar_tree(
-            io.BytesIO(subprocess.run(["gzip", "-dc"], input=data, capture_output=True, check=True).stdout),
-            found,
-            mtime=MTIME,
-        )
-    return found
-
-
-def test_config_and_manifest(make: Maker) -> None:
-    image = make('COPY code/ /app/code/\nWORKDIR /app\nENV B="2 3" A=$A$A\nLABEL x.y="z"\nENTRYPOINT ["go"]\n')
-    config, manifest = json.loads(image.config), json.loads(image.manifest)
-    assert config["config"] == {
-        "Env": ["PATH=/usr/bin:/bin", "A=11", "B=2 3"],
-        "WorkingDir": "/app",
-        "Labels": {"x.y": "z"},
-        "Entrypoint": ["go"],
-    }
-    assert config["variant"] == "kept"
-    assert config["created"] == "1970-01-02T00:00:00Z"
-    layers = [line for line in config["history"] if not line.get("empty_layer")]
-    assert len(layers) == len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == 2
-    assert manifest["layers"][0]["future"] == "field"
-    assert {layer["mediaType"] for layer in manifest["layers"]} == {DOCKER_LAYER_GZIP}
-    assert manifest["config"]["digest"] == sha256_digest(image.config)
-    assert image.digest == sha256_digest(image.manifest)
-    assert image.manifest_type == manifest["mediaType"] == DOCKER_MANIFEST
-    assert make("COPY code/ /app/code/\n", oci=True).manifest_type == OCI_MANIFEST
-
-
-def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp_path: Path) -> None:
-    text = "COPY code/ /app/code/\n"
-    assert make(text).digest == make(text).digest == Maker(context, tmp_path / "other")(text).digest
 
 
 @pytest.mark.parametrize(
@@ -196,7 +45,7 @@ def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp
 )  # fmt: skip
 def test_settings(make: Maker, text: str, settings: dict[str, Any], expected: dict[str, Any]) -> None:
     image = make(text + "\n", settings)
-    assert {key: _settings(image).get(key) for key in expected} == expected
+    assert {key: read_settings(image).get(key) for key in expected} == expected
     assert not image.layers
 
 
@@ -217,11 +66,11 @@ def test_settings(make: Maker, text: str, settings: dict[str, Any], expected: di
     ],
 )
 def test_files(make: Maker, text: str, expected: dict[str, int]) -> None:
-    assert {path: node.mode for path, node in _tree(make(text + "\n")).items()} == expected
+    assert {path: node.mode for path, node in read_tree(make(text + "\n")).items()} == expected
 
 
 def test_owners(make: Maker) -> None:
-    found = _tree(make("COPY --chown=7:8 code/sub /mine\nCOPY b.txt /mine/\nCOPY --chown=9 b.txt /opt/\n"))
+    found = read_tree(make("COPY --chown=7:8 code/sub /mine\nCOPY b.txt /mine/\nCOPY --chown=9 b.txt /opt/\n"))
     owners = {path: node.owner for path, node in found.items()}
     assert owners == {"/mine": (7, 8), "/mine/run.sh": (7, 8), "/mine/b.txt": (0, 0), "/opt/b.txt": (9, 9)}
 
@@ -272,13 +121,13 @@ def test_what_is_for_an_engine(make: Maker, text: str, settings: dict[str, Any],
 
 
 BASES = {
-    "link": {"app": Node(Kind.LINK, target="real"), "real": folder(Attributes(0o750, 5, 6))},
-    "owned": {"app": folder(Attributes(0o700, 5, 5), children={"sub": folder(Attributes(0o777, 9, 9))})},
+    "link": {"app": Node(Kind.LINK, target="real"), "real": make_folder(Attributes(0o750, 5, 6))},
+    "owned": {"app": make_folder(Attributes(0o700, 5, 5), children={"sub": make_folder(Attributes(0o777, 9, 9))})},
     "file": {"app": FILE},
     "dangling": {"app": Node(Kind.LINK, target="/no/where")},
     "loop": {"app": Node(Kind.LINK, target="app")},
-    "unsure": {"app": folder(None)},
-    "setgid": {"app": folder(Attributes(0o2755))},
+    "unsure": {"app": make_folder(None)},
+    "setgid": {"app": make_folder(Attributes(0o2755))},
 }
 
 
@@ -294,7 +143,7 @@ BASES = {
     ],
 )
 def test_a_base_that_has_the_place(make: Maker, base: str, text: str, expected: dict[str, Any]) -> None:
-    found = _tree(make(text + "\n", tree=_debian(**BASES[base])))
+    found = read_tree(make(text + "\n", tree=debian(**BASES[base])))
     assert {path: (found[path].mode, found[path].owner) for path in expected} == expected
     assert not any(path.startswith("/app") for path in found) or base == "owned"
 
@@ -316,17 +165,17 @@ def test_a_base_that_has_the_place(make: Maker, base: str, text: str, expected: 
 )
 def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, text: str) -> None:
     with pytest.raises(NeedsEngineError):
-        make(text + "\n", tree=_debian(**BASES[base]))
+        make(text + "\n", tree=debian(**BASES[base]))
 
 
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        (_debian(opt=folder(children={"venv": folder()})), "there already"),
-        (_debian(opt=Node(Kind.LINK, target="data"), data=folder()), "link"),
-        (_debian(opt=folder(Attributes(0o700))), "mode 755"),
-        (_debian(wheels=FILE), "/wheels is a file"),
-        (_debian(usr=folder()), "has no /usr/local/bin/python3.11"),
+        (debian(opt=make_folder(children={"venv": make_folder()})), "there already"),
+        (debian(opt=Node(Kind.LINK, target="data"), data=make_folder()), "link"),
+        (debian(opt=make_folder(Attributes(0o700))), "mode 755"),
+        (debian(wheels=FILE), "/wheels is a file"),
+        (debian(usr=make_folder()), "has no /usr/local/bin/python3.11"),
     ],
 )
 def test_a_base_without_room_for_the_environment(context: Context, tree: Node, why: str) -> None:
@@ -335,22 +184,22 @@ def test_a_base_without_room_for_the_environment(context: Context, tree: Node, w
         f"RUN {install_step.install_script(LOCKED)}\nFROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
     )
     dockerfile, material = parse(text), Material(context=context, locked=LOCKED)
-    assert chain(dockerfile, "role", material).start
+    assert split_stages(dockerfile, "role", material).start
     with pytest.raises(NeedsEngineError, match=why):
-        plan_stages(dockerfile, (dockerfile.stage("role"),), material, _start(tree=tree))
+        plan_stages(dockerfile, (dockerfile.stage("role"),), material, make_start(tree=tree))
     with pytest.raises(NeedsEngineError, match="is a volume"):
-        plan_stages(dockerfile, (dockerfile.stage("role"),), material, _start({"Volumes": {"/opt": {}}}))
+        plan_stages(dockerfile, (dockerfile.stage("role"),), material, make_start({"Volumes": {"/opt": {}}}))
 
 
 def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
     material = Material(context=context, locked=LOCKED)
     text = BASE + 'FROM base AS system\nRUN apt "$X"\nFROM system AS role\nCOPY code /app/\nUSER $BASE_HAS\n'
-    way = chain(parse(text), "role", material)
-    assert way.start is None
-    assert way.engine_stage is not None
-    assert way.engine_stage.name == "system"
-    assert [stage.name for stage in way.stages] == ["role"]
-    assert "RUN" in way.reasons["system"]
+    chain = split_stages(parse(text), "role", material)
+    assert chain.start is None
+    assert chain.engine_stage is not None
+    assert chain.engine_stage.name == "system"
+    assert [stage.name for stage in chain.stages] == ["role"]
+    assert "RUN" in chain.reasons["system"]
 
 
 def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:
@@ -363,7 +212,7 @@ def _packages(context: Context, script: str | None = None, exclude: tuple[str, .
         'ENV PATH="/opt/venv/bin:$PATH"\n'
     )
     try:
-        return chain(dockerfile, "packages", Material(context=context, locked=LOCKED)).reasons.get("packages")
+        return split_stages(dockerfile, "packages", Material(context=context, locked=LOCKED)).reasons.get("packages")
     except NeedsEngineError as error:
         return error.message
 
@@ -393,19 +242,23 @@ def test_images_on_which_the_script_would_do_something_else(
         "FROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
     )
     with pytest.raises(NeedsEngineError, match=why):
-        plan_stages(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start(settings))
-    assert plan_stages(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), _start())[0]
+        plan_stages(
+            dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), make_start(settings)
+        )
+    assert plan_stages(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), make_start())[
+        0
+    ]
 
 
 def test_folders_on_the_way_to_a_file_get_its_owner(make: Maker) -> None:
-    found = _tree(make("COPY --chown=7:8 b.txt /new/deep/\n"))
+    found = read_tree(make("COPY --chown=7:8 b.txt /new/deep/\n"))
     assert {path: node.owner for path, node in found.items()} == dict.fromkeys(
         ("/new", "/new/deep", "/new/deep/b.txt"), (7, 8)
     )
 
 
 def test_folders_below_a_copied_one_get_its_owner(make: Maker) -> None:
-    found = _tree(make("COPY code /x\nCOPY --chown=7 code /x\nCOPY b.txt /x/sub/\n"))
+    found = read_tree(make("COPY code /x\nCOPY --chown=7 code /x\nCOPY b.txt /x/sub/\n"))
     owners = {path: node.owner for path, node in found.items() if path.startswith("/x")}
     assert owners == {
         "/x": (0, 0),
@@ -425,157 +278,12 @@ def test_links_in_the_context_are_followed_and_wheels_stay_out(tmp_path: Path) -
     (folder / "to-file").symlink_to("to-code/a.py")
     context = scan(folder).with_known("wheels/cpu/w.whl", sha256="0" * 64, size=5)
     make = Maker(context, tmp_path)
-    everything = _tree(make("COPY . /app\n"))
+    everything = read_tree(make("COPY . /app\n"))
     assert {path for path in everything if "wheels" in path} == set()
     assert everything["/app/to-file"].kind == "link"
-    found = _tree(make("COPY to-* /all/\nCOPY to-file /one/name\nCOPY to-code/inner /two/\nCOPY to-code /three\n"))
+    found = read_tree(make("COPY to-* /all/\nCOPY to-file /one/name\nCOPY to-code/inner /two/\nCOPY to-code /three\n"))
     kinds = {path: node.kind for path, node in found.items() if node.kind != "folder"}
     names = ["/all/a.py", "/all/to-file", "/one/name", "/two/inner", "/three/a.py"]
     assert kinds == dict.fromkeys(names, "file") | {"/all/inner": "link", "/three/inner": "link"}
     with pytest.raises(NeedsEngineError, match="wheels as files"):
         make("COPY wheels /w\n")
-
-
-def test_layers_are_never_there_twice(make: Maker) -> None:
-    assert len(make("COPY b.txt /opt/\nCOPY b.txt /opt/\n").layers) == 1
-    with pytest.raises(NeedsEngineError, match="the same layer"):
-        make("COPY b.txt /opt/\nCOPY code /opt/\nCOPY b.txt /opt/\n")
-
-
-def test_127_layers_are_the_limit(make: Maker) -> None:
-    lines = [f"COPY b.txt /opt/{number}/\n" for number in range(127)]
-    assert len(make("".join(lines[:126])).layers) == 126
-    with pytest.raises(NeedsEngineError, match="127"):
-        make("".join(lines))
-
-
-def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_path: Path) -> None:
-    with pytest.raises(NeedsEngineError, match="must not be pushed"):
-        _assembled(context, tmp_path, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", oci=True)
-    image = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True)
-    assert [layer["mediaType"] for layer in json.loads(image.manifest)["layers"]] == [OCI_LAYER_ZSTD, OCI_LAYER_GZIP]
-
-
-def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
-    dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
-    material = Material(context=context, locked=LOCKED)
-    tools = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-    return build_image(dockerfile, dockerfile.stages, material, tools, start=_start(oci=oci, layer=layer))
-
-
-def test_a_base_that_contradicts_itself(context: Context) -> None:
-    from training_imgtool.direct.image.image import assemble
-
-    manifest, config = _base()
-    broken = config.replace(b'["sha256:' + b"d" * 64 + b'"]', b"[]")
-    with pytest.raises(VerificationError, match="different numbers of layers"):
-        assemble(manifest, broken, {}, (), created=0)
-    with pytest.raises(VerificationError, match="not JSON"):
-        assemble(manifest, b"{", {}, (), created=0)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"Env": [1, 2]},
-        {"Env": "x"},
-        {"WorkingDir": ["/"]},
-        {"Labels": ["a"]},
-        {"Labels": {"a": 1}},
-        {"Entrypoint": "x"},
-        {"Cmd": {"a": "b"}},
-        {"Volumes": ["/v"]},
-        {"ExposedPorts": "80"},
-        {"Healthcheck": ["NONE"]},
-        {"Healthcheck": {"Test": "x"}},
-        {"Healthcheck": {"Test": ["NONE"], "Interval": "9s"}},
-        {"User": 5},
-        {"OnBuild": "RUN x"},
-        {"Shell": 1},
-        {"User": "\ud800"},
-    ],
-)
-def test_a_hostile_config_is_refused(make: Maker, settings: dict[str, Any]) -> None:
-    with pytest.raises(VerificationError, match="config"):
-        make("ENV a=b\nWORKDIR x\nLABEL c=d\nHEALTHCHECK CMD x\n", settings)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        b"[" * 200_000,
-        b'{"rootfs": {"diff_ids": [5]}}',
-        b'{"rootfs": {"diff_ids": "x"}}',
-        b'{"rootfs": {"diff_ids": []}, "history": ["x"]}',
-        b'{"rootfs": {"diff_ids": []}, "history": "x"}',
-        b'{"rootfs": {"diff_ids": []}, "config": "x"}',
-        b'{"rootfs": []}',
-        b"5",
-    ],
-)
-def test_what_is_no_config_is_refused(config: bytes) -> None:
-    with pytest.raises(VerificationError, match="config"):
-        read_config(config)
-
-
-def test_load_archive(make: Maker) -> None:
-    image = make("COPY code/ /app/\n")
-    data = b"".join(load_archive({"a:1": image, "b:1": image}, lambda _: iter((BASE_LAYER,))))
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        names = archive.getnames()
-        listed = json.loads(archive.extractfile("manifest.json").read())  # type: ignore[union-attr]
-        assert len(names) == len(set(names)) == 4
-        assert archive.extractfile(listed[0]["Layers"][0]).read() == BASE_LAYER  # type: ignore[union-attr]
-        assert archive.extractfile(listed[0]["Config"]).read() == image.config  # type: ignore[union-attr]
-    assert [one["RepoTags"] for one in listed] == [["a:1"], ["b:1"]]
-
-
-def test_a_docker_image_as_an_oci_one(make: Maker) -> None:
-    from training_imgtool.direct.image.image import as_oci
-
-    docker, oci = make("COPY b.txt /opt/\n"), as_oci(make("COPY b.txt /opt/\n"))
-    manifest = json.loads(oci.manifest)
-    assert {layer["mediaType"] for layer in manifest["layers"]} == {OCI_LAYER_GZIP}
-    assert manifest["config"]["mediaType"] == oci.config_descriptor.media_type == OCI_CONFIG
-    assert oci.manifest_type == manifest["mediaType"] == OCI_MANIFEST
-    assert oci.digest == sha256_digest(oci.manifest) != docker.digest
-    assert (oci.config, oci.diff_ids) == (docker.config, docker.diff_ids)
-    assert as_oci(oci) is oci
-
-
-def test_layout(make: Maker, tmp_path: Path) -> None:
-    image, folder = make("COPY code/ /app/\n", oci=True), tmp_path / "layout"
-    platform = {"os": "linux", "architecture": "amd64"}
-    read: list[Descriptor] = []
-
-    def read_base(descriptor: Descriptor) -> Any:
-        read.append(descriptor)
-        return iter((BASE_LAYER,))
-
-    write_layout(folder, {"master": image, "worker": image}, read_base, platform)
-    write_layout(folder, {"master": image}, read_base, platform)
-    assert len(read) == 1
-    index = json.loads((folder / "index.json").read_bytes())
-    names = [one["annotations"]["org.opencontainers.image.ref.name"] for one in index["manifests"]]
-    assert sorted(names) == ["master", "worker"]
-    for blob in (folder / "blobs/sha256").iterdir():
-        assert sha256_digest(blob.read_bytes()) == f"sha256:{blob.name}"
-    damaged = folder / "blobs/sha256" / sha256_digest(BASE_LAYER).removeprefix("sha256:")
-    damaged.write_bytes(b"x" * len(BASE_LAYER))
-    write_layout(folder, {"master": image}, read_base, platform)
-    assert damaged.read_bytes() == BASE_LAYER
-    damaged.unlink()
-    with pytest.raises(VerificationError, match="came out as"):
-        write_layout(folder, {"master": image}, lambda _: iter((b"other",)), platform)
-    assert not damaged.exists()
-    (folder / "index.json").write_text("{}")
-    with pytest.raises(LocalFileError, match="not an OCI index"):
-        write_layout(folder, {"master": image}, read_base, platform)
-
-
-def test_a_file_that_changes_after_the_scan(make: Maker, tmp_path: Path) -> None:
-    from training_imgtool.core.errors import InputError
-
-    (tmp_path / "spec/b.txt").write_text("other")
-    with pytest.raises(InputError, match="changed while reading"):
-        make("COPY b.txt /opt/\n")

@@ -22,28 +22,28 @@ def _samples() -> list[bytes]:
 
 def test_coded_streams_inflate_to_what_went_in() -> None:
     for data in _samples():
-        assert zlib.decompress(deflate.coded(data), -15) == data
-        assert zlib.decompress(deflate.stored(data), -15) == data
+        assert zlib.decompress(deflate.encode_fixed(data), -15) == data
+        assert zlib.decompress(deflate.encode_stored(data), -15) == data
 
 
 @pytest.mark.parametrize("count", [*range(1, 600), 1024, 1535, 1536, 1537])
 def test_every_run_of_zeros(count: int) -> None:
-    assert zlib.decompress(deflate.coded(bytes(count)), -15) == bytes(count)
+    assert zlib.decompress(deflate.encode_fixed(bytes(count)), -15) == bytes(count)
 
 
 def test_stored_streams_over_64_kib() -> None:
     data = random.Random(1).randbytes(200_000)
-    assert zlib.decompress(deflate.stored(data), -15) == data
+    assert zlib.decompress(deflate.encode_stored(data), -15) == data
 
 
 def test_members_chain_to_one_gzip_file() -> None:
-    chain = b"".join(deflate.member(data, deflate.coded(data)) for data in (b"one ", b"", b"two"))
+    chain = b"".join(deflate.make_member(data, deflate.encode_fixed(data)) for data in (b"one ", b"", b"two"))
     assert gzip.decompress(chain) == b"one two"
 
 
 def test_a_header_is_small() -> None:
-    header = bytes(511) + tarhead.header(Entry(path="opt/venv/lib/x.py", kind=Kind.FILE, mode=0o644, size=9), 0)
-    assert len(deflate.coded(header)) < 100
+    header = bytes(511) + tarhead.make_header(Entry(path="opt/venv/lib/x.py", kind=Kind.FILE, mode=0o644, size=9), 0)
+    assert len(deflate.encode_fixed(header)) < 100
 
 
 LONG = "site-packages/" + "a" * 90 + "/" + "b" * 90
@@ -72,7 +72,7 @@ LONG = "site-packages/" + "a" * 90 + "/" + "b" * 90
     ],
 )
 def test_headers_read_back(entry: Entry) -> None:
-    header = tarhead.header(entry, 315_619_200)
+    header = tarhead.make_header(entry, 315_619_200)
     assert len(header) % 512 == 0
     with tarfile.open(fileobj=io.BytesIO(header + bytes(1024)), errors="surrogateescape") as archive:
         found = archive.next()
@@ -85,5 +85,5 @@ def test_headers_read_back(entry: Entry) -> None:
 
 
 def test_pax_only_when_needed() -> None:
-    assert len(tarhead.header(Entry(path=LONG, kind=Kind.FILE, mode=0o644, size=3), 0)) == 512
-    assert len(tarhead.header(Entry(path="é", kind=Kind.FILE, mode=0o644, size=3), 0)) == 1536
+    assert len(tarhead.make_header(Entry(path=LONG, kind=Kind.FILE, mode=0o644, size=3), 0)) == 512
+    assert len(tarhead.make_header(Entry(path="é", kind=Kind.FILE, mode=0o644, size=3), 0)) == 1536

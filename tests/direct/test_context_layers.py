@@ -14,7 +14,7 @@ import pytest
 
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.layers import blobs, context_layers
-from training_imgtool.direct.layers.context_layers import context_layer
+from training_imgtool.direct.layers.context_layers import make_context_layer
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.splice import Item
@@ -31,7 +31,7 @@ def _layer(cache: Path, contents: dict[str, bytes]) -> LayerSource:
     )
     hashes = tuple(hashlib.sha256(data).hexdigest() for data in contents.values())
     parts = tuple(zip(items, hashes, strict=True))
-    return context_layer(parts, "COPY", cache=LayerCache(cache), mtime=MTIME, once=SingleFlight())
+    return make_context_layer(parts, "COPY", cache=LayerCache(cache), mtime=MTIME, once=SingleFlight())
 
 
 @pytest.mark.parametrize("size", [100, len(LARGE)], ids=["small", "large"])

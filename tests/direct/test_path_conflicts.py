@@ -7,7 +7,7 @@ import random
 import pytest
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.layers.path_conflicts import claims_of, overlapping
+from training_imgtool.direct.layers.path_conflicts import find_claims, find_overlaps
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.wheels.wheel_items import merge
@@ -20,7 +20,7 @@ def _file(path: str, data: bytes = b"x", mode: int = 0o644) -> Item:
 
 
 def _claims(*items: Item) -> dict[str, str]:
-    return claims_of(items, f"/{SITE}")
+    return find_claims(items, f"/{SITE}")
 
 
 def test_a_package_is_one_claim() -> None:
@@ -62,7 +62,7 @@ def test_what_is_shared_is_claimed_piece_by_piece() -> None:
 )
 def test_two(one: list[Item], other: list[Item], overlap: bool) -> None:
     third = _claims(_file(f"{SITE}/elsewhere/z"))
-    found = overlapping({"one": _claims(*one), "other": _claims(*other), "third": third})
+    found = find_overlaps({"one": _claims(*one), "other": _claims(*other), "third": third})
     assert found == ({"one", "other"} if overlap else set())
 
 
@@ -80,7 +80,7 @@ def test_no_clash_goes_unseen() -> None:
             groups[name] = [_file(f"{top}/{path}", dice.choice((b"1", b"2"))) for path in kept]
         if _clash(groups["one"], groups["other"]):
             clashes += 1
-            assert overlapping({name: _claims(*items) for name, items in groups.items()}) == {"one", "other"}
+            assert find_overlaps({name: _claims(*items) for name, items in groups.items()}) == {"one", "other"}
     assert clashes > 200
 
 

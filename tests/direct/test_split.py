@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from training_imgtool.direct.layers.layers import folder_item
+from training_imgtool.direct.layers.layers import make_folder_item
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.split import MOST_PARTS, Contents, split
 from training_imgtool.direct.layers.tarhead import Entry, Kind
@@ -17,7 +17,7 @@ MB = 1 << 20
 
 def _contents(files: dict[str, int], changed: str = "") -> Contents:
     folders = {path[:end] for path in files for end in range(len(path)) if path[end] == "/"}
-    items = [folder_item(path) for path in folders]
+    items = [make_folder_item(path) for path in folders]
     items += [Item(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size)) for path, size in files.items()]
     hashes = {path: hashlib.sha256(f"{path}{path == changed}".encode()).hexdigest() for path in files}
     return tuple((item, hashes.get(item.entry.path, "")) for item in sorted(items, key=lambda item: item.entry.path))

@@ -20,7 +20,7 @@ from training_imgtool.direct.image.image import read_config
 from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.memory import RepositoryMemory, tag_of_stage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.stored_stages import StoredStages, stored_of, with_inline_config
+from training_imgtool.direct.registry.stored_stages import StoredStages, make_stored, with_inline_config
 
 pytestmark = pytest.mark.registry
 
@@ -69,7 +69,7 @@ def test_what_was_just_pushed_is_not_asked_for_until_it_is_forgotten(pushing: Be
     stages = StoredStages(pushing.registries, pushing.cache)
     image = with_inline_config(pushing.image(b"layer"))
     stages.keep(_tag(pushing), image)
-    assert stages.stage(_tag(pushing)) == stored_of(image)
+    assert stages.stage(_tag(pushing)) == make_stored(image)
     assert pushing.proxy.log == []
     stages.forget(_tag(pushing))
     assert stages.stage(_tag(pushing)) is None

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import tracemalloc
 import zipfile
@@ -16,19 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests import plans
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
-from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.core.interpreters import Interpreter, find_interpreter
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.direct.layers import layers
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.layers.layers import MTIME, LayerSource, folder_item, group_wheels, in_order, split
-from training_imgtool.direct.layers.splice import Item
-from training_imgtool.direct.layers.tarhead import Entry, Kind
-from training_imgtool.direct.wheels.bytecode import compile_sources
+from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.direct.wheels.wheel_layers import packages_layers
+from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
 from training_imgtool.plan import LockedVariant, Wheel
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -107,7 +102,7 @@ def _tree(layers: tuple[LayerSource, ...]) -> dict[str, Node]:
 
 @pytest.mark.parametrize("compression", Compression)
 def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compression) -> None:
-    found = _tree(packages_layers(bench.locked, (), bench.tools(compression)))
+    found = _tree(make_packages_layers(bench.locked, (), bench.tools(compression)))
     assert found["/opt/venv/bin/python"] == Node("link", 0, content="/usr/local/bin/python3.11")
     assert found["/opt/venv/bin/tool"].mode == 0o755
     assert found["/opt/venv/bin/go"].size == len("#!/opt/venv/bin/python\nimport tool\n")
@@ -125,46 +120,29 @@ def test_every_compression_gives_the_same_tree(bench: Bench, compression: Compre
 
 @pytest.mark.parametrize("compression", [Compression.SPLICE, Compression.ZSTD])
 def test_a_large_wheel_is_split(bench: Bench, compression: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = packages_layers(bench.locked, (), bench.tools(compression, cache="whole"))
+    whole = make_packages_layers(bench.locked, (), bench.tools(compression, cache="whole"))
     monkeypatch.setattr(layers, "LARGEST_PART", 1000)
     monkeypatch.setattr(layers, "_FEW", 0)
-    parts = packages_layers(bench.locked, (), bench.tools(compression, cache="parts"))
+    parts = make_packages_layers(bench.locked, (), bench.tools(compression, cache="parts"))
     assert len(parts) > len(whole) + 1
     assert _tree(parts) == _tree(whole)
-    again = packages_layers(bench.locked, (), bench.tools(compression, cache="parts"))
+    again = make_packages_layers(bench.locked, (), bench.tools(compression, cache="parts"))
     assert [layer.descriptor for layer in again] == [layer.descriptor for layer in parts]
     assert _tree(again) == _tree(whole)  # spliced once more, each part by itself
 
 
-def test_a_part_has_the_folders_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    def file(path: str, size: int) -> Item:
-        return Item(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size), data=bytes(size))
-
-    monkeypatch.setattr(layers, "_FEW", 10)
-    files = [file("v/a/1", 60), file("v/a/2", 30), file("v/b/3", 500), file("v/c", 20), file("v/d", 5)]
-    items = in_order([*files, *map(folder_item, ("v", "v/a", "v/b"))])
-    assert [[item.entry.path for item in part] for part in split(items, "v", 100)] == [
-        ["v", "v/a", "v/a/1", "v/a/2"],
-        ["v", "v/c", "v/d"],
-        ["v", "v/b", "v/b/3"],
-    ]
-    assert list(split(items, "v", 1000)) == [items]
-    monkeypatch.setattr(layers, "_FEW", 115)
-    assert list(split(items, "v", 100)) == [items]  # few bytes beside a large file
-
-
 def test_two_machines_agree(bench: Bench) -> None:
-    one = packages_layers(bench.locked, (), bench.tools(cache="one"))
-    other = packages_layers(bench.locked, (), bench.tools(cache="two"))
+    one = make_packages_layers(bench.locked, (), bench.tools(cache="one"))
+    other = make_packages_layers(bench.locked, (), bench.tools(cache="two"))
     assert [(a.descriptor, a.diff_id) for a in one] == [(b.descriptor, b.diff_id) for b in other]
     assert len({a.descriptor.digest for a in one}) == len(one)
 
 
 def test_the_second_time_no_wheel_is_touched(bench: Bench) -> None:
-    first = packages_layers(bench.locked, (), bench.tools())
+    first = make_packages_layers(bench.locked, (), bench.tools())
     bench.fetched.clear()
     heard: list[LayerSource] = []
-    again = packages_layers(bench.locked, (), replace(bench.tools(), ready=heard.append))
+    again = make_packages_layers(bench.locked, (), replace(bench.tools(), ready=heard.append))
     assert [layer.descriptor for layer in again] == [layer.descriptor for layer in first]
     assert [layer.descriptor for layer in heard] == [layer.descriptor for layer in first]
     assert bench.fetched == []
@@ -188,7 +166,7 @@ def test_groups_are_made_as_their_wheels_arrive_and_go_up_layer_by_layer(bench: 
         if {group.name for group in early} <= set(names):
             others_done.set()
 
-    packages_layers(bench.locked, (), replace(bench.tools(), wheel_path=arrive, ready=heard))
+    make_packages_layers(bench.locked, (), replace(bench.tools(), wheel_path=arrive, ready=heard))
     assert names.index(late.name) >= len(early)
     assert names.index(f"{late.name} bytecode") > names.index(late.name)
 
@@ -204,21 +182,21 @@ def test_records_travel_to_another_machine(bench: Bench) -> None:
             self.records[key] = record
 
     first = replace(bench.tools(), cache=LayerCache(bench.folder / "a", Shared()))
-    made = packages_layers(bench.locked, (), first)
+    made = make_packages_layers(bench.locked, (), first)
     bench.fetched.clear()
     second = replace(bench.tools(), cache=LayerCache(bench.folder / "b", Shared()), find_interpreter=lambda _: None)
-    found = packages_layers(bench.locked, (), second)
+    found = make_packages_layers(bench.locked, (), second)
     assert [layer.descriptor for layer in found] == [layer.descriptor for layer in made]
     assert bench.fetched == []
 
 
 def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -> None:
-    packages_layers(bench.locked, (), bench.tools())
+    make_packages_layers(bench.locked, (), bench.tools())
     bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
     bench.fetched.clear()
     expected: list[str] = []
     tools = replace(bench.tools(), expect=lambda wheels: expected.extend(wheel.file for wheel in wheels))
-    packages_layers(bench.locked, (), tools)
+    make_packages_layers(bench.locked, (), tools)
     (group,) = (group for group in group_wheels(bench.locked.wheels) if "third" in {w.name for w in group.wheels})
     needed = {*(wheel.file for wheel in group.wheels), bench.pip.name}
     assert {*bench.fetched} == {*expected} == needed
@@ -226,31 +204,31 @@ def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -
 
 
 def test_a_clash_with_what_was_made_before_is_seen(bench: Bench) -> None:
-    packages_layers(bench.locked, (), bench.tools())
+    make_packages_layers(bench.locked, (), bench.tools())
     bench.wheels.append(make_wheel(bench.folder, "third", {"tool/main.py": b"3\n"}))
     with pytest.raises(NeedsEngineError, match=r"tool/main\.py is in two wheels"):
-        packages_layers(bench.locked, (), bench.tools())
+        make_packages_layers(bench.locked, (), bench.tools())
 
 
 def test_lost_bytecode_is_made_again(bench: Bench) -> None:
-    packages_layers(bench.locked, (), bench.tools())
+    make_packages_layers(bench.locked, (), bench.tools())
     shutil.rmtree(bench.folder / "cache/blobs")
-    assert _tree(packages_layers(bench.locked, (), bench.tools()))
+    assert _tree(make_packages_layers(bench.locked, (), bench.tools()))
 
 
 def test_only_the_bucket_that_changed_is_new(bench: Bench) -> None:
-    before = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.tools())}
+    before = {layer.descriptor.digest for layer in make_packages_layers(bench.locked, (), bench.tools())}
     names = {group.name: {w.name for w in group.wheels} for group in group_wheels(bench.locked.wheels)}
     assert len(names) == 2, "the two wheels must be in different buckets for this test"
     bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
-    after = {layer.descriptor.digest for layer in packages_layers(bench.locked, (), bench.tools())}
+    after = {layer.descriptor.digest for layer in make_packages_layers(bench.locked, (), bench.tools())}
     assert len(after - before) == 2  # files and bytecode of one bucket
     assert len(before - after) == 2
 
 
 def test_a_wheel_that_changed_meanwhile_is_found_while_sending(bench: Bench) -> None:
     tools, lock = bench.tools(), bench.locked
-    made = packages_layers(lock, (), tools)
+    made = make_packages_layers(lock, (), tools)
     path = bench.wheels[1]
     data = path.read_bytes()
     middle = data.index(b"blob.bin") + 1000
@@ -259,18 +237,18 @@ def test_a_wheel_that_changed_meanwhile_is_found_while_sending(bench: Bench) -> 
     with pytest.raises(VerificationError, match="made again, it is not the same"):
         list(layer.open())
     with pytest.raises(VerificationError, match="the lock says"):  # the record is gone, so the wheel is looked at
-        packages_layers(lock, (), tools)
+        make_packages_layers(lock, (), tools)
 
 
 def test_a_wheel_that_is_not_the_locked_one(bench: Bench) -> None:
     lock = bench.locked
     wrong = tuple(replace(wheel, sha256="0" * 64) for wheel in lock.wheels)
     with pytest.raises(VerificationError, match="the lock says"):
-        packages_layers(replace(lock, wheels=wrong), (), bench.tools())
+        make_packages_layers(replace(lock, wheels=wrong), (), bench.tools())
 
 
 def test_excluded_files_are_gone_and_their_folder_stays(bench: Bench) -> None:
-    found = _tree(packages_layers(bench.locked, ("tool/main.py", "other-1.0.dist-info/"), bench.tools()))
+    found = _tree(make_packages_layers(bench.locked, ("tool/main.py", "other-1.0.dist-info/"), bench.tools()))
     assert f"{SITE}/tool" in found
     assert not [path for path in found if "main" in path or "other-1.0" in path]
 
@@ -278,16 +256,16 @@ def test_excluded_files_are_gone_and_their_folder_stays(bench: Bench) -> None:
 @pytest.mark.parametrize("prefix", ["../bin", "", "a//b", "./x"])
 def test_odd_exclusions_are_for_an_engine(bench: Bench, prefix: str) -> None:
     with pytest.raises(NeedsEngineError, match="exclude"):
-        packages_layers(bench.locked, (prefix,), bench.tools())
+        make_packages_layers(bench.locked, (prefix,), bench.tools())
 
 
 def test_clashes(bench: Bench) -> None:
     same = make_wheel(bench.folder, "same", {"other.py": b"1\n"})
     bench.wheels.append(same)
-    assert f"{SITE}/other.py" in _tree(packages_layers(bench.locked, (), bench.tools()))
+    assert f"{SITE}/other.py" in _tree(make_packages_layers(bench.locked, (), bench.tools()))
     bench.wheels.append(make_wheel(bench.folder, "clash", {"other.py": b"2\n"}))
     with pytest.raises(NeedsEngineError, match=r"other\.py is in two wheels"):
-        packages_layers(bench.locked, (), bench.tools())
+        make_packages_layers(bench.locked, (), bench.tools())
 
 
 @pytest.mark.parametrize(
@@ -305,7 +283,7 @@ def test_clashes(bench: Bench) -> None:
 def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_points: str, why: str) -> None:
     bench.wheels = [make_wheel(bench.folder, "bad", files, entry_points=entry_points)]
     with pytest.raises(NeedsEngineError, match=why):
-        packages_layers(bench.locked, (), bench.tools())
+        make_packages_layers(bench.locked, (), bench.tools())
 
 
 @pytest.mark.parametrize(
@@ -324,7 +302,7 @@ def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_poin
 def test_paths_that_pip_refuses_are_refused(bench: Bench, first: dict[str, bytes], second: dict[str, bytes]) -> None:
     bench.wheels = [make_wheel(bench.folder, "bad", first), make_wheel(bench.folder, "other", second)]
     with pytest.raises(VerificationError, match="pip refuses it too"):
-        packages_layers(bench.locked, (), bench.tools())
+        make_packages_layers(bench.locked, (), bench.tools())
 
 
 def test_large_scripts_get_their_interpreter_and_larger_ones_go_to_an_engine(bench: Bench) -> None:
@@ -332,11 +310,11 @@ def test_large_scripts_get_their_interpreter_and_larger_ones_go_to_an_engine(ben
         return {"big-1.0.data/scripts/run": b"#!python -u\n" + b"x = 1\n" * (size // 6)}
 
     bench.wheels = [make_wheel(bench.folder, "big", script(3 << 20))]
-    size = _tree(packages_layers(bench.locked, (), bench.tools()))["/opt/venv/bin/run"].size
+    size = _tree(make_packages_layers(bench.locked, (), bench.tools()))["/opt/venv/bin/run"].size
     assert size == len(b"#!/opt/venv/bin/python\n") + (3 << 20) // 6 * 6
     bench.wheels = [make_wheel(bench.folder, "big", script(17 << 20))]
     with pytest.raises(NeedsEngineError, match="line to rewrite"):
-        packages_layers(bench.locked, (), bench.tools())
+        make_packages_layers(bench.locked, (), bench.tools())
 
 
 @pytest.mark.parametrize(
@@ -363,7 +341,7 @@ def test_a_bomb_ends_early(bench: Bench, member: str, honest: bool) -> None:
     bench.wheels = [path]
     tracemalloc.start()
     with pytest.raises((VerificationError, NeedsEngineError)) as caught:
-        packages_layers(bench.locked, (), bench.tools())
+        make_packages_layers(bench.locked, (), bench.tools())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(caught.value, VerificationError) or honest
@@ -379,16 +357,16 @@ def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench
 
     tools = replace(bench.tools(), find_interpreter=lambda _: None, wheel_path=fetch, expect=asked.append)
     with pytest.raises(NeedsEngineError, match=r"bytecode for Python 3\.11"):
-        packages_layers(bench.locked, (), tools)
+        make_packages_layers(bench.locked, (), tools)
     assert asked == []
 
 
 def test_layers_without_bytecode_need_no_interpreter_and_have_records_of_their_own(bench: Bench) -> None:
     tools = replace(bench.tools(), find_interpreter=lambda _: None, compiles=False)
-    plain = packages_layers(bench.locked, (), tools)
-    again = packages_layers(bench.locked, (), replace(tools, wheel_path=lambda _: Path()))
+    plain = make_packages_layers(bench.locked, (), tools)
+    again = make_packages_layers(bench.locked, (), replace(tools, wheel_path=lambda _: Path()))
     assert [layer.diff_id for layer in again] == [layer.diff_id for layer in plain]
-    whole = packages_layers(bench.locked, (), bench.tools())
+    whole = make_packages_layers(bench.locked, (), bench.tools())
     assert [layer.diff_id for layer in plain] == [layer.diff_id for layer in whole if "bytecode" not in layer.history]
     assert len(whole) > len(plain)
 
@@ -396,109 +374,4 @@ def test_layers_without_bytecode_need_no_interpreter_and_have_records_of_their_o
 def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
     bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
     with pytest.raises(NeedsEngineError, match="console script"):
-        packages_layers(bench.locked, (), bench.tools())
-
-
-def test_groups() -> None:
-    def wheel(name: str, size: int) -> Wheel:
-        return replace(plans.wheel(name, "1"), size=size)
-
-    assert group_wheels(()) == ()
-    many = tuple(wheel(f"big-{n}", 20 << 20) for n in range(60)) + tuple(wheel(f"s{n}", 10) for n in range(90))
-    groups = group_wheels(many)
-    assert len(groups) <= 38
-    assert sorted(w.name for group in groups for w in group.wheels) == sorted(w.name for w in many)
-    assert all(group.wheels for group in groups)
-    fewer = group_wheels(many[:-1])
-    assert sum(group not in groups for group in fewer) <= 1
-
-
-@pytest.fixture
-def interpreter() -> Interpreter:
-    found = find_interpreter("3.11", {"PATH": os.environ["PATH"]})
-    assert found is not None
-    return found
-
-
-def test_bytecode_is_what_compileall_writes(tmp_path: Path, interpreter: Interpreter) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    sources = {"a.py": b"x = {1, 2, 'three'}\n", "b.py": b"\xff", "c.py": "# é\nprint('é')\n".encode(), "d.py": b""}
-    for name, data in sources.items():
-        (tmp_path / name).write_bytes(data)
-    command = [interpreter.path, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(tmp_path)]
-    subprocess.run(command, check=False, capture_output=True)
-    expected = {path.name: path.read_bytes() for path in (tmp_path / "__pycache__").iterdir()}
-    with ThreadPoolExecutor(2) as pool:
-        named = ((str(tmp_path / name), data) for name, data in sources.items())
-        made = dict(compile_sources(interpreter, named, pool, size=sum(map(len, sources.values())), ahead=2))
-    assert {Path(interpreter.cached(path)).name: data for path, data in made.items()} == expected
-    assert sys.version_info[:2] == (3, 11)
-
-
-def test_bytecode_of_many_sources_in_several_processes(interpreter: Interpreter) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    sources = {f"/{n}.py": b"x = %d\n" % n + b"#" * 240_000 for n in range(40)}  # 9.6 MB: four batches
-    sources["/none.py"] = b"("
-    with ThreadPoolExecutor(2) as pool:
-        size = sum(map(len, sources.values()))
-        made = list(compile_sources(interpreter, iter(sources.items()), pool, size=size, ahead=2))
-    assert [path for path, _ in made] == [path for path in sources if path != "/none.py"]
-    with ThreadPoolExecutor(1) as pool:
-        for path, data in made[::13]:
-            [alone] = compile_sources(interpreter, [(path, sources[path])], pool, size=1, ahead=0)
-            assert alone == (path, data)
-
-
-@pytest.mark.parametrize("program", ["exit 3", "head -c 100000 >/dev/null; echo no >&2; exit 4", "printf ab"])
-def test_a_compiler_that_breaks_off(tmp_path: Path, interpreter: Interpreter, program: str) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    path = tmp_path / "python3.11"
-    path.write_text(f"#!/bin/sh\n{program}\n")
-    path.chmod(0o755)
-    sources = [(f"/{n}.py", b"x = 1\n" * 50_000) for n in range(4)]
-    with ThreadPoolExecutor(1) as pool, pytest.raises(LocalFileError, match="while compiling") as caught:
-        list(compile_sources(replace(interpreter, path=str(path)), sources, pool, size=1_200_000, ahead=1))
-    assert caught.value.details == (("no",) if "no" in program.split() else ())
-
-
-def test_no_room_for_what_a_compiler_says(
-    tmp_path: Path, interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    with ThreadPoolExecutor(1) as pool, pytest.raises(LocalFileError, match="temporary file") as caught:
-        list(compile_sources(interpreter, [("/a.py", b"x = 1\n")], pool, size=6, ahead=1))
-    assert caught.value.hint == "TMPDIR chooses another folder"
-
-
-def test_the_release_that_the_image_has_comes_first(tmp_path: Path) -> None:
-    program = tmp_path / "python3.11"
-    program.write_text("#!/bin/sh\necho cpython 3.11 a70d0d0a cpython-311 3.11.99\n")
-    program.chmod(0o755)
-    environ = {"PATH": str(tmp_path)}
-    exact = find_interpreter("3.11", environ, "3.11.99")
-    assert exact is not None
-    assert exact.path == str(program)
-    for release in (None, "3.11.98"):
-        first = find_interpreter("3.11", environ, release)
-        assert first is not None
-        assert first.path == sys.executable
-
-
-def test_an_interpreter_that_pyenvs_shims_hide_is_taken(tmp_path: Path) -> None:
-    program = tmp_path / ".pyenv/versions/3.2.9/bin/python3.2"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho cpython 3.2 6c0c0d0a cpython-32 3.2.9\n")
-    program.chmod(0o755)
-    for environ in ({"HOME": str(tmp_path)}, {"PYENV_ROOT": str(tmp_path / ".pyenv")}):
-        hidden = find_interpreter("3.2", {"PATH": "", **environ})
-        assert hidden is not None
-        assert hidden.path == str(program)
-
-
-def test_no_interpreter_of_that_version() -> None:
-    assert find_interpreter("3.2", {"PATH": ""}) is None
+        make_packages_layers(bench.locked, (), bench.tools())

@@ -31,7 +31,7 @@ def test_the_facts_are_true(registry_address: str, tmp_path: Path) -> None:
     compared = 0
     with Registries(from_environment({"HOME": str(tmp_path), "IMGTOOL_CACHE": str(tmp_path)})) as registries:
         for base in _bases(registry_address):
-            facts = base_facts.of_matrix(f"docker.io/{base}")
+            facts = base_facts.find_matrix_tree(f"docker.io/{base}")
             if facts is None:
                 continue
             repository = parse_repository(f"{registry_address}/{base.partition(':')[0]}")

@@ -24,7 +24,7 @@ from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.build import Start, build_image
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import Material, chain
+from training_imgtool.direct.stage_plan import Material, split_stages
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
@@ -177,7 +177,7 @@ def _spec_folder(tmp_path: Path) -> Path:
 def _direct(case: Case, place: Place) -> DirectImage:
     dockerfile = parse(case.text)
     material = Material(context=case.context, locked=case.locked, exclude=case.exclude)
-    way = chain(dockerfile, "worker", material)
+    way = split_stages(dockerfile, "worker", material)
     assert way.start == place.base_digest
     assert way.engine_stage is None
 

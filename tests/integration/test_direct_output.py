@@ -46,7 +46,7 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
             cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None
         )
         config = client.read(source, base.config)
-        facts = base_facts.of_matrix("docker.io/library/python:3.11-slim-bookworm")
+        facts = base_facts.find_matrix_tree("docker.io/library/python:3.11-slim-bookworm")
         assert facts
         start = Start(manifest=base, config=config, files=Files((lambda: facts,)))
         image = build_image(dockerfile, dockerfile.stages, material, tools, start=start)

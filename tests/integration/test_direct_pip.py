@@ -16,7 +16,7 @@ from tests.direct.wheels import Node, make_wheel
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.direct.wheels.wheel_layers import packages_layers
+from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant
 
@@ -100,7 +100,7 @@ def _compare(files: list[Path], installer: Path, work: Path, monkeypatch: pytest
         find_interpreter=lambda python: find_interpreter(python, os.environ),
     )
     made: dict[str, Node] = {}
-    for layer in packages_layers(lock, ("every/deep/deep/file.py", "numpy/core/include"), tools):
+    for layer in make_packages_layers(lock, ("every/deep/deep/file.py", "numpy/core/include"), tools):
         data = subprocess.run(["gzip", "-dc"], input=b"".join(layer.open()), check=True, capture_output=True).stdout
         wheels.tar_tree(io.BytesIO(data), made)
     names = {*made, *installed}

@@ -16,7 +16,7 @@ from tests.registry.support import machine as settings_of
 from tests.servers.memory_registry import MemoryRegistry, like_distribution, like_ecr
 from tests.servers.registry_process import CRANE, run_crane
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.direct.layers.layer_cache import layer_key
+from training_imgtool.direct.layers.layer_cache import hash_fields
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_MANIFEST, Descriptor, sha256_digest
 
@@ -152,7 +152,7 @@ def _forge(registry: MemoryRegistry, forge: Forge) -> None:
             record = json.loads(manifest["annotations"]["dev.imgtool.layers"])
             del record["check"]
             forge(record, evil)
-            manifest["annotations"] = {"dev.imgtool.layers": json.dumps({**record, "check": layer_key(record)})}
+            manifest["annotations"] = {"dev.imgtool.layers": json.dumps({**record, "check": hash_fields(record)})}
             registry.refusal = None
             client.put_manifest(store.tag(name), OCI_MANIFEST, json.dumps(manifest).encode())
             registry.refusal = like_distribution

@@ -147,12 +147,12 @@ def test_a_record_that_is_wrong(world: World) -> None:
 
 def _lying(text: str) -> str:
     """The record with another digest for its first layer, and the check that belongs to it."""
-    from training_imgtool.direct.layers.layer_cache import layer_key
+    from training_imgtool.direct.layers.layer_cache import hash_fields
 
     record = json.loads(text)
     del record["check"]
     record["layers"][0]["digest"] = f"sha256:{'0' * 64}"
-    return json.dumps({**record, "check": layer_key(record)})
+    return json.dumps({**record, "check": hash_fields(record)})
 
 
 def test_killed_while_a_large_blob_is_half_sent(world: World) -> None:

@@ -27,7 +27,7 @@ from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
 from training_imgtool.spec.load import load
-from training_imgtool.verify.checks.settings import expected_settings
+from training_imgtool.verify.checks.settings import plan_settings
 
 TENSORFLOW = """
 __version__ = "2.15.1"
@@ -152,7 +152,7 @@ def push(
     source = image.plan.base
     manifest = registries.at(source.repository).manifest(source)
     config = json.loads(registries.at(source.repository).read(source.repository, manifest.config))
-    settings = expected_settings(image.dockerfile, config["config"])
+    settings = plan_settings(image.dockerfile, config["config"])
     assert settings is not None
     config["config"] = settings
     return _put(registries, source.repository, list(manifest.layers), config, layers, change, target)

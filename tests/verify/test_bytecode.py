@@ -18,7 +18,7 @@ from types import CodeType
 
 import pytest
 
-from training_imgtool.verify.inside.bytecode import differing_bytecode
+from training_imgtool.verify.inside.bytecode import find_differing_bytecode
 from training_imgtool.verify.inside.same_code import same_code
 
 SOURCE = """
@@ -84,7 +84,7 @@ def differs(folder: Path, data: bytes) -> bool:
     source, bytecode = folder / "m.py", folder / "m.pyc"
     source.write_text(SOURCE)
     bytecode.write_bytes(importlib.util.MAGIC_NUMBER + bytes(12) + data)
-    return bool(differing_bytecode([["/__pycache__/m.cpython-311.pyc", str(source), str(bytecode)]]))
+    return bool(find_differing_bytecode([["/__pycache__/m.cpython-311.pyc", str(source), str(bytecode)]]))
 
 
 def test_the_same_code(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from training_imgtool.context.context import Context
 from training_imgtool.core.settings import from_environment
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks import check
-from training_imgtool.verify.checks.settings import expected_settings
+from training_imgtool.verify.checks.settings import plan_settings
 from training_imgtool.verify.facts import Facts, Fields, Finding, Layer, Listing, Started, Status, Tree
 from training_imgtool.versions.markers import marker_environment
 
@@ -77,7 +77,7 @@ RAN: dict[str, Fields] = {
 
 
 def _facts(image: RoleImage, **changes: Any) -> Facts:
-    settings = expected_settings(image.dockerfile, BASE["config"])
+    settings = plan_settings(image.dockerfile, BASE["config"])
     config = {**BASE, "config": settings, "rootfs": {"diff_ids": ["sha256:base", "sha256:own"]}}
     looked = {
         "python": {"version": "3.10.12", "markers": marker_environment("3.10", "linux/amd64")},
@@ -101,7 +101,7 @@ def _facts(image: RoleImage, **changes: Any) -> Facts:
 
 
 def _without_engine(image: RoleImage, items: Iterable[Fields], **changes: Any) -> Facts:
-    listing = Listing(items=tuple(items), folders={}, gone=changes.pop("gone", ()))
+    listing = Listing(items=tuple(items), folders={}, removed=changes.pop("removed", ()))
     values: dict[str, Any] = {"look": None, "run": None, "listings": {1: listing}, "no_gpus": "no container was run"}
     facts = _facts(image, **(values | changes))
     return replace(facts, tree=_tree(items, complete=False))
@@ -216,7 +216,7 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
 
 
 @pytest.mark.parametrize(
-    ("items", "gone", "check_name", "says"),
+    ("items", "removed", "check_name", "says"),
     [
         (OWN, ("usr/lib/libcudnn.so.8",), "libraries", "libcudnn.so.8 removed by a layer above the base"),
         ([*OWN, *_files("library", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8")], (), "cuda once", "on a base with CUDA"),
@@ -233,9 +233,9 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
     ],
 )
 def test_faults_that_layers_tell(
-    gpu: tuple[RoleImage, Any, Context], items: list[Fields], gone: tuple[str, ...], check_name: str, says: str
+    gpu: tuple[RoleImage, Any, Context], items: list[Fields], removed: tuple[str, ...], check_name: str, says: str
 ) -> None:
-    found = _of(gpu, _without_engine(gpu[0], items, gone=gone))
+    found = _of(gpu, _without_engine(gpu[0], items, removed=removed))
     assert check_name in _wrong(found)
     assert says in found[check_name].found
 

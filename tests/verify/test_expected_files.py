@@ -8,7 +8,7 @@ import pytest
 
 from training_imgtool.context.context import scan
 from training_imgtool.dockerfile.parse import parse
-from training_imgtool.verify.expected_files import CopiedFiles, copied_files
+from training_imgtool.verify.expected_files import CopiedFiles, find_copied_files
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _copied(folder: Path, *lines: str) -> CopiedFiles:
     text = "\n".join(("FROM base AS packages", "FROM packages AS master", *lines))
-    return copied_files(parse(text), scan(folder), {})
+    return find_copied_files(parse(text), scan(folder), {})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from tests.verify.images import Layer, Link, tar
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.verify.facts import Listing
-from training_imgtool.verify.layers import overlaid, read_layer
+from training_imgtool.verify.layers import overlay, read_layer
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -63,7 +63,7 @@ def test_a_suspect_of_a_package_is_known_by_its_bytes(shipped: bytes, changed: b
 
 def test_layers_are_laid_over_each_other() -> None:
     cudnn, cublas = "usr/lib/libcudnn.so.8", "usr/lib/libcublas.so.12"
-    tree = overlaid(
+    tree = overlay(
         {
             0: _read(tar({cudnn: b"1", cublas: b"1", "app/a.py": b"", "app/b/c.py": b""})),
             1: _read(tar({cudnn: None, "app/b": None, "app/a.py": b"new"})),
@@ -78,7 +78,7 @@ def test_layers_are_laid_over_each_other() -> None:
 
 def test_an_opaque_folder_hides_what_is_below_and_not_its_own() -> None:
     opaque = tar({"app/.wh..wh..opq": b"", "app/new.py": b""})
-    tree = overlaid({0: _read(tar({"app/old.py": b""})), 2: _read(opaque)}, 3)
+    tree = overlay({0: _read(tar({"app/old.py": b""})), 2: _read(opaque)}, 3)
     assert sorted(tree.items) == ["app/new.py"]
     assert not tree.complete
 
@@ -154,7 +154,7 @@ def test_what_engines_refuse_is_a_fault(members: list[tuple[str, bytes, str]], f
 
 @pytest.mark.parametrize("above", [{"app": Link("/elsewhere")}, {"app": b"a file"}, {"app/b": Link("x")}])
 def test_an_entry_that_is_no_folder_replaces_the_folder_below(above: Layer) -> None:
-    tree = overlaid({0: _read(tar({"app/b/task.py": b"", "application/task.py": b""})), 1: _read(tar(above))}, 2)
+    tree = overlay({0: _read(tar({"app/b/task.py": b"", "application/task.py": b""})), 1: _read(tar(above))}, 2)
     assert "app/b/task.py" not in tree.items
     assert "app/b/task.py" not in (tree.files or {})
     assert "application/task.py" in (tree.files or {})

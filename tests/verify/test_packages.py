@@ -6,7 +6,7 @@ import pytest
 
 from tests import plans
 from training_imgtool.verify.facts import Fields, Tree
-from training_imgtool.verify.packages import Installed, broken, differences, installed, same_version
+from training_imgtool.verify.packages import Installed, find_broken, find_differences, find_installed, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -27,7 +27,7 @@ def _packages(*entries: tuple[str, str, tuple[str, ...]]) -> tuple[Installed, ..
 
 def test_headers_are_read_as_headers() -> None:
     tree = _tree("Name: Foo.Bar\nVersion: 1.0\nRequires-Dist: a>=1\nRequires-Dist: b ; extra == 'x'\n")
-    assert installed(tree) == _packages(("foo-bar", "1.0", ("a>=1", "b ; extra == 'x'")))
+    assert find_installed(tree) == _packages(("foo-bar", "1.0", ("a>=1", "b ; extra == 'x'")))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_headers_are_read_as_headers() -> None:
     ],
 )
 def test_pip_check(requirement: str, version: str, complaint: str | None) -> None:
-    found = list(broken(_packages(("a", "1", (requirement,)), ("numpy", version, ())), LINUX))
+    found = list(find_broken(_packages(("a", "1", (requirement,)), ("numpy", version, ())), LINUX))
     assert len(found) == (0 if complaint is None else 1)
     if complaint:
         assert found[0].startswith(complaint)
@@ -57,9 +57,9 @@ def test_pip_check(requirement: str, version: str, complaint: str | None) -> Non
 
 def test_tensorflow_cpu_stands_for_tensorflow() -> None:
     packages = _packages(("tf-keras", "2.15.0", ("tensorflow<2.16,>=2.15",)), ("tensorflow-cpu", "2.15.1", ()))
-    assert not list(broken(packages, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
+    assert not list(find_broken(packages, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
     older = _packages(("tf-keras", "2.16.0", ("tensorflow>=2.16",)), ("tensorflow-cpu", "2.15.1", ()))
-    assert "2.15.1 is there" in next(broken(older, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
+    assert "2.15.1 is there" in next(find_broken(older, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
 
 
 def test_differences_from_the_lock() -> None:
@@ -69,7 +69,7 @@ def test_differences_from_the_lock() -> None:
         )
     )
     present = _packages(("a", "1.0.0", ()), ("b", "1.1", ()), ("c", "3", ()), ("d", "1", ()), ("d", "2", ()))
-    assert differences(present, locked) == (
+    assert find_differences(present, locked) == (
         "b is 1.1, the lock has 1.0",
         "c 3 is not in the lock",
         "d is there 2 times: 1, 2",
@@ -81,4 +81,4 @@ def test_differences_from_the_lock() -> None:
     [("1.0", "1.0.0", True), ("2.1-rc1", "2.1rc1", True), ("1.0", "1.0+cu12", False), ("weird", "weird", True)],
 )
 def test_versions_are_compared_as_pip_does(one: str, other: str, *, same: bool) -> None:
-    assert same_version(one, other) is same
+    assert is_same_version(one, other) is same

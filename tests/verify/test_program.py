@@ -14,15 +14,15 @@ import pytest
 
 from training_imgtool.verify.facts import Bytecode, Started
 from training_imgtool.verify.inside import interesting_paths
-from training_imgtool.verify.inside.program import _bytecode, program_text
-from training_imgtool.verify.inspect_container import PROGRAM, bytecode_of
+from training_imgtool.verify.inside.program import _report_bytecode, write_program
+from training_imgtool.verify.inspect_container import PROGRAM, read_bytecode
 
 MODULES = tuple((files("training_imgtool.verify.inside") / f"{name}.py").read_text() for name in PROGRAM)
 
 
 def _run(call: str, request: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-c", program_text(call, request, MODULES)],
+        [sys.executable, "-c", write_program(call, request, MODULES)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_it_is_python_3_7_and_the_standard_library() -> None:
-    text = program_text("look", {"seconds": 1, "libraries": [], "folders": [], "exclude": [], "compared": []}, MODULES)
+    text = write_program("look", {"seconds": 1, "libraries": [], "folders": [], "exclude": [], "compared": []}, MODULES)
     tree = ast.parse(text, feature_version=(3, 7))
     imported = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
@@ -58,7 +58,7 @@ def test_it_is_python_3_7_and_the_standard_library() -> None:
 
 def test_the_request_may_hold_anything() -> None:
     request = {"module": "a'b\"c\\d\n\u2028é"}
-    call = ast.parse(program_text("run", request, MODULES)).body[-1]
+    call = ast.parse(write_program("run", request, MODULES)).body[-1]
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     loads = call.value.args[0]
@@ -147,26 +147,26 @@ def test_what_does_not_end_is_ended(folder: Path) -> None:
     ],
 )
 def test_which_paths_matter(path: str, kind: str | None) -> None:
-    assert interesting_paths.kind_of(path) == kind
+    assert interesting_paths.classify(path) == kind
 
 
 def test_folders_are_summed_and_small_ones_left_out() -> None:
-    assert interesting_paths.summed({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
-    assert interesting_paths.summed({}) == {}
+    assert interesting_paths.sum_folders({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
+    assert interesting_paths.sum_folders({}) == {}
 
 
 def test_the_same_bytecode_is_compared_once() -> None:
     told: list[dict[str, Any]] = []
     files: list[list[Any]] = [["opt/venv/__pycache__/m.cpython-311.pyc", [1, "source"], [2, "bytecode"]]]
-    _bytecode(files, [], told.append)
+    _report_bytecode(files, [], told.append)
     assert [part["part"] for part in told] == ["reading bytecode", "bytecode"]
     before: dict[str, Bytecode] = {}
-    first = bytecode_of(Started(parts=_parts(told)), before)
+    first = read_bytecode(Started(parts=_parts(told)), before)
     assert first == Bytecode(count=1, differ=(files[0][0],))
     told.clear()
-    _bytecode(files, list(before), told.append)
+    _report_bytecode(files, list(before), told.append)
     assert [part["part"] for part in told] == ["reading bytecode"]
-    assert bytecode_of(Started(parts=_parts(told)), before) == first
+    assert read_bytecode(Started(parts=_parts(told)), before) == first
     files[0][2] = [2, "other"]
-    _bytecode(files, list(before), told.append)
+    _report_bytecode(files, list(before), told.append)
     assert [part["part"] for part in told] == ["reading bytecode", "reading bytecode", "bytecode"]

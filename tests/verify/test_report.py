@@ -11,8 +11,8 @@ import pytest
 from training_imgtool.spec.model import Role
 from training_imgtool.verify import report, sbom
 from training_imgtool.verify.facts import Finding, Status
-from training_imgtool.verify.inside.interesting_paths import summed
-from training_imgtool.verify.report import ImageReport, largest
+from training_imgtool.verify.inside.interesting_paths import sum_folders
+from training_imgtool.verify.report import ImageReport, find_largest
 
 OK = Finding(check="python", role=Role.MASTER, status=Status.OK, found="3.11.2", expected="3.11")
 BAD = Finding(check="tensorflow", role=Role.WORKER, status=Status.MISMATCH, found="2.14.0", expected="2.15.1")
@@ -35,7 +35,7 @@ def _report(role: Role, *findings: Finding, **changes: Any) -> ImageReport:
 
 def test_large_folders_give_way_to_what_is_in_them() -> None:
     own = {"opt/venv/tf": 600, "opt/venv/tf/include": 90, "opt/venv/np": 100, "usr/lib": 50, "usr/bin": 30, "etc": 10}
-    found = largest(summed(own))
+    found = find_largest(sum_folders(own))
     assert found == (
         ("/opt/venv/tf/*", 600),
         ("/opt/venv/np", 100),
@@ -49,7 +49,7 @@ def test_large_folders_give_way_to_what_is_in_them() -> None:
 
 @pytest.mark.parametrize(("own", "found"), [({}, ()), ({"": 7}, (("/", 7),)), ({"a": 1}, (("/a", 1),))])
 def test_small_trees(own: dict[str, int], found: tuple[tuple[str, int], ...]) -> None:
-    assert largest(summed(own)) == found
+    assert find_largest(sum_folders(own)) == found
 
 
 def test_what_roles_share_stands_once() -> None:
@@ -69,7 +69,7 @@ def test_an_index_of_two_platforms_names_the_role_once() -> None:
 
 def test_one_line_per_mismatch_and_data_to_match() -> None:
     reports = (_report(Role.MASTER, OK), _report(Role.WORKER, OK, BAD))
-    assert report.mismatches(reports) == ("worker: tensorflow: found 2.14.0; expected 2.15.1",)
+    assert report.list_mismatches(reports) == ("worker: tensorflow: found 2.14.0; expected 2.15.1",)
     data = report.as_data(reports)
     assert [one["ok"] for one in data] == [True, False]
     assert data[1]["checks"][1] == {
@@ -88,7 +88,7 @@ def test_debian_packages_are_those_that_are_installed() -> None:
     )
     release = 'ID=debian\nVERSION_ID="12"\n'
     one = _report(Role.MASTER, debian=status, release=release, source=cast("Any", _Source()))
-    document = sbom.sbom("mnist", (one,))
+    document = sbom.make_sbom("mnist", (one,))
     purls = [part["purl"] for part in document["components"] if part.get("purl", "").startswith("pkg:deb")]
     assert purls == [
         "pkg:deb/debian/epoch@1%3A2.0~rc1?arch=all&distro=debian-12",

@@ -19,11 +19,11 @@ from training_imgtool.core.settings import from_environment
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify.checks import check
-from training_imgtool.verify.checks.settings import expected_settings
+from training_imgtool.verify.checks.settings import plan_settings
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Facts, Finding, Status
 from training_imgtool.verify.facts import Layer as LayerFacts
-from training_imgtool.verify.layers import overlaid, read_layer
+from training_imgtool.verify.layers import overlay, read_layer
 
 BASE: images.Layer = {"usr/local/bin/python3.11": b"\x7fELF", "etc/os-release": b"ID=debian\n"}
 
@@ -47,17 +47,17 @@ class Toy:
         base = {"os": "linux", "architecture": "amd64", "config": {"Env": ["PATH=/usr/local/bin:/usr/bin"]}}
         base["rootfs"] = {"diff_ids": diff_ids[:1]}
         config: dict[str, Any] = json.loads(json.dumps({**base, "rootfs": {"diff_ids": diff_ids}}))
-        config["config"] = expected_settings(image.dockerfile, base["config"])  # type: ignore[arg-type]
+        config["config"] = plan_settings(image.dockerfile, base["config"])  # type: ignore[arg-type]
         if change:
             change(config)
         histories = [line["created_by"] for line in config.get("history", ())] or ["COPY"] * len(archives)
         with Contents() as contents:
             read = {
-                number: read_layer(iter((data,)), hashed=number > 0, most=10 << 20, kept=contents)
+                number: read_layer(iter((data,)), hashed=number > 0, most=10 << 20, contents=contents)
                 for number, data in enumerate(archives)
             }
             whole = {number: listing for number, listing in read.items() if listing.diff_id}
-            tree = overlaid(whole, len(archives))
+            tree = overlay(whole, len(archives))
             bytecode = contents.compare(tree.files or {}, "3.11", os.environ)
         facts = Facts(
             image="toy",

@@ -13,7 +13,7 @@ import pytest
 from tests.servers.simple_index import SimpleIndex, serving
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
-from training_imgtool.wheels.import_names import ImportNames, root_modules
+from training_imgtool.wheels.import_names import ImportNames, find_root_modules
 from training_imgtool.wheels.index.index import Index
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import Indexes
@@ -86,4 +86,4 @@ def test_what_cannot_be_read_is_unknown(fault: str, index: SimpleIndex, tmp_path
 
 def test_modules_of_namespaces() -> None:
     members = ["a/b/__init__.py", "a/b/c.py", "a/d.py", "e.py", "f/g/h.abi3.so", "x-1.dist-info/RECORD", "y/"]
-    assert sorted(set(root_modules(members))) == ["a.b", "a.d", "e", "f.g.h"]
+    assert sorted(set(find_root_modules(members))) == ["a.b", "a.d", "e", "f.g.h"]

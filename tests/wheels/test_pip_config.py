@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.wheels.index.pip_config import pip_settings, uv_environ
+from training_imgtool.wheels.index.pip_config import make_uv_environ, read_pip_settings
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def write(path: Path, text: str) -> None:
 
 def test_later_files_and_variables_win(tmp_path: Path, home: dict[str, str]) -> None:
     write(tmp_path / "xdg/pip/pip.conf", "[global]\nindex-url = a\nextra-index-url = b\n  c\n")
-    assert pip_settings(home)["index-url"] == "a"
+    assert read_pip_settings(home)["index-url"] == "a"
     write(tmp_path / ".config/pip/pip.conf", "[global]\nindex_url = d\n[install]\nfind-links = /w\n")
-    assert pip_settings(home)["index-url"] == "d"
+    assert read_pip_settings(home)["index-url"] == "d"
     write(tmp_path / "pip.conf", "[install]\nindex-url = e\n")
-    found = pip_settings(home)
+    found = read_pip_settings(home)
     assert (found["index-url"], found["extra-index-url"].split(), found["find-links"]) == ("e", ["b", "c"], "/w")
-    assert pip_settings({**home, "PIP_INDEX_URL": "f"})["index-url"] == "f"
-    assert "index-url" not in pip_settings({**home, "PIP_CONFIG_FILE": "/dev/null"})
+    assert read_pip_settings({**home, "PIP_INDEX_URL": "f"})["index-url"] == "f"
+    assert "index-url" not in read_pip_settings({**home, "PIP_CONFIG_FILE": "/dev/null"})
 
 
 def test_mapping(tmp_path: Path, home: dict[str, str]) -> None:
@@ -45,29 +45,31 @@ def test_mapping(tmp_path: Path, home: dict[str, str]) -> None:
         "PIP_TRUSTED_HOST": "index.example.com",
         "PIP_CERT": "/ca.pem",
     }
-    result = uv_environ(own)
+    result = make_uv_environ(own)
     assert result["UV_INDEX_URL"] == "https://u:p@index.example.com/simple"
     assert result["UV_EXTRA_INDEX_URL"] == "https://a.example.com/s https://b.example.com/s"
     assert result["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     assert result["UV_FIND_LINKS"] == "/w1,/w2"
     assert result["UV_INSECURE_HOST"] == "index.example.com"
     assert result["SSL_CERT_FILE"] == "/ca.pem"
-    assert uv_environ({**own, "SSL_CERT_FILE": "/other.pem"})["SSL_CERT_FILE"] == "/other.pem"
-    assert uv_environ(own, ca_file=Path("/company.pem"))["SSL_CERT_FILE"] == "/company.pem"
+    assert make_uv_environ({**own, "SSL_CERT_FILE": "/other.pem"})["SSL_CERT_FILE"] == "/other.pem"
+    assert make_uv_environ(own, ca_file=Path("/company.pem"))["SSL_CERT_FILE"] == "/company.pem"
 
 
 @pytest.mark.parametrize("name", ["UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_CONFIG_FILE"])
 def test_uv_s_own_settings_win_as_a_whole(home: dict[str, str], name: str) -> None:
     own = {**home, name: "x", "PIP_EXTRA_INDEX_URL": "https://a.example.com/s"}
-    assert "UV_EXTRA_INDEX_URL" not in uv_environ(own)
+    assert "UV_EXTRA_INDEX_URL" not in make_uv_environ(own)
 
 
 def test_no_index_and_what_belongs_to_this_machine_s_python(home: dict[str, str]) -> None:
-    result = uv_environ({**home, "PIP_NO_INDEX": "true", "VIRTUAL_ENV": "/v", "UV_PYTHON": "3.8", "UV_NO_BINARY": "1"})
+    result = make_uv_environ(
+        {**home, "PIP_NO_INDEX": "true", "VIRTUAL_ENV": "/v", "UV_PYTHON": "3.8", "UV_NO_BINARY": "1"}
+    )
     assert result["UV_NO_INDEX"] == "1"
     assert not {"VIRTUAL_ENV", "UV_PYTHON", "UV_NO_BINARY"} & set(result)
 
 
 def test_files_that_cannot_be_read_count_for_nothing(tmp_path: Path, home: dict[str, str]) -> None:
     (tmp_path / "pip.conf").write_bytes(b"\xff\xfe not [ini")
-    assert pip_settings(home) == pip_settings({**home, "PIP_CONFIG_FILE": str(tmp_path / "absent")})
+    assert read_pip_settings(home) == read_pip_settings({**home, "PIP_CONFIG_FILE": str(tmp_path / "absent")})

@@ -19,7 +19,7 @@ import pytest
 
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.versions.matrix import SourceArchive
-from training_imgtool.wheels.sources.sdist import build_wheel, wheel_name
+from training_imgtool.wheels.sources.sdist import build_wheel, name_wheel
 
 FILES = {
     "gast": {
@@ -103,7 +103,7 @@ def test_does_not_depend_on_the_process(tmp_path: Path) -> None:
 
 
 def test_name() -> None:
-    assert wheel_name(archive_of("gast")[0]) == "gast-0.2.2-py3-none-any.whl"
+    assert name_wheel(archive_of("gast")[0]) == "gast-0.2.2-py3-none-any.whl"
 
 
 def test_another_archive_is_refused() -> None:

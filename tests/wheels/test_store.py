@@ -21,7 +21,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
 from training_imgtool.versions.matrix import load_matrix
 from training_imgtool.wheels.index.index import Index
-from training_imgtool.wheels.sources.sdist import build_wheel, wheel_name
+from training_imgtool.wheels.sources.sdist import build_wheel, name_wheel
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import Indexes
 
@@ -324,7 +324,7 @@ def test_a_wheel_that_is_made_here_is_made_again_elsewhere(tmp_path: Path, index
     archive, data = archive_of("gast")
     archive_in_matrix = load_matrix().sdists["gast==0.2.2"]
     index.add("gast", archive_in_matrix.file, data)
-    own = WheelStore(settings(tmp_path)).put(wheel_name(archive), io.BytesIO(build_wheel(archive, data)))
+    own = WheelStore(settings(tmp_path)).put(name_wheel(archive), io.BytesIO(build_wheel(archive, data)))
     assert (own.name, own.version) == ("gast", "0.2.2")
     with pytest.raises(VerificationError):  # the index's archive is not the one that the matrix names
         store(tmp_path / "other", index.url).fetch([own])

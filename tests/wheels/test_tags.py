@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.wheels.tags import best_wheel, machine_of, uv_platform
+from training_imgtool.wheels.tags import choose_wheel, machine_of, name_uv_platform
 
 CASES = [
     ("3.10", "linux/amd64", "2.36", ["a-1-py3-none-any.whl", "a-1-cp310-cp310-manylinux_2_17_x86_64.whl"], 1),
@@ -57,8 +57,8 @@ CASES = [
 @pytest.mark.parametrize(("python", "platform", "glibc", "files", "best"), CASES)
 def test_best(*, python: str, platform: str, glibc: str, files: list[str], best: int | None) -> None:
     expected = None if best is None else files[best]
-    assert best_wheel(files, python, platform, glibc) == expected
-    assert best_wheel(files[::-1], python, platform, glibc) == expected
+    assert choose_wheel(files, python, platform, glibc) == expected
+    assert choose_wheel(files[::-1], python, platform, glibc) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_best(*, python: str, platform: str, glibc: str, files: list[str], best:
     ],
 )
 def test_the_platform_in_uv_s_words(platform: str, glibc: str, name: str) -> None:
-    assert uv_platform(platform, glibc) == name
+    assert name_uv_platform(platform, glibc) == name
 
 
 def test_unknown_platform() -> None:

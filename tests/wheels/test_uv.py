@@ -10,8 +10,8 @@ import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.core.errors import CredentialsError, InputError, TemporaryError
-from training_imgtool.wheels.index.pip_config import uv_environ
-from training_imgtool.wheels.uv import Indexes, Target, compile_requirements, indexes
+from training_imgtool.wheels.index.pip_config import make_uv_environ
+from training_imgtool.wheels.uv import Indexes, Target, compile_requirements, find_indexes
 
 TARGET = Target(python="3.10", platform="linux/amd64", glibc="2.36")
 
@@ -163,10 +163,12 @@ def test_private_index(tmp_path: Path, environ: dict[str, str], index: SimpleInd
 
 def test_indexes_as_uv_sees_them(tmp_path: Path, environ: dict[str, str]) -> None:
     own = {**environ, "UV_EXTRA_INDEX_URL": "http://127.0.0.1:8/simple", "UV_FIND_LINKS": str(tmp_path)}
-    assert indexes(own, tmp_path) == Indexes(("http://127.0.0.1:8/simple", environ["UV_INDEX_URL"]), (str(tmp_path),))
+    assert find_indexes(own, tmp_path) == Indexes(
+        ("http://127.0.0.1:8/simple", environ["UV_INDEX_URL"]), (str(tmp_path),)
+    )
     (tmp_path / "uv.toml").write_text('[[index]]\nname = "corp"\nurl = "http://127.0.0.1:7/simple"\ndefault = true\n')
     configured = {key: value for key, value in environ.items() if key not in {"UV_INDEX_URL", "UV_NO_CONFIG"}}
-    assert indexes(configured, tmp_path).urls == ("http://127.0.0.1:7/simple",)
+    assert find_indexes(configured, tmp_path).urls == ("http://127.0.0.1:7/simple",)
 
 
 def test_pip_s_settings_reach_uv(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
@@ -174,7 +176,7 @@ def test_pip_s_settings_reach_uv(tmp_path: Path, environ: dict[str, str], index:
     config.write_text(f"[global]\nindex-url = {index.url}\n")
     own = {key: value for key, value in environ.items() if key != "UV_INDEX_URL"}
     (one,) = compile_requirements(
-        "lib\n", TARGET, environ=uv_environ({**own, "PIP_CONFIG_FILE": str(config)}), folder=tmp_path
+        "lib\n", TARGET, environ=make_uv_environ({**own, "PIP_CONFIG_FILE": str(config)}), folder=tmp_path
     )
     assert one.version == "2.0"
 
@@ -189,10 +191,10 @@ def test_no_index_is_obeyed(tmp_path: Path, environ: dict[str, str], index: Simp
     (folder / "lib-1.0-py3-none-any.whl").write_bytes(tiny_wheel("lib", "1.0"))
     rest = {key: value for key, value in environ.items() if key != "UV_INDEX_URL"}
     pip = {"PIP_INDEX_URL": index.url, "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
-    settings = uv_environ({**rest, **pip, **own})
+    settings = make_uv_environ({**rest, **pip, **own})
     (wheel,) = compile_requirements("lib\n", TARGET, environ=settings, folder=tmp_path)
     assert wheel.version == "1.0"
     with pytest.raises(InputError):
         compile_requirements("app\n", TARGET, environ=settings, folder=tmp_path)
-    assert indexes(settings, tmp_path).urls == ()
+    assert find_indexes(settings, tmp_path).urls == ()
     assert not index.requests

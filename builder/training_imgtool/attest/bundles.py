@@ -14,7 +14,7 @@ from training_imgtool.attest import envelope
 from training_imgtool.attest.keyless import MEDIA_TYPE, IdentityVerifier, KeylessSigner
 from training_imgtool.attest.keys import PublicKey
 from training_imgtool.attest.signatures import Signed, is_about
-from training_imgtool.attest.statement import encode, statement
+from training_imgtool.attest.statement import encode, make_statement
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.registry.client import Registry
@@ -42,9 +42,9 @@ def sign_keyless(
     empty = Descriptor(OCI_EMPTY, sha256_digest(_EMPTY), len(_EMPTY))
     registry.upload(where.repository, empty, lambda: iter((_EMPTY,)))
     for kind, predicate in {SIGNATURE: {}, **predicates}.items():
-        bundle = signer.sign(encode(statement(where, kind, predicate)))
+        bundle = signer.sign(encode(make_statement(where, kind, predicate)))
         layer = Descriptor(MEDIA_TYPE, sha256_digest(bundle), len(bundle))
-        registry.upload(where.repository, layer, partial(_blocks, bundle))
+        registry.upload(where.repository, layer, partial(_stream, bundle))
         annotations = {"dev.sigstore.bundle.content": "dsse-envelope", _PREDICATE: kind}
         body = referrer_manifest(image, MEDIA_TYPE, (layer.document(),), config=empty, annotations=annotations)
         attach(registry, where, body)
@@ -82,10 +82,10 @@ def _open_all(
 ) -> tuple[set[str], set[str]]:
     """The predicate types that an image's bundles claim, and those of the statements about it by one signer."""
     claimed, types = set(), set()
-    for kind, bundle in _bundles(registry, where):
+    for kind, bundle in _read_bundles(registry, where):
         claimed.add(kind)
-        said = open_statement(bundle)
-        if said is not None and said.get("predicateType") == kind and is_about(said, where):
+        statement = open_statement(bundle)
+        if statement is not None and statement.get("predicateType") == kind and is_about(statement, where):
             types.add(kind)
     return claimed, types
 
@@ -105,11 +105,11 @@ def _open_by_key(bundle: bytes, key: PublicKey) -> dict[str, Any] | None:
     return envelope.open_statement(sealed, key)
 
 
-def _blocks(content: bytes) -> Iterator[bytes]:
+def _stream(content: bytes) -> Iterator[bytes]:
     return iter((content,))
 
 
-def _bundles(registry: Registry, where: Digest) -> Iterator[tuple[str, bytes]]:
+def _read_bundles(registry: Registry, where: Digest) -> Iterator[tuple[str, bytes]]:
     """Each bundle of an image with the predicate type that its manifest claims.
 
     The manifest says what a referrer is. cosign 3 lists its bundles under their config's type, and without annotations.

@@ -24,7 +24,9 @@ PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
-def variant_bill(name: str, plan: RolePlan, debian: Iterable[DebianPackage] = (), *, epoch: int = 0) -> dict[str, Any]:
+def describe_variant(
+    name: str, plan: RolePlan, debian: Iterable[DebianPackage] = (), *, epoch: int = 0
+) -> dict[str, Any]:
     """The bill of what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
 
     Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It does
@@ -37,17 +39,17 @@ def variant_bill(name: str, plan: RolePlan, debian: Iterable[DebianPackage] = ()
         epoch: seconds since 1970, for the date; 0 for none.
     """
     locked = plan.locked
-    distribution = planned_distribution(locked.variant.os)
+    distribution = read_distribution(locked.variant.os)
     packages = (
-        debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
+        make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
         for item in debian
     )
-    inside = [_base(locked), *map(wheel_component, locked.wheels), *packages]
+    inside = [_make_base_component(locked), *map(make_wheel_component, locked.wheels), *packages]
     image: dict[str, Any] = {
         "type": "container",
         "bom-ref": f"variant:{locked.variant.name}",
         "name": f"{name}-{locked.variant.name}",
-        "properties": properties(
+        "properties": list_properties(
             {
                 "dev.imgtool.platform": plan.platform,
                 "dev.imgtool.python": locked.variant.python,
@@ -57,10 +59,10 @@ def variant_bill(name: str, plan: RolePlan, debian: Iterable[DebianPackage] = ()
         ),
     }
     refs = sorted(component["bom-ref"] for component in inside)
-    return bill(image, inside, {image["bom-ref"]: refs}, epoch=epoch)
+    return make_bill(image, inside, {image["bom-ref"]: refs}, epoch=epoch)
 
 
-def bill(
+def make_bill(
     subject: Mapping[str, Any],
     components: Iterable[Mapping[str, Any]],
     depends: Mapping[str, Iterable[str]],
@@ -92,7 +94,7 @@ def bill(
     }
 
 
-def wheel_component(wheel: Wheel) -> dict[str, Any]:
+def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
     """A wheel's component."""
     name = canonicalize_name(wheel.name)
     return {
@@ -102,17 +104,17 @@ def wheel_component(wheel: Wheel) -> dict[str, Any]:
         "version": wheel.version,
         "purl": f"pkg:pypi/{quote(name, safe=SAFE)}@{quote(wheel.version, safe=SAFE)}",
         "hashes": [{"alg": "SHA-256", "content": wheel.sha256}],
-        "properties": properties({"dev.imgtool.file": wheel.file}),
+        "properties": list_properties({"dev.imgtool.file": wheel.file}),
     }
 
 
-def planned_distribution(os: str | None) -> tuple[str, str] | None:
+def read_distribution(os: str | None) -> tuple[str, str] | None:
     """The ID and VERSION_ID of a base of which the plan says, for example, debian12; None if the plan does not know."""
     match = re.fullmatch(r"([a-z]+)([0-9.]+)", os or "")
     return (match[1], match[2]) if match else None
 
 
-def debian_component(
+def make_debian_component(
     name: str, version: str, architecture: str, distribution: tuple[str, str] | None, *, sha256: str = ""
 ) -> dict[str, Any]:
     """A Debian package's component; without a known distribution it has no package URL."""
@@ -132,12 +134,12 @@ def debian_component(
     return component
 
 
-def properties(values: Mapping[str, str]) -> list[dict[str, str]]:
+def list_properties(values: Mapping[str, str]) -> list[dict[str, str]]:
     """Properties as CycloneDX lists them; empty values are left out."""
     return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
 
 
-def _base(locked: LockedVariant) -> dict[str, Any]:
+def _make_base_component(locked: LockedVariant) -> dict[str, Any]:
     repository = parse_reference(locked.variant.base).repository
     digest = quote(locked.base_digest, safe=SAFE)
     where = quote(str(repository), safe=SAFE + "/")

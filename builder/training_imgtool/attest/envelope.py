@@ -19,7 +19,7 @@ IN_TOTO = "application/vnd.in-toto+json"
 
 def seal(payload: bytes, key: PrivateKey, payload_type: str = IN_TOTO) -> bytes:
     """The envelope's bytes."""
-    signature = key.sign(_authenticated(payload_type, payload))
+    signature = key.sign(_encode_signed_bytes(payload_type, payload))
     return encode(
         {
             "payloadType": payload_type,
@@ -35,7 +35,7 @@ def open_statement(envelope: bytes, key: PublicKey) -> dict[str, Any] | None:
         document = json.loads(envelope)
         payload = base64.b64decode(document["payload"], validate=True)
         signatures = [base64.b64decode(entry["sig"], validate=True) for entry in document["signatures"]]
-        signed = _authenticated(document["payloadType"], payload)
+        signed = _encode_signed_bytes(document["payloadType"], payload)
         if document["payloadType"] != IN_TOTO or not any(key.is_valid(signature, signed) for signature in signatures):
             return None
         statement = json.loads(payload)
@@ -44,7 +44,7 @@ def open_statement(envelope: bytes, key: PublicKey) -> dict[str, Any] | None:
     return statement if isinstance(statement, dict) else None
 
 
-def _authenticated(payload_type: str, payload: bytes) -> bytes:
+def _encode_signed_bytes(payload_type: str, payload: bytes) -> bytes:
     """What is signed: the protocol's pre-authentication encoding."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)

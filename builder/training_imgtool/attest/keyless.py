@@ -82,10 +82,10 @@ def open_signer(token: str | None, config: Path | None) -> Iterator[KeylessSigne
 
     hint = "set SIGSTORE_ID_TOKEN to an OIDC token for the audience sigstore, or give --key FILE"
     try:
-        found = token or detect_credential()
-        if found is None:
+        credential = token or detect_credential()
+        if credential is None:
             raise CredentialsError("no key, and no OIDC token on this machine", hint=hint)
-        identity = IdentityToken(found)
+        identity = IdentityToken(credential)
     except IdentityError as error:
         raise CredentialsError(f"the OIDC token cannot be used: {error}"[:300], hint=hint) from error
     with ExitStack() as opened:

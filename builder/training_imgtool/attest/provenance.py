@@ -49,7 +49,7 @@ class Origin:
     epoch: int = 0
 
 
-def provenance(origin: Origin) -> dict[str, Any]:
+def make_provenance(origin: Origin) -> dict[str, Any]:
     """The predicate."""
     metadata: dict[str, str] = {"invocationId": origin.key}
     if origin.epoch:
@@ -57,9 +57,9 @@ def provenance(origin: Origin) -> dict[str, Any]:
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": _parameters(origin),
+            "externalParameters": _list_parameters(origin),
             "internalParameters": {"key": origin.key, "dockerfile": {"sha256": origin.dockerfile_sha256}},
-            "resolvedDependencies": _dependencies(origin),
+            "resolvedDependencies": _list_dependencies(origin),
         },
         "runDetails": {
             "builder": {
@@ -71,7 +71,7 @@ def provenance(origin: Origin) -> dict[str, Any]:
     }
 
 
-def _parameters(origin: Origin) -> dict[str, Any]:
+def _list_parameters(origin: Origin) -> dict[str, Any]:
     plan, variant = origin.plan, origin.plan.locked.variant
     return {
         "spec": origin.spec_name,
@@ -91,7 +91,7 @@ def _parameters(origin: Origin) -> dict[str, Any]:
     }
 
 
-def _dependencies(origin: Origin) -> list[dict[str, Any]]:
+def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
     plan = origin.plan
     base = parse_reference(plan.base_name).repository.digest(plan.locked.base_digest)
     dependencies: list[dict[str, Any]] = [

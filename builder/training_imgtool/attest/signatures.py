@@ -16,7 +16,7 @@ from typing import Any
 
 from training_imgtool.attest import envelope
 from training_imgtool.attest.keys import PrivateKey, PublicKey
-from training_imgtool.attest.statement import encode, statement
+from training_imgtool.attest.statement import encode, make_statement
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.registry.client import Registry
@@ -74,7 +74,7 @@ def sign_image(registry: Registry, image: Descriptor, where: Digest, key: Privat
     """
     tag = _tag(where, "sig")
     present = registry.find_manifest(tag)
-    if present and any(_is_signature(layer, where, key.public) for layer in _layers(registry, tag, present)):
+    if present and any(_is_signature(layer, where, key.public) for layer in _read_layers(registry, tag, present)):
         return False
     claim = {
         "critical": {
@@ -86,7 +86,7 @@ def sign_image(registry: Registry, image: Descriptor, where: Digest, key: Privat
     }
     payload = encode(claim)
     signature = base64.b64encode(key.sign(payload)).decode()
-    layer = _layer(_PAYLOAD, payload, {_SIGNATURE: signature})
+    layer = _make_layer(_PAYLOAD, payload, {_SIGNATURE: signature})
     _append(registry, image, where, (layer,), suffix="sig", present=present)
     return True
 
@@ -100,14 +100,14 @@ def sign_attestations(
     """
     tag = _tag(where, "att")
     present = registry.find_manifest(tag)
-    layers = _layers(registry, tag, present) if present else ()
-    signed = [said for layer in layers if (said := envelope.open_statement(layer.content, key.public))]
+    layers = _read_layers(registry, tag, present) if present else ()
+    signed = [statement for layer in layers if (statement := envelope.open_statement(layer.content, key.public))]
     new = []
     for kind, predicate in predicates.items():
-        said = statement(where, kind, predicate)
-        if said not in signed:
+        statement = make_statement(where, kind, predicate)
+        if statement not in signed:
             annotations = {_SIGNATURE: "", "predicateType": kind}
-            new.append((kind, _layer(envelope.MEDIA_TYPE, envelope.seal(encode(said), key), annotations)))
+            new.append((kind, _make_layer(envelope.MEDIA_TYPE, envelope.seal(encode(statement), key), annotations)))
     if new:
         _append(registry, image, where, tuple(layer for _, layer in new), suffix="att", present=present)
     return tuple(kind for kind, _ in new)
@@ -123,14 +123,14 @@ def check_signature(registry: Registry, where: Digest, key: PublicKey) -> Signed
     present = registry.find_manifest(tag)
     if present is None:
         raise UnsignedError(f"{where} is not signed", hint="sign it: imgtool sign --key FILE")
-    if not any(_is_signature(layer, where, key) for layer in _layers(registry, tag, present)):
+    if not any(_is_signature(layer, where, key) for layer in _read_layers(registry, tag, present)):
         raise UnsignedError(f"{where} has no valid signature by this key")
     tag = _tag(where, "att")
     present = registry.find_manifest(tag)
-    layers = _layers(registry, tag, present) if present else ()
-    claimed = {str(_annotations(layer).get("predicateType", "")) for layer in layers}
-    statements = [said for layer in layers if (said := envelope.open_statement(layer.content, key))]
-    types = {str(said.get("predicateType")) for said in statements if is_about(said, where)}
+    layers = _read_layers(registry, tag, present) if present else ()
+    claimed = {str(_read_annotations(layer).get("predicateType", "")) for layer in layers}
+    statements = [statement for layer in layers if (statement := envelope.open_statement(layer.content, key))]
+    types = {str(statement.get("predicateType")) for statement in statements if is_about(statement, where)}
     if missing := sorted(claimed - types):
         raise VerificationError(f"{where} has no valid attestation by this key of type {', '.join(missing)}")
     return Signed(digest=where, types=tuple(sorted(types)))
@@ -139,7 +139,7 @@ def check_signature(registry: Registry, where: Digest, key: PublicKey) -> Signed
 def _is_signature(layer: _Layer, where: Digest, key: PublicKey) -> bool:
     """Whether a layer is the key's signature of an image."""
     try:
-        signature = base64.b64decode(_annotations(layer)[_SIGNATURE], validate=True)
+        signature = base64.b64decode(_read_annotations(layer)[_SIGNATURE], validate=True)
         if not key.is_valid(signature, layer.content):
             return False
         critical = json.loads(layer.content)["critical"]
@@ -148,20 +148,20 @@ def _is_signature(layer: _Layer, where: Digest, key: PublicKey) -> bool:
         return False
 
 
-def is_about(said: Mapping[str, Any], where: Digest) -> bool:
+def is_about(statement: Mapping[str, Any], where: Digest) -> bool:
     """Whether an in-toto statement is about an image."""
-    subjects = said.get("subject")
+    subjects = statement.get("subject")
     return isinstance(subjects, list) and any(
         isinstance(subject, dict) and subject.get("digest", {}).get("sha256") == where.hex for subject in subjects
     )
 
 
-def _annotations(layer: _Layer) -> Mapping[str, Any]:
+def _read_annotations(layer: _Layer) -> Mapping[str, Any]:
     annotations = layer.document.get("annotations")
     return annotations if isinstance(annotations, dict) else {}
 
 
-def _layers(registry: Registry, tag: Tag, manifest: Manifest) -> tuple[_Layer, ...]:
+def _read_layers(registry: Registry, tag: Tag, manifest: Manifest) -> tuple[_Layer, ...]:
     documents = manifest.document.get("layers") or []
     if manifest.is_index or len(documents) > _MOST_LAYERS:
         raise VerificationError(f"{tag} is no list of signatures that could be read")
@@ -175,7 +175,7 @@ def _tag(where: Digest, suffix: str) -> Tag:
     return where.repository.tag(f"{where.digest.replace(':', '-')}.{suffix}")
 
 
-def _layer(media_type: str, content: bytes, annotations: Mapping[str, str]) -> _Layer:
+def _make_layer(media_type: str, content: bytes, annotations: Mapping[str, str]) -> _Layer:
     descriptor = Descriptor(media_type, sha256_digest(content), len(content))
     return _Layer(descriptor.document() | {"annotations": dict(annotations)}, content)
 
@@ -197,14 +197,14 @@ def _append(
     blobs = [(described, config)]
     blobs += [(Descriptor("", layer.document["digest"], len(layer.content)), layer.content) for layer in layers]
     for descriptor, content in blobs:
-        registry.upload(where.repository, descriptor, _reader(content))
+        registry.upload(where.repository, descriptor, _make_reader(content))
     artifact = _ARTIFACT if suffix == "sig" else envelope.MEDIA_TYPE
     body = referrer_manifest(image, artifact, documents, config=described, annotations={})
     replaced = present.digest if present and present.media_type == OCI_MANIFEST else ""
     attach(registry, where, body, tag=_tag(where, suffix), replaced=replaced)
 
 
-def _reader(content: bytes) -> Callable[[], Any]:
+def _make_reader(content: bytes) -> Callable[[], Any]:
     return lambda: iter((content,))
 
 

@@ -14,7 +14,7 @@ from training_imgtool.core.reference import Digest
 STATEMENT = "https://in-toto.io/Statement/v1"
 
 
-def statement(subject: Digest, predicate_type: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
+def make_statement(subject: Digest, predicate_type: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
     """The statement that makes a predicate about an image."""
     return {
         "_type": STATEMENT,

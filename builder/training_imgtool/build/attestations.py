@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.statement import encode, statement
+from training_imgtool.attest.statement import encode, make_statement
 from training_imgtool.build.builders import StartImage, plan_role, plan_stage_image
 from training_imgtool.build.inputs import Inputs, RoleImage, debian_runs
 from training_imgtool.build.request import BuildRun
@@ -51,11 +51,11 @@ def make_attestation(
 ) -> Attestation:
     """The attestation of an image; `engine` and `epoch` are those of `provenance.Origin`."""
     debian = () if engine else _laid_out(inputs, image)
-    contents = cyclonedx.variant_bill(inputs.plan.name, image.plan, debian, epoch=epoch)
+    contents = cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch)
     bill = encode(contents)
     bill_descriptor = Descriptor(cyclonedx.MEDIA_TYPE, sha256_digest(bill), len(bill))
-    build = provenance.provenance(_origin(inputs, image, engine=engine, epoch=epoch))
-    said = encode(statement(made, provenance.PREDICATE, build))
+    build = provenance.make_provenance(_origin(inputs, image, engine=engine, epoch=epoch))
+    said = encode(make_statement(made, provenance.PREDICATE, build))
     manifest = referrer_manifest(
         descriptor,
         cyclonedx.MEDIA_TYPE,

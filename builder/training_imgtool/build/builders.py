@@ -28,7 +28,7 @@ from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.context_layers import OnceEach
 from training_imgtool.direct.layers.layer_cache import LayerCache, SharedRecords
 from training_imgtool.direct.layers.layers import MTIME, LayerSource
-from training_imgtool.direct.stage_plan import Chain, Material, chain
+from training_imgtool.direct.stage_plan import Chain, Material, split_stages
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.apt_step import libraries_to_open
 from training_imgtool.dockerfile.parse import Stage
@@ -199,7 +199,7 @@ class DirectBuilder:
 def plan_role(inputs: Inputs, image: RoleImage) -> RoleBuild:
     """Plans the image's stages; raises NeedsEngineError with the reason when only an engine can make it."""
     material = _material(inputs, image)
-    stages = chain(image.dockerfile, image.label, material)
+    stages = split_stages(image.dockerfile, image.label, material)
     return RoleBuild(image=image, material=material, chain=stages)
 
 
@@ -213,7 +213,7 @@ def plan_stage_image(inputs: Inputs, image: RoleImage, label: str) -> RoleBuild:
     material = _material(inputs, image)
     stage = image.dockerfile.stage(label)
     try:
-        below = chain(image.dockerfile, label, material)
+        below = split_stages(image.dockerfile, label, material)
     except NeedsEngineError as error:
         below = Chain(start=None, engine_stage=stage, stages=(), reasons={label: error.message})
     top = replace(stage, name=None, index=stage.index + 1, base=label, instructions=())
@@ -296,5 +296,5 @@ def _open_debian(run: BuildRun, role: RoleBuild, cache: LayerCache, compression:
 
 def python_release(base_config: bytes, python: str) -> str | None:
     """The full version of the image's Python, where its environment names it, as Docker's official images do."""
-    release = image_config.environment(read_config(base_config).get("config") or {}).get("PYTHON_VERSION", "")
+    release = image_config.read_environment(read_config(base_config).get("config") or {}).get("PYTHON_VERSION", "")
     return release if release.startswith(f"{python}.") else None

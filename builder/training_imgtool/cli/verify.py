@@ -61,7 +61,7 @@ def verify(
             progress=view,
         )
         reports = verify_images(run)
-    wrong, unproven = report.mismatches(reports), report.unproven(reports)
+    wrong, unproven = report.list_mismatches(reports), report.list_unproven(reports)
     if as_json:
         images = report.as_data(reports)
         emit_json({"ok": not (wrong or unproven), "images": images, "mismatches": [*wrong], "unproven": [*unproven]})

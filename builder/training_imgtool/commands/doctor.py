@@ -79,9 +79,9 @@ def exit_code(checks: tuple[Check, ...]) -> int:
 
 
 def _uv() -> str:
-    from training_imgtool.wheels.uv import uv_version
+    from training_imgtool.wheels.uv import read_version
 
-    return uv_version()
+    return read_version()
 
 
 def _cache(settings: Settings) -> str:

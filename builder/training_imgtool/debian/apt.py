@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training_imgtool.core.errors import InputError, LocalFileError, NeedsEngineError, TemporaryError
 from training_imgtool.core.settings import Settings
-from training_imgtool.debian.archives import private_sources
+from training_imgtool.debian.archives import make_private_sources
 from training_imgtool.debian.base_system import BaseSystem
 from training_imgtool.debian.formats.control import parse_stanzas
 from training_imgtool.plan import DebianPackage
@@ -78,13 +78,13 @@ def resolve_packages(
         apt = _Apt(Path(folder), settings.environ)
         _write(Path(folder), system, architecture, settings)
         apt.update()
-        actions = tuple(_actions(apt.run("install", "--simulate", "--yes", *requested)))
+        actions = tuple(_parse_actions(apt.run("install", "--simulate", "--yes", *requested)))
         removed = [action["name"] for action in actions if action["verb"] == "Remv"]
         if removed:
             raise NeedsEngineError(f"apt would remove {', '.join(removed)}")
-        wanted = [f"{action['name']}={action['new']}" for action in actions]
-        records = _records(apt.run("show", *wanted, program="apt-cache")) if wanted else {}
-    packages = tuple(_package(action, records, architecture) for action in actions)
+        releases = [f"{action['name']}={action['new']}" for action in actions]
+        records = _parse_records(apt.run("show", *releases, program="apt-cache")) if releases else {}
+    packages = tuple(_lock_package(action, records, architecture) for action in actions)
     return Resolution(packages, tuple(action["name"] for action in actions if action["old"]))
 
 
@@ -94,9 +94,9 @@ class _Apt:
 
     def update(self) -> None:
         """Reads the archives' indexes."""
-        done = self._done("apt-get", "update", "--quiet=2")
-        if done.returncode:
-            lines = _last_lines(done.stderr)
+        result = self._call("apt-get", "update", "--quiet=2")
+        if result.returncode:
+            lines = _cut_last_lines(result.stderr)
             raise TemporaryError(
                 f"the base's package archives: {lines[0] if lines else 'no answer'}",
                 hint="IMGTOOL_DEBIAN_MIRRORS names mirrors of archives, HTTP_PROXY a proxy",
@@ -105,17 +105,17 @@ class _Apt:
 
     def run(self, *arguments: str, program: str = "apt-get") -> str:
         """The output of a command; raises InputError when it fails."""
-        done = self._done(program, *arguments)
-        if done.returncode:
-            lines = _last_lines(done.stderr) or _last_lines(done.stdout)
+        result = self._call(program, *arguments)
+        if result.returncode:
+            lines = _cut_last_lines(result.stderr) or _cut_last_lines(result.stdout)
             raise InputError(
                 f"apt: {lines[0] if lines else 'no explanation'}",
                 hint="system_packages takes names of packages that the base's own archives have",
                 details=lines[1:],
             )
-        return done.stdout
+        return result.stdout
 
-    def _done(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _call(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 [program, *arguments],
@@ -135,7 +135,7 @@ class _Apt:
 
 def _write(root: Path, system: BaseSystem, architecture: str, settings: Settings) -> None:
     """Lays out the private folder: the base's database, sources, preferences and keys."""
-    files = dict(private_sources(system, settings, root))
+    files = dict(make_private_sources(system, settings, root))
     files["status"] = system.texts.get("/var/lib/dpkg/status", b"")
     files["extended_states"] = system.texts.get("/var/lib/apt/extended_states", b"")
     files["apt.conf"] = _CONFIG.format(root=root, architecture=architecture).encode()
@@ -146,21 +146,21 @@ def _write(root: Path, system: BaseSystem, architecture: str, settings: Settings
         (root / path).write_bytes(data)
 
 
-def _actions(text: str) -> Iterator[dict[str, str]]:
+def _parse_actions(text: str) -> Iterator[dict[str, str]]:
     for line in text.splitlines():
         match = _ACTION.fullmatch(line)
         if match:
             yield {name: value or "" for name, value in match.groupdict().items()}
 
 
-def _records(text: str) -> dict[tuple[str, str], dict[str, str]]:
+def _parse_records(text: str) -> dict[tuple[str, str], dict[str, str]]:
     records: dict[tuple[str, str], dict[str, str]] = {}
     for stanza in parse_stanzas(text):
         records.setdefault((stanza["Package"], stanza["Version"]), stanza)
     return records
 
 
-def _package(
+def _lock_package(
     action: Mapping[str, str], records: Mapping[tuple[str, str], Mapping[str, str]], architecture: str
 ) -> DebianPackage:
     record = records.get((action["name"], action["new"]), {})
@@ -178,7 +178,7 @@ def _package(
     )
 
 
-def _last_lines(text: str) -> tuple[str, ...]:
+def _cut_last_lines(text: str) -> tuple[str, ...]:
     lines: Iterable[str] = (line.strip() for line in text.splitlines())
     errors = [line for line in lines if line.startswith(("E:", "W:"))]
     return tuple(line[2:].strip() for line in sorted(errors)[:5])

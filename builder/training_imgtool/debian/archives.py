@@ -17,7 +17,7 @@ _SOURCES = re.compile(r"/etc/apt/(?:sources\.list|sources\.list\.d/.+\.(?:list|s
 _KEY_FOLDERS = ("/usr/share/keyrings/", "/etc/apt/")
 
 
-def private_sources(system: BaseSystem, settings: Settings, root: Path) -> Iterator[tuple[str, bytes]]:
+def make_private_sources(system: BaseSystem, settings: Settings, root: Path) -> Iterator[tuple[str, bytes]]:
     """The files below `root` that hold the base's sources, preferences and keys; paths relative to `root`."""
     mirrors = settings.debian_mirrors
     for path, data in system.texts.items():
@@ -25,14 +25,14 @@ def private_sources(system: BaseSystem, settings: Settings, root: Path) -> Itera
             continue
         text = data
         if _SOURCES.fullmatch(path):
-            replaced = _URL.sub(lambda url: _mirrored(url[0], mirrors), data.decode("utf-8", "surrogateescape"))
+            replaced = _URL.sub(lambda url: _use_mirror(url[0], mirrors), data.decode("utf-8", "surrogateescape"))
             for folder in _KEY_FOLDERS:  # `Signed-By: /usr/share/keyrings/…` is a path of the base
                 replaced = re.sub(rf"(?<=[\s=:,]){re.escape(folder)}", f"{root}{folder}", replaced)
             text = replaced.encode("utf-8", "surrogateescape")
         yield path.strip("/"), text
 
 
-def archive_urls(system: BaseSystem, settings: Settings) -> tuple[str, ...]:
+def list_archives(system: BaseSystem, settings: Settings) -> tuple[str, ...]:
     """The archives' addresses in the order of the sources, each once, without a slash at the end."""
     mirrors = settings.debian_mirrors
     urls: dict[str, None] = {}
@@ -41,10 +41,10 @@ def archive_urls(system: BaseSystem, settings: Settings) -> tuple[str, ...]:
             lines = (line.strip() for line in system.text(path).splitlines())
             for line in lines:
                 if not line.startswith("#"):
-                    urls |= dict.fromkeys(_mirrored(url, mirrors).rstrip("/") for url in _URL.findall(line))
+                    urls |= dict.fromkeys(_use_mirror(url, mirrors).rstrip("/") for url in _URL.findall(line))
     return tuple(urls)
 
 
-def _mirrored(url: str, mirrors: Mapping[str, str]) -> str:
+def _use_mirror(url: str, mirrors: Mapping[str, str]) -> str:
     bare = url.rstrip("/")
     return f"{mirrors[bare]}/" if bare in mirrors else url

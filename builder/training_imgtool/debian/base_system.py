@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
 from training_imgtool.debian.formats.blocks import BlockFile
 from training_imgtool.direct.layers.codecs import decompress
-from training_imgtool.direct.layers.layer_cache import LayerCache, Record, layer_key
+from training_imgtool.direct.layers.layer_cache import LayerCache, Record, hash_fields
 from training_imgtool.direct.links import follow_links
 from training_imgtool.registry.manifests import Descriptor
 
@@ -74,7 +74,7 @@ class BaseSystem:
 class _Layer:
     nodes: dict[str, Node] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)
 
 
@@ -84,7 +84,7 @@ def read_base(layers: tuple[Descriptor, ...], read: Read, cache: LayerCache) -> 
     Raises VerificationError for a damaged layer, NeedsEngineError for one in zstd without its library, and what
     reading a blob raises.
     """
-    key = layer_key({"kind": "debian-base", "version": _VERSION, "layers": [layer.digest for layer in layers]})
+    key = hash_fields({"kind": "debian-base", "version": _VERSION, "layers": [layer.digest for layer in layers]})
     present = _find(cache, key)
     if present is not None:
         return present
@@ -108,11 +108,11 @@ def resolve(nodes: Mapping[str, Node], path: str) -> str:
     Raises NeedsEngineError for a loop.
     """
 
-    def target_of(inner: str, continues: bool) -> str | None:
+    def read_link(inner: str, continues: bool) -> str | None:
         node = nodes.get(inner)
         return node.target if continues and node is not None and node.kind == "l" else None
 
-    return follow_links(path, target_of)
+    return follow_links(path, read_link)
 
 
 def _read_layer(blocks: Iterable[bytes]) -> _Layer:
@@ -124,7 +124,7 @@ def _read_layer(blocks: Iterable[bytes]) -> _Layer:
             if name == _OPAQUE:
                 layer.emptied.add(above)
             elif name.startswith(_WHITEOUT):
-                layer.gone.add(posixpath.join(above, name.removeprefix(_WHITEOUT)))
+                layer.removed.add(posixpath.join(above, name.removeprefix(_WHITEOUT)))
             else:
                 kind = "d" if entry.isdir() else "l" if entry.issym() else "f"
                 target = entry.linkname if kind == "l" else ""
@@ -145,8 +145,10 @@ def _merge(nodes: dict[str, Node], texts: dict[str, bytes], layer: _Layer) -> No
         for path, node in layer.nodes.items()
         if path in nodes and (node.kind == "d") is not (nodes[path].kind == "d")
     }
-    tops = tuple(f"{path}/" for path in layer.gone | layer.emptied | replaced)
-    for path in [path for path in nodes if path in layer.gone or path.startswith(tops)] if tops or layer.gone else ():
+    tops = tuple(f"{path}/" for path in layer.removed | layer.emptied | replaced)
+    for path in (
+        [path for path in nodes if path in layer.removed or path.startswith(tops)] if tops or layer.removed else ()
+    ):
         del nodes[path]
         texts.pop(path, None)
     for path, node in layer.nodes.items():

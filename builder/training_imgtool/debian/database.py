@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.debian.base_system import BaseSystem
-from training_imgtool.debian.formats.control import Stanza, parse_stanzas, status_text
+from training_imgtool.debian.formats.control import Stanza, format_status, parse_stanzas
 from training_imgtool.plan import DebianPackage
 
 DPKG = "/var/lib/dpkg"
@@ -21,13 +21,13 @@ _ACTIVATE = frozenset({"activate", "activate-await", "activate-noawait"})
 
 
 @dataclass(slots=True)
-class Installed:
+class InstalledPackage:
     """A package that was unpacked: its control data, and its paths in the order of its archive.
 
     `md5` has the sums of its configuration files, and of all files where the package brings no sums.
     """
 
-    package: DebianPackage
+    locked: DebianPackage
     control: Mapping[str, bytes]
     conffiles: tuple[str, ...] = ()
     paths: list[str] = field(default_factory=list)
@@ -37,20 +37,20 @@ class Installed:
     def stanza(self) -> Stanza:
         """The package's own control data; raises VerificationError when it is not what the lock names."""
         stanza = next(parse_stanzas(self.control.get("control", b"").decode("utf-8", "surrogateescape")), {})
-        package = self.package
+        locked = self.locked
         if [stanza.get(name) for name in ("Package", "Version", "Architecture")] != [
-            package.name,
-            package.version,
-            package.architecture,
+            locked.name,
+            locked.version,
+            locked.architecture,
         ]:
-            raise VerificationError(f"{package.file}: not {package.name} {package.version} {package.architecture}")
+            raise VerificationError(f"{locked.file}: not {locked.name} {locked.version} {locked.architecture}")
         return stanza
 
     @property
     def info_name(self) -> str:
         """The package's name in `info/`, with the architecture where several may be installed side by side."""
         both = self.stanza.get("Multi-Arch") == "same"
-        return f"{self.package.name}:{self.package.architecture}" if both else self.package.name
+        return f"{self.locked.name}:{self.locked.architecture}" if both else self.locked.name
 
     def __post_init__(self) -> None:
         self.conffiles = self._read_conffiles()
@@ -60,11 +60,11 @@ class Installed:
         lines = self.control.get("conffiles", b"").decode().split("\n")
         names = tuple(line.strip() for line in lines if line.strip())
         if any(not name.startswith("/") for name in names):
-            raise NeedsEngineError(f"the package {self.package.name} has flags in its conffiles")
+            raise NeedsEngineError(f"the package {self.locked.name} has flags in its conffiles")
         return names
 
 
-def installed_stanzas(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
+def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
     """The packages of a base by name and architecture.
 
     Raises NeedsEngineError for one that is not wholly installed, VerificationError for a damaged database.
@@ -80,58 +80,59 @@ def installed_stanzas(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
     return stanzas
 
 
-def database_files(
-    system: BaseSystem, installed: Iterable[Installed], requested: tuple[str, ...], architecture: str
+def make_database_files(
+    system: BaseSystem, installed: Iterable[InstalledPackage], requested: tuple[str, ...], architecture: str
 ) -> Iterator[tuple[str, int, bytes]]:
     """The files of the databases as path, mode and content."""
-    stanzas = installed_stanzas(system)
+    stanzas = read_installed(system)
     automatic = []
-    for one in installed:
-        yield from _info_files(one)
-        stanza = {**one.stanza, "Status": _INSTALLED}
-        lines = [f" {path} {one.md5[path]}" for path in one.conffiles if path in one.md5]
+    for package in installed:
+        yield from _make_info_files(package)
+        stanza = {**package.stanza, "Status": _INSTALLED}
+        lines = [f" {path} {package.md5[path]}" for path in package.conffiles if path in package.md5]
         if lines:
             stanza["Conffiles"] = "\n" + "\n".join(lines)
-        stanzas[one.package.name, one.package.architecture] = stanza
-        if one.package.name not in {name.partition("=")[0] for name in requested}:
-            automatic.append(one.package.name)
-    yield STATUS, 0o644, status_text(stanzas)
+        stanzas[package.locked.name, package.locked.architecture] = stanza
+        if package.locked.name not in {name.partition("=")[0] for name in requested}:
+            automatic.append(package.locked.name)
+    yield STATUS, 0o644, format_status(stanzas)
     states = "".join(f"Package: {name}\nArchitecture: {architecture}\nAuto-Installed: 1\n\n" for name in automatic)
     if states:
         yield EXTENDED_STATES, 0o644, (system.text(EXTENDED_STATES) + states).encode()
 
 
-def trigger_files(system: BaseSystem, installed: Iterable[Installed]) -> Iterator[tuple[str, int, bytes]]:
+def make_trigger_files(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, int, bytes]]:
     """The files of `triggers/` that gain a line."""
     texts: dict[str, str] = {}
-    for one in installed:
-        for directive, trigger in _directives(one):
+    for package in installed:
+        for directive, trigger in _read_directives(package):
             if directive in _INTEREST:
                 by_file = trigger.startswith("/")
                 path = f"{DPKG}/triggers/{'File' if by_file else trigger}"
-                line = f"{trigger} {one.info_name}" if by_file else one.info_name
+                line = f"{trigger} {package.info_name}" if by_file else package.info_name
                 texts[path] = texts.get(path, system.text(path)) + f"{line}{_INTEREST[directive]}\n"
     for path, text in sorted(texts.items()):
         yield path, 0o644, text.encode()
 
 
-def activated_triggers(system: BaseSystem, installed: Iterable[Installed]) -> Iterator[tuple[str, str]]:
+def find_activated_triggers(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, str]]:
     """The triggers that dpkg would process, as package and trigger: activated by name, or by a path below theirs."""
-    every = tuple(installed)
-    interests = [*_interests_of_base(system)]
-    interests += [
-        (one.package.name, name) for one in every for directive, name in _directives(one) if directive in _INTEREST
+    packages = tuple(installed)
+    directives = [
+        (package.locked.name, directive, name) for package in packages for directive, name in _read_directives(package)
     ]
-    named = {name for one in every for directive, name in _directives(one) if directive in _ACTIVATE}
-    for package, trigger in dict.fromkeys(interests):
-        others = (path for one in every if one.package.name != package for path in one.paths)
-        if trigger in named or (
+    activated = {name for _, directive, name in directives if directive in _ACTIVATE}
+    interests = [*_read_base_interests(system)]
+    interests += [(owner, name) for owner, directive, name in directives if directive in _INTEREST]
+    for owner, trigger in dict.fromkeys(interests):
+        others = (path for package in packages if package.locked.name != owner for path in package.paths)
+        if trigger in activated or (
             trigger.startswith("/") and any(f"{path}/".startswith(f"{trigger}/") for path in others)
         ):
-            yield package, trigger
+            yield owner, trigger
 
 
-def _interests_of_base(system: BaseSystem) -> Iterator[tuple[str, str]]:
+def _read_base_interests(system: BaseSystem) -> Iterator[tuple[str, str]]:
     for path in system.below(f"{DPKG}/triggers"):
         name = path.rpartition("/")[2]
         for line in system.text(path).split("\n"):
@@ -142,23 +143,23 @@ def _interests_of_base(system: BaseSystem) -> Iterator[tuple[str, str]]:
                 yield words[0].partition("/")[0].partition(":")[0], name
 
 
-def _directives(one: Installed) -> Iterator[tuple[str, str]]:
-    for line in one.control.get("triggers", b"").decode().split("\n"):
+def _read_directives(package: InstalledPackage) -> Iterator[tuple[str, str]]:
+    for line in package.control.get("triggers", b"").decode().split("\n"):
         words = line.partition("#")[0].split()
         if words:
             if len(words) != 2 or words[0] not in {*_INTEREST, *_ACTIVATE}:
-                raise NeedsEngineError(f"the package {one.package.name} has the trigger directive {line!r}")
+                raise NeedsEngineError(f"the package {package.locked.name} has the trigger directive {line!r}")
             yield words[0], words[1]
 
 
-def _info_files(one: Installed) -> Iterator[tuple[str, int, bytes]]:
-    folder = f"{DPKG}/info/{one.info_name}"
-    for name, data in sorted(one.control.items()):
+def _make_info_files(package: InstalledPackage) -> Iterator[tuple[str, int, bytes]]:
+    folder = f"{DPKG}/info/{package.info_name}"
+    for name, data in sorted(package.control.items()):
         if name != "control":
             yield f"{folder}.{name}", 0o755 if name in _EXECUTABLE else 0o644, data
-    yield f"{folder}.list", 0o644, "".join(f"{path}\n" for path in one.paths).encode("utf-8", "surrogateescape")
-    if "md5sums" not in one.control:
-        lines = (f"{digest}  {path.lstrip('/')}\n" for path, digest in one.md5.items())
+    yield f"{folder}.list", 0o644, "".join(f"{path}\n" for path in package.paths).encode("utf-8", "surrogateescape")
+    if "md5sums" not in package.control:
+        lines = (f"{digest}  {path.lstrip('/')}\n" for path, digest in package.md5.items())
         yield f"{folder}.md5sums", 0o644, "".join(lines).encode("utf-8", "surrogateescape")
 
 

@@ -15,7 +15,7 @@ _STAFF = "/etc/staff-group-for-usr-local"  # Debian Policy 9.1.2
 _REPLACES = frozenset({EffectKind.LINK, EffectKind.FILE, EffectKind.COPY})
 
 
-def made_path(effect: Effect) -> str:
+def replaced_path(effect: Effect) -> str:
     """The path that an effect makes in place of a package's own file; empty when it makes none."""
     return effect.path if effect.kind in _REPLACES and not effect.keep else ""
 
@@ -32,9 +32,9 @@ def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, byt
     """
     if effect.kind is EffectKind.ABSENT:
         pattern = effect.path
-        there = next((path for path in unpacking.nodes if fnmatch.fnmatchcase(path, pattern)), None)
-        if there:
-            raise NeedsEngineError(f"a script of a package works on {there}")
+        conflict = next((path for path in unpacking.nodes if fnmatch.fnmatchcase(path, pattern)), None)
+        if conflict:
+            raise NeedsEngineError(f"a script of a package works on {conflict}")
         return
     path = resolve(unpacking.nodes, effect.path)
     if effect.kind is EffectKind.PRESENT:
@@ -45,14 +45,14 @@ def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, byt
         if effect.keep or effect.kind is EffectKind.LOCAL_FOLDER:
             return
         raise NeedsEngineError(f"{effect.path}, which a script of a package makes, is there already")
-    yield from unpacking.make(path, _node(effect, unpacking), _data(effect, contents))
+    yield from unpacking.make(path, _make_node(effect, unpacking), _read_data(effect, contents))
 
 
-def _node(effect: Effect, unpacking: Unpacking) -> Node:
+def _make_node(effect: Effect, unpacking: Unpacking) -> Node:
     if effect.kind is EffectKind.LOCAL_FOLDER:
         staff = _STAFF in unpacking.nodes
-        return Node("d", 0o2755 if staff else 0o755, *unpacking.owner("root:staff" if staff else "root:root"))
-    owner = unpacking.owner(effect.owner)
+        return Node("d", 0o2755 if staff else 0o755, *unpacking.find_owner("root:staff" if staff else "root:root"))
+    owner = unpacking.find_owner(effect.owner)
     if effect.kind is EffectKind.FOLDER:
         return Node("d", effect.mode or 0o755, *owner)
     if effect.kind is EffectKind.LINK:
@@ -60,7 +60,7 @@ def _node(effect: Effect, unpacking: Unpacking) -> Node:
     return Node("f", effect.mode or 0o644, *owner)
 
 
-def _data(effect: Effect, contents: Mapping[str, bytes]) -> bytes:
+def _read_data(effect: Effect, contents: Mapping[str, bytes]) -> bytes:
     if effect.kind is not EffectKind.COPY:
         return effect.text.encode()
     if effect.target not in contents:

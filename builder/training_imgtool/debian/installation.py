@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian import database
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
-from training_imgtool.debian.database import Installed
-from training_imgtool.debian.effects import made_path, make_effect
+from training_imgtool.debian.database import InstalledPackage
+from training_imgtool.debian.effects import make_effect, replaced_path
 from training_imgtool.debian.formats import certificates
 from training_imgtool.debian.formats.elf import Library, read_library
 from training_imgtool.debian.formats.loader_cache import (
     FLAGS,
     CachedLibrary,
     LoaderCache,
-    loader_folders,
+    list_folders,
     read_cache,
     write_cache,
 )
 from training_imgtool.debian.formats.package_file import PackedFile, read_control, read_files
-from training_imgtool.debian.scripts import AT_INSTALL, Effect, EffectKind, script_effects, trigger_effects
+from training_imgtool.debian.scripts import AT_INSTALL, Effect, EffectKind, find_script_effects, find_trigger_effects
 from training_imgtool.debian.unpack import Unpacking
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.splice import Item
@@ -72,35 +72,37 @@ class Installation:
     _diverted: frozenset[str] = frozenset()
     _cache: bytes = b""
 
-    def items(self) -> Iterator[Item]:
+    def make_items(self) -> Iterator[Item]:
         """The layer's entries.
 
         Raises:
             NeedsEngineError: a script, a trigger or a file is not one that imgtool knows the effect of.
-            VerificationError: a package is damaged, or not the locked one.
+            VerificationError: a package is damaged, or not the locked package.
         """
         self._check_base()
-        installed = [Installed(package, self._control(package)) for package in self.locked.packages]
-        self._effects = [effect for one in installed for effect in _effects_of(one)]
+        installed = [
+            InstalledPackage(package, read_control(self.package_path(package))) for package in self.locked.packages
+        ]
+        self._effects = [effect for package in installed for effect in _list_effects(package)]
         self._diverted = frozenset(self.system.text("/var/lib/dpkg/diversions").splitlines())
         self._sources = frozenset(effect.target for effect in self._effects if effect.kind is EffectKind.COPY)
-        unpacking = Unpacking(self.system, replaced=frozenset(map(made_path, self._effects)))
-        for one in installed:
-            for file in read_files(self.package_path(one.package)):
-                yield from self._unpack(one, file, unpacking)
-        for package, trigger in database.activated_triggers(self.system, installed):
-            self._effects += trigger_effects(package, trigger)
+        unpacking = Unpacking(self.system, replaced=frozenset(map(replaced_path, self._effects)))
+        for package in installed:
+            for file in read_files(self.package_path(package.locked)):
+                yield from self._unpack(package, file, unpacking)
+        for owner, trigger in database.find_activated_triggers(self.system, installed):
+            self._effects += find_trigger_effects(owner, trigger)
         yield from self._apply(unpacking)
         self._check_libraries(unpacking)
         yield from self._clean()
         if not installed:
             return
-        written = database.database_files(self.system, installed, self.locked.requested, self.architecture)
-        for path, mode, data in (*written, *database.trigger_files(self.system, installed)):
+        written = database.make_database_files(self.system, installed, self.locked.requested, self.architecture)
+        for path, mode, data in (*written, *database.make_trigger_files(self.system, installed)):
             yield from self._write(unpacking, path, mode, data)
 
     def _check_base(self) -> None:
-        present = database.installed_stanzas(self.system)
+        present = database.read_installed(self.system)
         names = {name for name, _ in present}
         upgraded = sorted(package.name for package in self.locked.packages if package.name in names)
         if upgraded:
@@ -108,49 +110,46 @@ class Installation:
         if self.system.text("/var/lib/dpkg/statoverride").strip():
             raise NeedsEngineError("the base has a statoverride, which changes what dpkg installs")
 
-    def _control(self, package: DebianPackage) -> Mapping[str, bytes]:
-        return read_control(self.package_path(package))
-
-    def _unpack(self, one: Installed, file: PackedFile, unpacking: Unpacking) -> Iterator[Item]:
-        one.paths.append(file.path if file.path != "/" else "/.")
+    def _unpack(self, package: InstalledPackage, file: PackedFile, unpacking: Unpacking) -> Iterator[Item]:
+        package.paths.append(file.path if file.path != "/" else "/.")
         if file.kind == "f":
-            if file.path in one.conffiles or "md5sums" not in one.control:
-                one.md5[file.path] = database.md5(file.data)
+            if file.path in package.conffiles or "md5sums" not in package.control:
+                package.md5[file.path] = database.md5(file.data)
             if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(file.data)):
                 self._libraries[resolve(unpacking.nodes, file.path)] = library
             if file.path.startswith(_KEPT) or file.path in self._sources:
                 self._contents[file.path] = file.data
         if file.path in self._diverted:
-            raise NeedsEngineError(f"{file.path} of the package {one.package.name} is diverted in the base")
-        yield from unpacking.place(one.package.name, file)
+            raise NeedsEngineError(f"{file.path} of the package {package.locked.name} is diverted in the base")
+        yield from unpacking.place(package.locked.name, file)
 
     def _apply(self, unpacking: Unpacking) -> Iterator[Item]:
         for effect in dict.fromkeys(self._effects):
             if effect.kind is EffectKind.LDCONFIG:
-                yield from self._loader_cache(unpacking)
+                yield from self._make_loader_cache(unpacking)
             elif effect.kind is EffectKind.CERTIFICATES:
-                yield from self._certificates(unpacking)
+                yield from self._make_certificates(unpacking)
             elif effect.kind is EffectKind.APPEND:
                 text = self.system.texts.get(effect.path, b"") + effect.text.encode()
                 yield from self._write(unpacking, effect.path, 0o644, text)
             else:
                 yield from make_effect(effect, unpacking, self._contents)
 
-    def _certificates(self, unpacking: Unpacking) -> Iterator[Item]:
+    def _make_certificates(self, unpacking: Unpacking) -> Iterator[Item]:
         """What update-ca-certificates makes of a first installation."""
         shipped = {path: data for path, data in self._contents.items() if path.startswith(certificates.SHIPPED)}
         folders = (f"{certificates.FOLDER}/", "/usr/local/share/ca-certificates/", certificates.CONFIGURATION)
-        there = next((path for path in self.system.nodes if path.startswith(folders)), None)
-        if there:
-            raise NeedsEngineError(f"the base has {there}, which update-ca-certificates works on")
+        conflict = next((path for path in self.system.nodes if path.startswith(folders)), None)
+        if conflict:
+            raise NeedsEngineError(f"the base has {conflict}, which update-ca-certificates works on")
         plain = Node("f", 0o644)
-        yield from unpacking.make(certificates.CONFIGURATION, plain, certificates.configuration_text(shipped))
-        for path, target in certificates.certificate_links(shipped):
+        yield from unpacking.make(certificates.CONFIGURATION, plain, certificates.make_configuration(shipped))
+        for path, target in certificates.make_links(shipped):
             yield from unpacking.make(path, Node("l", 0o777, target=target))
-        bundle = certificates.bundle_text(shipped)
+        bundle = certificates.make_bundle(shipped)
         yield from unpacking.make(f"{certificates.FOLDER}/ca-certificates.crt", plain, bundle)
 
-    def _loader_cache(self, unpacking: Unpacking) -> Iterator[Item]:
+    def _make_loader_cache(self, unpacking: Unpacking) -> Iterator[Item]:
         """The loader's cache with the libraries that packages brought."""
         cache = read_cache(self.system.texts.get(_CACHE, b""))
         present = {(row.soname, row.path) for row in cache.libraries}
@@ -159,9 +158,9 @@ class Installation:
         added: list[CachedLibrary] = []
         links: list[tuple[str, str]] = []
         folders: dict[str, str] = {}
-        for folder in loader_folders({**configuration, **brought}):
+        for folder in list_folders({**configuration, **brought}):
             folders.setdefault(resolve(unpacking.nodes, f"{folder}/."), folder)
-        for path, library in sorted(self._libraries_of(unpacking)):
+        for path, library in sorted(self._find_libraries(unpacking)):
             real, name = posixpath.split(path)
             if "/glibc-hwcaps/" in path:
                 raise NeedsEngineError(f"{path}: libraries by hardware capabilities")
@@ -182,25 +181,25 @@ class Installation:
         self._cache = write_cache(LoaderCache((*cache.libraries, *added), cache.generator))
         yield from self._write(unpacking, _CACHE, 0o644, self._cache)
 
-    def _libraries_of(self, unpacking: Unpacking) -> Iterator[tuple[str, Library]]:
+    def _find_libraries(self, unpacking: Unpacking) -> Iterator[tuple[str, Library]]:
         yield from self._libraries.items()
         for path, node in unpacking.placed.items():
             if node.kind == "l" and _LIBRARY.fullmatch(posixpath.basename(path)):
                 target = resolve(unpacking.nodes, posixpath.join(posixpath.dirname(path), node.target))
                 library = self._libraries.get(target)
                 if library:
-                    yield path, _as_linked(posixpath.basename(path), posixpath.basename(target), library)
+                    yield path, _name_link(posixpath.basename(path), posixpath.basename(target), library)
 
     def _check_libraries(self, unpacking: Unpacking) -> None:
         """Raises NeedsEngineError unless the loader finds each library that the stage opens."""
         if not self.opened.sonames:
             return
         cache = read_cache(self._cache or self.system.texts.get(_CACHE, b""))
-        known = {row.soname for row in cache.libraries}
+        cached = {row.soname for row in cache.libraries}
         folders = [folder for folder in self.opened.path.split(":") if folder.startswith("/")]
         for soname in self.opened.sonames:
             paths = (resolve(unpacking.nodes, f"{folder}/{soname}") for folder in folders)
-            if soname not in known and not any(path in unpacking.nodes for path in paths):
+            if soname not in cached and not any(path in unpacking.nodes for path in paths):
                 raise NeedsEngineError(f"the loader does not find {soname} in the base or its packages")
 
     def _write(self, unpacking: Unpacking, path: str, mode: int, data: bytes) -> Iterator[Item]:
@@ -217,14 +216,14 @@ class Installation:
                 yield Item(Entry(path=f"{above}/.wh.{name}", kind=Kind.FILE, mode=0o644))
 
 
-def _as_linked(name: str, real: str, library: Library) -> Library:
+def _name_link(link: str, real: str, library: Library) -> Library:
     """A library as ldconfig sees it through a link: a link to the soname itself counts under its own name."""
     soname = library.soname or real
     own = real == soname or (real.endswith(".so") and soname.startswith(real))
-    return Library(name if own else soname, library.machine)
+    return Library(link if own else soname, library.machine)
 
 
-def _effects_of(one: Installed) -> Iterator[Effect]:
+def _list_effects(package: InstalledPackage) -> Iterator[Effect]:
     for name in AT_INSTALL:
-        if name in one.control:
-            yield from script_effects(one.package.name, name, one.control[name])
+        if name in package.control:
+            yield from find_script_effects(package.locked.name, name, package.control[name])

@@ -17,12 +17,12 @@ from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.json_cache import open_cache_file
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.debian.installation import Installation
-from training_imgtool.debian.scripts import table_digest
+from training_imgtool.debian.scripts import hash_table
 from training_imgtool.direct import tree
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers import blobs, splice
-from training_imgtool.direct.layers.codecs import Compression, codec
-from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, layer_key
+from training_imgtool.direct.layers.codecs import Compression, choose_codec
+from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
@@ -66,7 +66,7 @@ class LayerMaker:
     _once: SingleFlight[Record] = field(default_factory=SingleFlight)
 
     def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
-        """The layer; raises what `Installation.items` and `PackageStore.fetch` raise."""
+        """The layer; raises what `Installation.make_items` and `PackageStore.fetch` raise."""
         record = self._record(opened).layers[0]
         return LayerSource(
             descriptor=record.blob,
@@ -86,43 +86,47 @@ class LayerMaker:
             raise VerificationError(f"the record of the layer {_NAME} is damaged: {error}") from error
 
     def _record(self, opened: OpenedLibraries) -> Record:
-        return self._once.do(opened, lambda: self.cache.find(self._key(opened)) or self._make(opened))
+        return self._once.do(opened, lambda: self.cache.find(self._hash_inputs(opened)) or self._make(opened))
 
     def _make(self, opened: OpenedLibraries) -> Record:
-        record = self._compressed(opened)
-        self.cache.keep(self._key(opened), record)
+        record = self._compress(opened)
+        self.cache.keep(self._hash_inputs(opened), record)
         return record
 
-    def _compressed(self, opened: OpenedLibraries) -> Record:
+    def _compress(self, opened: OpenedLibraries) -> Record:
         self.store.fetch(self.locked.packages)
         installation = Installation(
-            self.read_system(), self.locked, _verified(self.store), self.architecture, opened=opened
+            self.read_system(), self.locked, _verify_files(self.store), self.architecture, opened=opened
         )
         maker = tree.TreeMaker()
-        tar = splice.tar(_listed(installation.items(), maker), self.mtime)
+        tar = splice.tar(_list_entries(installation.make_items(), maker), self.mtime)
         if self.compression is Compression.SPLICE:
             with ThreadPoolExecutor(2, thread_name_prefix="compress") as pool:
                 layer = blobs.keep_members(_NAME, self.cache, tar, pool, ahead=2)
         else:
-            layer = blobs.keep(_NAME, self.cache, codec(self.compression), tar)
+            layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
         text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
         return Record((layer,), {_FIELD: base64.b64encode(text).decode()})
 
     def _open(self, record: LayerRecord, opened: OpenedLibraries) -> Iterator[bytes]:
         if not self.cache.has_blob(record.blob):
-            made = self._compressed(opened)
-            if made.layers[0].blob != record.blob:
-                self.cache.forget(self._key(opened))
+            compressed = self._compress(opened)
+            if compressed.layers[0].blob != record.blob:
+                self.cache.forget(self._hash_inputs(opened))
                 raise blobs.RemadeError(record.blob, "a library here differs from the one that made it first")
         return self.cache.read_blob(record.blob)
 
-    def _key(self, opened: OpenedLibraries) -> str:
-        compressor = blobs.members_codec() if self.compression is Compression.SPLICE else codec(self.compression).name
-        return layer_key(
+    def _hash_inputs(self, opened: OpenedLibraries) -> str:
+        compressor = (
+            blobs.name_members_codec()
+            if self.compression is Compression.SPLICE
+            else choose_codec(self.compression).name
+        )
+        return hash_fields(
             {
                 "kind": "debian",
                 "version": _VERSION,
-                "scripts": table_digest(),
+                "scripts": hash_table(),
                 "base": self.base_digest,
                 "requested": self.locked.requested,
                 "packages": [[package.name, package.version, package.sha256] for package in self.locked.packages],
@@ -133,12 +137,12 @@ class LayerMaker:
         )
 
 
-def _verified(store: PackageStore) -> Callable[[DebianPackage], Path]:
+def _verify_files(store: PackageStore) -> Callable[[DebianPackage], Path]:
     """Gives packages' files, each hashed once; raises VerificationError for one that is not the locked one."""
-    known: dict[str, Path] = {}
+    verified: dict[str, Path] = {}
 
-    def path(package: DebianPackage) -> Path:
-        if package.sha256 not in known:
+    def find_file(package: DebianPackage) -> Path:
+        if package.sha256 not in verified:
             file = store.path(package)
             with open_cache_file(file) as stream:
                 digest = hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
@@ -147,13 +151,13 @@ def _verified(store: PackageStore) -> Callable[[DebianPackage], Path]:
                 raise VerificationError(
                     f"{file}: damaged, removed", hint="run the command again: imgtool fetches it once more"
                 )
-            known[package.sha256] = file
-        return known[package.sha256]
+            verified[package.sha256] = file
+        return verified[package.sha256]
 
-    return path
+    return find_file
 
 
-def _listed(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
+def _list_entries(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
     """Passes entries on and lists them."""
     for item in items:
         entry = item.entry
@@ -161,7 +165,7 @@ def _listed(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
         if name.startswith(".wh."):
             maker.add(f"{above}/{name.removeprefix('.wh.')}", tree.WHITEOUT)
         elif entry.kind is Kind.FOLDER:
-            maker.add(entry.path, tree.folder(tree.Attributes(entry.mode, entry.uid, entry.gid)))
+            maker.add(entry.path, tree.make_folder(tree.Attributes(entry.mode, entry.uid, entry.gid)))
         elif entry.kind is Kind.LINK:
             maker.add(entry.path, tree.Node(tree.Kind.LINK, target=entry.target))
         else:

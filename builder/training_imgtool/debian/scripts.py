@@ -67,14 +67,14 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Rules:
     blocks: tuple[tuple[str, re.Pattern[str], tuple[Effect, ...]], ...]
     scripts: Mapping[str, tuple[Effect, ...]]
     triggers: Mapping[tuple[str, str], tuple[Effect, ...]]
     data: tuple[re.Pattern[str], ...]
 
 
-def script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
+def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
     """What a script does when its package is installed for the first time.
 
     Args:
@@ -84,33 +84,33 @@ def script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
 
     Raises NeedsEngineError, with the package and the script, for a script that is not known.
     """
-    known = _known()
+    rules = _load_rules()
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise NeedsEngineError(f"{package}: its {name} is not text") from error
     effects: list[Effect] = []
-    rest = _BLOCK.sub(lambda block: _take_block(block, known, effects), text)
-    digest, python = script_digest(rest)
+    rest = _BLOCK.sub(lambda block: _take_block(block, rules, effects), text)
+    digest, python = hash_script(rest)
     if not digest:
         return tuple(effects)
-    if digest not in known.scripts:
+    if digest not in rules.scripts:
         raise NeedsEngineError(f"the package {package} has a {name} script that only an engine can run")
-    return (*effects, *(_of_python(effect, python) for effect in known.scripts[digest]))
+    return (*effects, *(_insert_python(effect, python) for effect in rules.scripts[digest]))
 
 
-def script_digest(rest: str) -> tuple[str, str]:
+def hash_script(rest: str) -> tuple[str, str]:
     """The sha256 of what is left of a script without generated blocks, and the minor version of Python in it.
 
     The versions of Python's packages differ in nothing but that number, so `@` stands for it. Lines that only list data
     count as `DATA`. The digest is empty when nothing is left.
     """
-    lines = normalised(rest)
+    lines = normalise(rest)
     if lines and lines[-1].strip() == "exit 0":
         lines.pop()
     if not lines:
         return "", ""
-    text = "\n".join("DATA" if any(rule.fullmatch(line) for rule in _known().data) else line for line in lines)
+    text = "\n".join("DATA" if any(rule.fullmatch(line) for rule in _load_rules().data) else line for line in lines)
     minors = {match[2] for match in _PYTHON.finditer(text)}
     python = minors.pop() if len(minors) == 1 else ""
     if python:
@@ -118,19 +118,19 @@ def script_digest(rest: str) -> tuple[str, str]:
     return hashlib.sha256(text.encode()).hexdigest(), python
 
 
-def _of_python(effect: Effect, python: str) -> Effect:
+def _insert_python(effect: Effect, python: str) -> Effect:
     return replace(effect, path=effect.path.replace("@", python)) if python else effect
 
 
-def trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
+def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
     """What a package's postinst does for a trigger; raises NeedsEngineError when it is not known."""
-    effects = _known().triggers.get((package, trigger))
+    effects = _load_rules().triggers.get((package, trigger))
     if effects is None:
         raise NeedsEngineError(f"the trigger {trigger} runs the postinst script of {package}")
     return effects
 
 
-def normalised(text: str) -> list[str]:
+def normalise(text: str) -> list[str]:
     """The lines that do something; comments stay in a script with a here-document, where they may be content."""
     plain = "<<" not in text
     lines = (line.rstrip() for line in text.splitlines())
@@ -141,42 +141,42 @@ def normalised(text: str) -> list[str]:
     ]
 
 
-def _take_block(block: re.Match[str], known: _Known, effects: list[Effect]) -> str:
+def _take_block(block: re.Match[str], rules: _Rules, effects: list[Effect]) -> str:
     """Takes a known block's effects and leaves nothing of it; an unknown block stays."""
-    body = "\n".join(normalised(block["body"]))
-    for helper, pattern, does in known.blocks:
+    body = "\n".join(normalise(block["body"]))
+    for helper, pattern, does in rules.blocks:
         if helper == block["helper"] and pattern.fullmatch(body):
             effects.extend(does)
             return ""
     return f"{block['helper']}\n{block['body']}"
 
 
-def table_digest() -> str:
+def hash_table() -> str:
     """The sha256 of the table: what it says decides the bytes of layers."""
-    return hashlib.sha256(_table()).hexdigest()
+    return hashlib.sha256(_read_table()).hexdigest()
 
 
 @functools.cache
-def _table() -> bytes:
+def _read_table() -> bytes:
     return files("training_imgtool").joinpath("data/debian_scripts.toml").read_bytes()
 
 
 @functools.cache
-def _known() -> _Known:
-    document = tomllib.loads(_table().decode())
-    return _Known(
-        blocks=tuple((row["helper"], re.compile(_pattern(row)), _effects(row)) for row in document["block"]),
-        scripts={digest: _effects(row) for row in document["script"] for digest in row["sha256"]},
-        triggers={(row["package"], row["trigger"]): _effects(row) for row in document["trigger"]},
+def _load_rules() -> _Rules:
+    document = tomllib.loads(_read_table().decode())
+    return _Rules(
+        blocks=tuple((row["helper"], re.compile(_read_pattern(row)), _read_effects(row)) for row in document["block"]),
+        scripts={digest: _read_effects(row) for row in document["script"] for digest in row["sha256"]},
+        triggers={(row["package"], row["trigger"]): _read_effects(row) for row in document["trigger"]},
         data=tuple(re.compile(row["pattern"]) for row in document["data"]),
     )
 
 
-def _pattern(row: Mapping[str, Any]) -> str:
-    return "\n".join(normalised(str(row["pattern"])))
+def _read_pattern(row: Mapping[str, Any]) -> str:
+    return "\n".join(normalise(str(row["pattern"])))
 
 
-def _effects(row: Mapping[str, Any]) -> tuple[Effect, ...]:
+def _read_effects(row: Mapping[str, Any]) -> tuple[Effect, ...]:
     return tuple(
         Effect(
             kind=EffectKind(effect["kind"]),

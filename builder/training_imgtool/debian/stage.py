@@ -37,10 +37,12 @@ def open_layer(
     """
     read = partial(_read_system, plan.base, settings, progress, None)
     locked = plan.locked.debian or LockedDebian(requested=())
-    return _maker(plan.base, locked, plan.platform, read, settings, cache=cache, packing=compression, progress=progress)
+    return _make_maker(
+        plan.base, locked, plan.platform, read, settings, cache=cache, packing=compression, progress=progress
+    )
 
 
-def _maker(
+def _make_maker(
     base: Digest,
     locked: LockedDebian,
     platform: str,
@@ -51,7 +53,7 @@ def _maker(
     packing: Compression,
     progress: Progress,
 ) -> LayerMaker:
-    from training_imgtool.debian.archives import archive_urls
+    from training_imgtool.debian.archives import list_archives
     from training_imgtool.debian.layer import LayerMaker
     from training_imgtool.debian.store import PackageStore
 
@@ -59,16 +61,16 @@ def _maker(
     return LayerMaker(
         base_digest=base.digest,
         locked=locked,
-        architecture=_architecture(platform),
+        architecture=_name_architecture(platform),
         read_system=read,
-        store=PackageStore(own, settings, lambda: archive_urls(read(), settings), progress),
+        store=PackageStore(own, settings, lambda: list_archives(read(), settings), progress),
         cache=cache,
         compression=packing,
         mtime=settings.source_date_epoch or MTIME,
     )
 
 
-def _architecture(platform: str) -> str:
+def _name_architecture(platform: str) -> str:
     """Debian's name of a platform's architecture."""
     if platform not in _ARCHITECTURES:
         raise NeedsEngineError(f"imgtool does not know the Debian packages of {platform}")
@@ -132,9 +134,9 @@ class _Resolver:
             raise NeedsEngineError("Python comes from the deadsnakes archive, whose key the stage fetches")
         base = apply_mirror(parse_reference(variant.base).repository, self.settings.mirrors).digest(base_digest)
         system = _read_system(base, self.settings, self.progress, self.registries)
-        resolution = resolve_packages(system, self.requested, _architecture(platform), self.settings)
+        resolution = resolve_packages(system, self.requested, _name_architecture(platform), self.settings)
         locked = LockedDebian(requested=self.requested, packages=resolution.packages)
-        maker = _maker(
+        maker = _make_maker(
             base,
             locked,
             platform,

@@ -50,7 +50,7 @@ class PackageStore:
 
     def path(self, package: DebianPackage) -> Path:
         """A package's file; raises what `fetch` raises."""
-        blob = _blob(package)
+        blob = _describe(package)
         if not self._cache.has_blob(blob):
             self._fetch(package)
         return self._cache.blob_path(blob)
@@ -65,7 +65,7 @@ class PackageStore:
             LocalFileError: the cache cannot be written.
         """
         missing = sorted(
-            (package for package in packages if not self._cache.has_blob(_blob(package))), key=lambda row: -row.size
+            (package for package in packages if not self._cache.has_blob(_describe(package))), key=lambda row: -row.size
         )
         if not missing:
             return
@@ -103,7 +103,7 @@ class PackageStore:
         """The file's bytes; None when this archive does not have it."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                answer = self._pool(url).request("GET", url, preload_content=False, redirect=True)
+                answer = self._open_pool(url).request("GET", url, preload_content=False, redirect=True)
                 if answer.status == 200:
                     data = b"".join(answer.stream(_BLOCK))[: package.size + 1]
                     self._progress(Transfer(SUBJECT, package.name, len(data), package.size))
@@ -120,11 +120,11 @@ class PackageStore:
             f"the package archive {urlsplit(url).netloc} does not answer: {cause}", hint="try again later"
         )
 
-    def _pool(self, url: str) -> Pool:
+    def _open_pool(self, url: str) -> Pool:
         parts = urlsplit(url)
         make = partial(make_pool, url, proxies=self._settings.proxies, ca_file=self._settings.ca_file)
         return self._pools.do((parts.scheme, parts.netloc), make)
 
 
-def _blob(package: DebianPackage) -> Descriptor:
+def _describe(package: DebianPackage) -> Descriptor:
     return Descriptor(_MEDIA_TYPE, f"sha256:{package.sha256}", package.size)

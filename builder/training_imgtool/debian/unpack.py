@@ -45,9 +45,9 @@ class Unpacking:
 
     def __post_init__(self) -> None:
         self.nodes = dict(self.system.nodes)
-        self._filters = tuple(_path_filters(self.system))
-        self._users = _ids(self.system.text("/etc/passwd"))
-        self._groups = _ids(self.system.text("/etc/group"))
+        self._filters = tuple(_read_path_filters(self.system))
+        self._users = _parse_ids(self.system.text("/etc/passwd"))
+        self._groups = _parse_ids(self.system.text("/etc/group"))
 
     def place(self, package: str, file: PackedFile) -> Iterator[Item]:
         """The entries of a file, the folders above it included that nobody has; nothing for what stays as it is.
@@ -62,7 +62,7 @@ class Unpacking:
         present = self.nodes.get(path)
         if file.kind == "d":
             if present is None:
-                yield from self.make(path, Node("d", file.mode, *self._owner(package, file)))
+                yield from self.make(path, Node("d", file.mode, *self._owner_of_file(package, file)))
             elif present.kind != "d" and not self._leads_to_folder(path):
                 raise NeedsEngineError(f"{file.path} is a folder in the package {package}, and a file in the base")
             return
@@ -72,7 +72,7 @@ class Unpacking:
             raise NeedsEngineError(f"{file.path} of the package {package} is in the image already")
         kind = "l" if file.kind == "l" else "f"
         target = resolve(self.nodes, file.target).lstrip("/") if file.kind == "h" else file.target
-        node = Node(kind, file.mode, *self._owner(package, file), target=target if kind == "l" else "")
+        node = Node(kind, file.mode, *self._owner_of_file(package, file), target=target if kind == "l" else "")
         yield from self.make(path, node, file.data, hard_link=target if file.kind == "h" else "")
 
     def make(self, path: str, node: Node, data: bytes = b"", *, hard_link: str = "") -> Iterator[Item]:
@@ -94,21 +94,21 @@ class Unpacking:
         )
         yield Item(entry, data=data)
 
-    def owner(self, text: str) -> tuple[int, int]:
+    def find_owner(self, text: str) -> tuple[int, int]:
         """The numbers of `USER:GROUP` in the base; raises NeedsEngineError for a name that it lacks."""
         user, _, group = text.partition(":")
         try:
-            return self._id(user, self._users), self._id(group, self._groups)
+            return self._find_id(user, self._users), self._find_id(group, self._groups)
         except KeyError as error:
             raise NeedsEngineError(f"the base has no user or group {error}") from error
 
-    def _owner(self, package: str, file: PackedFile) -> tuple[int, int]:
+    def _owner_of_file(self, package: str, file: PackedFile) -> tuple[int, int]:
         try:
-            return self.owner(file.owner)
+            return self.find_owner(file.owner)
         except NeedsEngineError as error:
             raise NeedsEngineError(f"the package {package} has {file.path} of {file.owner}: {error.message}") from error
 
-    def _id(self, name: str, names: Mapping[str, int]) -> int:
+    def _find_id(self, name: str, names: Mapping[str, int]) -> int:
         return names[name] if name in names or not name.isdigit() else int(name)
 
     def _leads_to_folder(self, path: str) -> bool:
@@ -127,7 +127,7 @@ class Unpacking:
         return not any(file.path.startswith(prefix) for prefix in fixed)
 
 
-def _path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
+def _read_path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
     """The filters of dpkg's configuration in the order in which dpkg reads them: True to include.
 
     Raises NeedsEngineError for an option that may change what dpkg installs.
@@ -145,6 +145,6 @@ def _path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
                 raise NeedsEngineError(f"{path} of the base has the option {name}")
 
 
-def _ids(text: str) -> dict[str, int]:
+def _parse_ids(text: str) -> dict[str, int]:
     rows = (line.split(":") for line in text.splitlines())
     return {row[0]: int(row[2]) for row in rows if len(row) > 2 and row[2].isdigit()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from training_imgtool.core.reference import DOCKER_HUB
-from training_imgtool.direct.tree import FILE, UNKNOWN, Attributes, Node, folder
+from training_imgtool.direct.tree import FILE, UNKNOWN, Attributes, Node, make_folder
 
 _IMAGES = re.compile(
     rf"{re.escape(DOCKER_HUB)}/"
@@ -21,16 +21,16 @@ _FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"
 _NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-1_all.deb"
 
 
-def of_matrix(base: str) -> Node | None:
+def find_matrix_tree(base: str) -> Node | None:
     """What the base called `base` (REPOSITORY:TAG) has; None when it is not one of the matrix' own."""
     if not _IMAGES.match(base):
         return None
     cuda = "/nvidia/" in base
-    children = {name: folder(closed=True) for name in _LISTED_NOWHERE.split()}
+    children = {name: make_folder(closed=True) for name in _LISTED_NOWHERE.split()}
     children |= dict.fromkeys(f"{_FOLDERS_OR_LINKS} {_NVIDIA if cuda else ''}".split(), UNKNOWN)
-    children["etc"] = folder(closed=True, children={"passwd": FILE, "group": FILE})
-    children["opt"] = folder(children={"nvidia": UNKNOWN} if cuda else None)
-    children["root"] = folder(Attributes(0o700), closed=True)
-    children["srv"] = folder()
-    children["tmp"] = folder(Attributes(0o1777), closed=True)
-    return folder(children=children)
+    children["etc"] = make_folder(closed=True, children={"passwd": FILE, "group": FILE})
+    children["opt"] = make_folder(children={"nvidia": UNKNOWN} if cuda else None)
+    children["root"] = make_folder(Attributes(0o700), closed=True)
+    children["srv"] = make_folder()
+    children["tmp"] = make_folder(Attributes(0o1777), closed=True)
+    return make_folder(children=children)

@@ -20,8 +20,8 @@ from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.files import Files, Source
 from training_imgtool.direct.layers.codecs import decompress
-from training_imgtool.direct.layers.layer_cache import LayerCache, Record, layer_key
-from training_imgtool.direct.layers.tar_listing import layer_tree
+from training_imgtool.direct.layers.layer_cache import LayerCache, Record, hash_fields
+from training_imgtool.direct.layers.tar_listing import read_layer_tree
 from training_imgtool.direct.tree import Node
 from training_imgtool.registry.manifests import Descriptor
 
@@ -61,19 +61,19 @@ class BaseReader:
             read: opens one of them.
             diff_ids: the digests of their uncompressed contents, by the base's config.
         """
-        facts = base_facts.of_matrix(name) if name else None
-        listed = _call_once(lambda: self._tree(layers(), read, diff_ids))
+        facts = base_facts.find_matrix_tree(name) if name else None
+        listed = _call_once(lambda: self._read_tree(layers(), read, diff_ids))
         return Files((lambda: facts, listed) if facts else (listed,))
 
     def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
         """What an image has where that an engine made by adding layers to a base."""
-        added = _call_once(lambda: self._tree(layers(), read))
+        added = _call_once(lambda: self._read_tree(layers(), read))
         return Files(tuple(_call_once(partial(_merge, source, added)) for source in base.sources))
 
-    def _tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
+    def _read_tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
         """The tree of layers together; raises what reading them raises."""
         fields = {"kind": "base", "version": _VERSION, "layers": [layer.digest for layer in layers]}
-        key, of_place = layer_key(fields), layer_key({**fields, "place": self.place})
+        key, of_place = hash_fields(fields), hash_fields({**fields, "place": self.place})
         present = _find(self.own, key) or _find(self.own, of_place)
         if present is not None:
             return present
@@ -82,17 +82,17 @@ class BaseReader:
             _keep(self.own, of_place, present)
             return present
         contents = dict(zip((layer.digest for layer in layers), diff_ids(), strict=False))
-        trees = (self._layer(layer, read, contents.get(layer.digest)) for layer in layers)
-        whole = tree.prune(functools.reduce(tree.merge, trees, tree.folder()))
+        trees = (self._read_layer(layer, read, contents.get(layer.digest)) for layer in layers)
+        whole = tree.prune(functools.reduce(tree.merge, trees, tree.make_folder()))
         _keep(self.shared, key, whole)
         return whole
 
-    def _layer(self, layer: Descriptor, read: Read, diff_id: str | None) -> Node:
-        key = layer_key({"kind": "files", "version": _VERSION, "layer": layer.digest})
+    def _read_layer(self, layer: Descriptor, read: Read, diff_id: str | None) -> Node:
+        key = hash_fields({"kind": "files", "version": _VERSION, "layer": layer.digest})
         present = _find(self.own, key)
         if present is None:
             try:
-                present = layer_tree(_checked(decompress(read(layer), layer.media_type), diff_id))
+                present = read_layer_tree(_check_blocks(decompress(read(layer), layer.media_type), diff_id))
             except UsageError as error:  # zstd without its library
                 raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
             except VerificationError as error:
@@ -104,7 +104,7 @@ class BaseReader:
         return present
 
 
-def _checked(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
+def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
     """The same blocks; raises VerificationError at the end where they are not the content that the config names."""
     digest = hashlib.sha256()
     for block in blocks:

@@ -15,7 +15,7 @@ from training_imgtool.direct import stage_plan
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image import image
 from training_imgtool.direct.image.image import DirectImage, History
-from training_imgtool.direct.layers.context_layers import context_layer
+from training_imgtool.direct.layers.context_layers import make_context_layer
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.split import MOST_PARTS, split
 from training_imgtool.direct.stage_plan import Material, State, Step
@@ -70,7 +70,7 @@ def build_image(
     """
     steps, state = plan_stages(dockerfile, stages, material, start)
     below = set(image.read_config(start.config)["rootfs"]["diff_ids"])
-    history = tuple(_history(steps, material, tools, below))
+    history = tuple(_make_history(steps, material, tools, below))
     return image.assemble(start.manifest, start.config, state.settings, history, created=created)
 
 
@@ -84,8 +84,8 @@ def plan_stages(
     state = State(image.read_config(start.config).get("config") or {}, state.files)
     steps: list[Step] = []
     for stage in stages:
-        made, state = stage_plan.plan_stage(dockerfile, stage, state, material)
-        steps += made
+        planned_steps, state = stage_plan.plan_stage(dockerfile, stage, state, material)
+        steps += planned_steps
     return tuple(steps), state
 
 
@@ -97,14 +97,14 @@ def _places_files(stage: Stage) -> bool:
     )
 
 
-def _history(steps: tuple[Step, ...], material: Material, tools: LayerTools, below: set[str]) -> Iterator[History]:
+def _make_history(steps: tuple[Step, ...], material: Material, tools: LayerTools, below: set[str]) -> Iterator[History]:
     """A line per layer and per instruction without one. No layer appears twice: some clusters fail on that."""
     previous: list[str] = []
     copies = sum(step.files is not None for step in steps)
     for step in steps:
         most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
         copies -= step.files is not None
-        layers = _layers(step, material, tools, most)
+        layers = _make_layers(step, material, tools, most)
         if not layers or [layer.diff_id for layer in layers] == previous:
             yield History(text=step.text)
             continue
@@ -116,20 +116,20 @@ def _history(steps: tuple[Step, ...], material: Material, tools: LayerTools, bel
         previous = [layer.diff_id for layer in layers]
 
 
-def _layers(step: Step, material: Material, tools: LayerTools, most: int) -> tuple[LayerSource, ...]:
+def _make_layers(step: Step, material: Material, tools: LayerTools, most: int) -> tuple[LayerSource, ...]:
     if step.wheels:
-        from training_imgtool.direct.wheels.wheel_layers import packages_layers
+        from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
 
-        return packages_layers(material.locked, material.exclude, tools)
+        return make_packages_layers(material.locked, material.exclude, tools)
     if step.debian and material.debian:
-        made = material.debian.layer(step.text, step.debian)
-        tools.ready(made)
-        return (made,)
+        packages = material.debian.layer(step.text, step.debian)
+        tools.ready(packages)
+        return (packages,)
     if step.files is None:
         return ()
     layers = []
     for part in split(step.files.contents(), most):
-        layer = context_layer(part, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts)
+        layer = make_context_layer(part, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts)
         tools.ready(layer)
         layers.append(layer)
     return tuple(layers)

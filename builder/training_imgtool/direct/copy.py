@@ -20,14 +20,14 @@ from training_imgtool.context.entries import Kind as SourceKind
 from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.copy_sources import CopySource, copy_sources, is_archive
-from training_imgtool.direct.files import Files, parents
-from training_imgtool.direct.layers.layers import FOLDER_MODE, folder_item
+from training_imgtool.direct.files import Files, list_parents
+from training_imgtool.direct.layers.layers import FOLDER_MODE, make_folder_item
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.split import Contents
 from training_imgtool.direct.layers.tarhead import Entry
 from training_imgtool.direct.layers.tarhead import Kind as EntryKind
 from training_imgtool.direct.links import DependsOnBaseError
-from training_imgtool.direct.tree import FILE, PLAIN, Attributes, Kind, Node, folder
+from training_imgtool.direct.tree import FILE, PLAIN, Attributes, Kind, Node, make_folder
 from training_imgtool.dockerfile.evaluate import Expanded
 
 _FLAGS = frozenset({"chown", "chmod", "link"})
@@ -36,7 +36,7 @@ _LARGEST_ID = 2**31 - 1  # engines read larger ones in different ways
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Flags:
     """What the flags say: a mode instead of the context's, and the owner."""
 
     mode: int | None = None
@@ -55,21 +55,21 @@ class FileLayer:
 
     Attributes:
         placed: what goes where, by absolute path: an entry of the context, or a folder by its attributes.
-        given: what the flags say of the entries.
+        flags: what the flags say of the entries.
         nodes: what is where once the layer is there.
     """
 
     placed: Mapping[str, Source | Attributes]
-    given: _Given
+    flags: _Flags
     nodes: Mapping[str, Node]
 
     def contents(self) -> Contents:
         """The layer's items in order, each with the hash of its content."""
         ordered = ((path, self.placed[path]) for path in sorted(self.placed))
         return tuple(
-            (folder_item(path.strip("/"), placed.mode, placed.uid, placed.gid), "")
+            (make_folder_item(path.strip("/"), placed.mode, placed.uid, placed.gid), "")
             if isinstance(placed, Attributes)
-            else (_item(path, placed, self.given), placed.sha256 or "")
+            else (_make_item(path, placed, self.flags), placed.sha256 or "")
             for path, placed in ordered
         )
 
@@ -88,16 +88,16 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
         InputError: a source is not in the context.
     """
     where = f"line {step.instruction.line}: {step.name}"
-    given = _given(step, where, files)
+    flags = _read_flags(step, where, files)
     sources = [source for word in step.words[:-1] for source in copy_sources(context, word)]
     word = step.words[-1]
     if len(sources) > 1 and not word.endswith("/"):
         raise NeedsEngineError(f"{where}: several sources need a destination that ends with /")
-    if given.mode is not None and any(source.entry.kind is SourceKind.DIRECTORY for source in sources):
+    if flags.mode is not None and any(source.entry.kind is SourceKind.DIRECTORY for source in sources):
         raise NeedsEngineError(f"{where}: --chmod of folders is for an engine")
     if word.startswith("/") and posixpath.normpath(f".{word}").startswith(".."):
         raise NeedsEngineError(f"{where}: engines differ in what {word} means, which leads out of the root")
-    layer = _Layer(where, files, given)
+    layer = _Layer(where, files, flags)
     for source in sources:
         if step.name == "ADD" and is_archive(source.entry):
             raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that is for an engine")
@@ -105,13 +105,13 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
         if source.entry.kind is SourceKind.DIRECTORY:
             layer.put_folder(target, source.entry, source.chosen)
         else:
-            layer.put_file(_file_target(layer, source, target, word), source.entry)
+            layer.put_file(_resolve_target(layer, source, target, word), source.entry)
     if not layer.placed:
         raise NeedsEngineError(f"{where} takes nothing: there is no empty layer")
     return layer.result()
 
 
-def _given(step: Expanded, where: str, files: Files) -> _Given:
+def _read_flags(step: Expanded, where: str, files: Files) -> _Flags:
     unknown = set(step.flags) - _FLAGS
     if unknown or step.instruction.heredocs:
         raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} is for an engine")
@@ -130,10 +130,10 @@ def _given(step: Expanded, where: str, files: Files) -> _Given:
             raise DependsOnBaseError(f"{where} --chown={chown}: the base has no {file}")
         if name == "root" and files.is_listed:  # which tells that the file is there, and not what is in it
             raise DependsOnBaseError(f"{where} --chown={chown}: only an engine reads the base's {file}; 0 is for root")
-    return _Given(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
+    return _Flags(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
 
 
-def _file_target(layer: _Layer, source: CopySource, target: str, word: str) -> str:
+def _resolve_target(layer: _Layer, source: CopySource, target: str, word: str) -> str:
     """Where a file goes: into the destination when it is a folder or is written as one, else it gets that name."""
     real = layer.files.resolve(target)
     node = layer.node(real)
@@ -153,11 +153,11 @@ def _file_target(layer: _Layer, source: CopySource, target: str, word: str) -> s
 class _Layer:
     """The layer of one instruction while it grows."""
 
-    def __init__(self, where: str, files: Files, given: _Given) -> None:
+    def __init__(self, where: str, files: Files, flags: _Flags) -> None:
         self.where = where
         self.files = files
         self.placed: dict[str, Source | Attributes] = {}
-        self._given = given
+        self._flags = flags
         self._has_folders = False  # whether a source is a folder
         self._nodes: dict[str, Node] = {}
         self._new: set[str] = set()  # folders that are not there before: nothing is in them but what the layer puts
@@ -196,9 +196,9 @@ class _Layer:
     def result(self) -> FileLayer:
         """The layer, folders on the way to what it holds carried along where that is needed."""
         holders = dict.fromkeys(map(posixpath.dirname, self.placed))
-        for path in dict.fromkeys(above for holder in holders for above in parents(f"{holder}/x")):
+        for path in dict.fromkeys(above for holder in holders for above in list_parents(f"{holder}/x")):
             self._carry(path)
-        return FileLayer(self.placed, self._given, self._nodes)
+        return FileLayer(self.placed, self._flags, self._nodes)
 
     def _put(self, path: str, source: Source) -> None:
         """Puts an entry at `path`; engines agree on a folder over a folder and on a file over a file only."""
@@ -210,14 +210,14 @@ class _Layer:
         if is_folder:
             self._check_new(path, node)
         if is_folder and node is not None:
-            self._set_folder(path, self._given.attributes)
+            self._set_folder(path, self._flags.attributes)
         else:
             self._put_new(path, source)
 
     def _put_new(self, path: str, source: Source) -> None:
         """Puts an entry where nothing is, or a file over a file."""
         if source.kind is SourceKind.DIRECTORY:
-            self._set_folder(path, self._given.attributes)
+            self._set_folder(path, self._flags.attributes)
             self._new.add(path)
             return
         self.placed[path] = source
@@ -232,7 +232,7 @@ class _Layer:
 
     def _set_folder(self, path: str, attributes: Attributes) -> None:
         self.placed[path] = attributes
-        self._nodes[path] = folder(attributes)
+        self._nodes[path] = make_folder(attributes)
 
     def _carry(self, path: str) -> None:
         """A folder that the layer passes through: made when it is not there, else as it is.
@@ -244,44 +244,44 @@ class _Layer:
             return
         node = self.node(path)
         if node is None:
-            if self._has_folders and self._given.attributes != PLAIN:
+            if self._has_folders and self._flags.attributes != PLAIN:
                 raise DependsOnBaseError(
                     f"{path}: who owns a folder that {self.where} --chown makes on its way depends on the builder"
                 )
             self._check_new(path, node)
-            self._set_folder(path, self._given.attributes)
+            self._set_folder(path, self._flags.attributes)
             return
         if node.kind is not Kind.FOLDER:
             raise DependsOnBaseError(f"{self.where}: {path} is a file, no folder")
         if node.attributes is None:
             raise DependsOnBaseError(f"{self.where}: engines differ in the mode of the base's {path}")
-        if path in self.files.made or node.attributes != PLAIN:
+        if path in self.files.copied or node.attributes != PLAIN:
             self._set_folder(path, node.attributes)
 
 
-def new_folder(where: str, path: str, files: Files) -> FileLayer | None:
+def plan_folder(where: str, path: str, files: Files) -> FileLayer | None:
     """The layer in which WORKDIR makes `path`, None when it is there; raises DependsOnBaseError when it is a file."""
     real = files.resolve(path)
-    node = files.node(real) if real != "/" else folder()
+    node = files.node(real) if real != "/" else make_folder()
     if node is not None:
         if node.kind is not Kind.FOLDER:
             raise DependsOnBaseError(f"{where}: {path} is a file")
         return None
-    layer = _Layer(where, files, _Given())
+    layer = _Layer(where, files, _Flags())
     layer.make_folder(real)
     return layer.result()
 
 
-def _item(path: str, source: Source, given: _Given) -> Item:
+def _make_item(path: str, source: Source, flags: _Flags) -> Item:
     kinds = {SourceKind.FILE: EntryKind.FILE, SourceKind.SYMLINK: EntryKind.LINK}
     kind = kinds[source.kind]
     entry = Entry(
         path=path.strip("/"),
         kind=kind,
-        mode=source.mode if given.mode is None or kind is EntryKind.LINK else given.mode,
+        mode=source.mode if flags.mode is None or kind is EntryKind.LINK else flags.mode,
         size=source.size if kind is EntryKind.FILE else 0,
         target=source.target or "",
-        uid=given.uid,
-        gid=given.gid,
+        uid=flags.uid,
+        gid=flags.gid,
     )
     return Item(entry, blocks=partial(blocks, source) if kind is EntryKind.FILE else None)

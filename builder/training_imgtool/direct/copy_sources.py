@@ -9,7 +9,7 @@ from training_imgtool.context import gomatch
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind, blocks
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.files import parents
+from training_imgtool.direct.files import list_parents
 from training_imgtool.direct.layers.layers import FOLDER_MODE
 from training_imgtool.direct.layers.tarhead import BLOCK
 
@@ -37,14 +37,14 @@ def copy_sources(context: Context, word: str) -> list[CopySource]:
     pattern = gomatch.compiled(path) if gomatch.has_wildcards(path) else None
     if pattern and path != word.removeprefix("./").lstrip("/"):
         raise NeedsEngineError(f"{word}: engines differ in how they clean a pattern")
-    named = [entry.path for entry in context.entries if pattern.match(entry.path)] if pattern else [path]
+    names = [entry.path for entry in context.entries if pattern.match(entry.path)] if pattern else [path]
     present = set(chosen.paths())
-    return [_source(name, context, chosen) for name in named if name in present or not pattern]
+    return [_read_source(name, context, chosen) for name in names if name in present or not pattern]
 
 
-def _source(name: str, context: Context, chosen: Context) -> CopySource:
+def _read_source(name: str, context: Context, chosen: Context) -> CopySource:
     real = context.resolve(name)
-    for above in (*parents(f"/{name}"), f"/{name}"):
+    for above in (*list_parents(f"/{name}"), f"/{name}"):
         if name and not context.resolve(above[1:]):
             raise NeedsEngineError(f"{above[1:]}: engines differ in whether they follow a link to the context's root")
     try:

@@ -13,7 +13,7 @@ from functools import partial
 
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.links import DependsOnBaseError, follow_links
-from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, folder, lookup, merge
+from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, find_node, make_folder, merge
 
 _OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
 _BELOW_THE_ENGINE = tuple(f"{top}/" for top in _OF_THE_ENGINE)
@@ -29,20 +29,20 @@ class Files:
 
     Attributes:
         sources: trees of the base, the cheapest first. A tree that does not tell leaves the answer to the next one.
-        made: what layers on top of the base hold, folders that they only pass through left out.
+        copied: what layers on top of the base hold, folders that they only pass through left out.
     """
 
     sources: tuple[Source, ...]
-    made: Mapping[str, Node] = field(default_factory=dict)
+    copied: Mapping[str, Node] = field(default_factory=dict)
 
     @property
     def is_listed(self) -> bool:
         """Whether every answer comes from a listing of the base, so that any path may be asked for."""
         return len(self.sources) == 1
 
-    def with_made(self, nodes: Mapping[str, Node]) -> Files:
+    def with_copied(self, nodes: Mapping[str, Node]) -> Files:
         """With what a layer holds."""
-        return replace(self, made={**self.made, **nodes})
+        return replace(self, copied={**self.copied, **nodes})
 
     def with_layer(self, tree: Source) -> Files:
         """With a layer on top whose tree is worked out when an instruction depends on it."""
@@ -55,17 +55,17 @@ class Files:
 
     def node(self, path: str) -> Node | None:
         """What is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
-        if path in self.made:
-            return self.made[path]
+        if path in self.copied:
+            return self.copied[path]
         if path.startswith(_BELOW_THE_ENGINE) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
             raise DependsOnBaseError(f"{path}: engines put something of their own there")
         above = posixpath.dirname(path)
-        if above in self.made and self.made[above].kind is not Kind.FOLDER:
+        if above in self.copied and self.copied[above].kind is not Kind.FOLDER:
             return None
         closed = "/"
         for source in self.sources:
             try:
-                return lookup(source(), path)
+                return find_node(source(), path)
             except ClosedFolderError as error:
                 closed = str(error)
         raise DependsOnBaseError(f"{path}: what the base has in {closed} is too much to list")
@@ -93,11 +93,11 @@ class Files:
         return follow_links(path, target_of)
 
 
-ASSUMED = Files((folder,))
+ASSUMED = Files((make_folder,))
 """Stands for a base that is not read yet: `stage_plan.chain` plans with it, and ignores DependsOnBaseError."""
 
 
-def parents(path: str) -> Iterator[str]:
+def list_parents(path: str) -> Iterator[str]:
     """The folders above an absolute path, the nearest last, `/` left out."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts)):

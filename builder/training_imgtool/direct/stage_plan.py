@@ -14,12 +14,12 @@ from typing import Any
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.direct.copy import FileLayer, new_folder, plan_copy
+from training_imgtool.direct.copy import FileLayer, plan_copy, plan_folder
 from training_imgtool.direct.debian_layer import DebianLayer, OpenedLibraries, is_apt_script
 from training_imgtool.direct.files import ASSUMED, Files
 from training_imgtool.direct.image import image_config
 from training_imgtool.direct.links import DependsOnBaseError
-from training_imgtool.direct.tree import PLAIN, Kind, folder
+from training_imgtool.direct.tree import PLAIN, Kind, make_folder
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.evaluate import Expanded, evaluate
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, parse
@@ -89,28 +89,28 @@ class Chain:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
-def chain(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
+def split_stages(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
     """Splits the stages below `target` (itself included) into an engine's and the direct builder's.
 
     Raises NeedsEngineError when `target` itself is for an engine, or the base has no digest.
     """
-    line = _ancestry(dockerfile, dockerfile.stage(target))
+    line = _list_ancestry(dockerfile, dockerfile.stage(target))
     base = parse_reference(line[0].base)
     if not isinstance(base, Digest):
         raise NeedsEngineError(f"FROM {line[0].base}: a base without a digest")
     reasons = {}
-    nothing = State({}, ASSUMED, assumed=True)
-    state, first = nothing, 0
+    empty = State({}, ASSUMED, assumed=True)
+    state, first = empty, 0
     for number, stage in enumerate(line):
         try:
             _, state = plan_stage(dockerfile, stage, state, material)
         except NeedsEngineError as error:
             reasons[stage.label] = error.message
-            state, first = nothing, number + 1
+            state, first = empty, number + 1
         except DockerfileError:
             if not state.assumed:
                 raise
-            state = nothing  # a variable that is not set may be one of the base: `build_image` knows
+            state = empty  # a variable that is not set may be one of the base: `build_image` knows
     if first == len(line):
         raise NeedsEngineError(f"stage {line[-1].label}: {reasons[line[-1].label]}")
     return Chain(
@@ -135,16 +135,16 @@ def plan_stage(
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
     _check_container(state)
     steps: list[Step] = []
-    for step in evaluate(dockerfile, stage, image_config.environment(state.settings)):
+    for step in evaluate(dockerfile, stage, image_config.read_environment(state.settings)):
         try:
-            done, state = _plan_step(dockerfile, stage, step, state, material)
+            planned_step, state = _plan_step(dockerfile, stage, step, state, material)
         except NeedsEngineError as error:
             has_variable = step.name in _WITH_VARIABLES and "$" in step.instruction.raw
             of_base = isinstance(error, DependsOnBaseError) or has_variable
             if not (state.assumed and of_base):
                 raise
         else:
-            steps.append(done)
+            steps.append(planned_step)
     return tuple(steps), state
 
 
@@ -155,7 +155,7 @@ def _check_container(state: State) -> None:
     working = state.settings.get("WorkingDir") or "/"
     if not working.startswith("/"):
         raise DependsOnBaseError(f"{working}, the base's WORKDIR, is not an absolute path")
-    path = image_config.working_folder(state.settings, "")
+    path = image_config.resolve_working_folder(state.settings, "")
     if path != "/" and not state.files.is_folder(path):
         raise DependsOnBaseError(f"the base has no folder {path}, which is its WORKDIR")
     for volume in state.settings.get("Volumes") or ():
@@ -168,14 +168,14 @@ def _plan_step(
     dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material
 ) -> tuple[Step, State]:
     instruction = step.instruction
-    text = f"{instruction.name} {_flags(instruction)}{instruction.text}"
+    text = f"{instruction.name} {_format_flags(instruction)}{instruction.text}"
     if instruction.name == "COPY" and "from" in step.flags:
         _check_packages(dockerfile, stage, step, state, material)
-        venv = {install_step.VENV: folder()}
-        return Step(text, wheels=True), replace(state, files=state.files.with_made(venv))
+        venv = {install_step.VENV: make_folder()}
+        return Step(text, wheels=True), replace(state, files=state.files.with_copied(venv))
     if instruction.name in {"COPY", "ADD"}:
         files = _plan_copy(step, state, material)
-        return Step(text, files=files), replace(state, files=state.files.with_made(files.nodes))
+        return Step(text, files=files), replace(state, files=state.files.with_copied(files.nodes))
     if instruction.name == "RUN" and is_apt_script(instruction, material.locked, material.libraries):
         return _plan_packages(step, state, material)
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
@@ -184,12 +184,12 @@ def _plan_step(
         _check_container(state)
     if instruction.name != "WORKDIR":
         return Step(text), state
-    made = new_folder(f"line {instruction.line}: WORKDIR", settings["WorkingDir"], state.files)
-    if made is None:
+    folder_layer = plan_folder(f"line {instruction.line}: WORKDIR", settings["WorkingDir"], state.files)
+    if folder_layer is None:
         return Step(text), state
     if settings.get("User") not in ROOT:
         raise DependsOnBaseError(f"line {instruction.line}: WORKDIR makes a folder as {settings['User']}")
-    return Step(text, files=made), replace(state, files=state.files.with_made(made.nodes))
+    return Step(text, files=folder_layer), replace(state, files=state.files.with_copied(folder_layer.nodes))
 
 
 def _plan_packages(step: Expanded, state: State, material: Material) -> tuple[Step, State]:
@@ -202,7 +202,9 @@ def _plan_packages(step: Expanded, state: State, material: Material) -> tuple[St
     for volume in state.settings.get("Volumes") or ():
         if posixpath.normpath(volume).split("/")[1] in _OF_PACKAGES:
             raise NeedsEngineError(f"{where}: {volume} is a volume, where packages have files")
-    opened = OpenedLibraries(material.libraries, image_config.environment(state.settings).get("LD_LIBRARY_PATH", ""))
+    opened = OpenedLibraries(
+        material.libraries, image_config.read_environment(state.settings).get("LD_LIBRARY_PATH", "")
+    )
     text, layer = f"RUN {step.instruction.text}", material.debian
     if layer is not None:
         state = replace(state, files=state.files.with_layer(lambda: layer.tree(opened)))
@@ -220,7 +222,7 @@ def _plan_copy(step: Expanded, state: State, material: Material) -> FileLayer:
     return files
 
 
-def _flags(instruction: Instruction) -> str:
+def _format_flags(instruction: Instruction) -> str:
     return "".join(f"--{name}{'' if value is None else f'={value}'} " for name, value in instruction.flags)
 
 
@@ -235,7 +237,7 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state:
         dockerfile.earlier(source.base, source) is None and source.base != stage.base
     ):
         raise NeedsEngineError(f"{where}: it starts from another image than this stage")
-    if [(instruction.name, instruction.text) for instruction in source.instructions] != _wheels_stage(material):
+    if [(instruction.name, instruction.text) for instruction in source.instructions] != _list_wheels_steps(material):
         raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
     _check_places(where, state)
     _check_surroundings(where, state.settings)
@@ -272,18 +274,18 @@ def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:
     shell = settings.get("Shell")
     if shell and (shell[0].rpartition("/")[2] not in _SHELLS or shell[-1] != "-c"):
         raise NeedsEngineError(f"{where}: the image below has the shell {shell}")
-    changed = sorted(_CHANGES_PYTHON & {*image_config.environment(settings)})
+    changed = sorted(_CHANGES_PYTHON & {*image_config.read_environment(settings)})
     if changed:
         raise NeedsEngineError(f"{where}: {changed[0]} in the image below changes what Python installs or compiles")
 
 
-def _wheels_stage(material: Material) -> list[tuple[str, str]]:
+def _list_wheels_steps(material: Material) -> list[tuple[str, str]]:
     script = install_step.install_script(material.locked, material.exclude)
     text = f"FROM scratch\nCOPY {install_step.context_folder(material.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
     return [(instruction.name, instruction.text) for instruction in parse(text).stages[0].instructions]
 
 
-def _ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
+def _list_ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
     """The stage and those it starts from, lowest first."""
     below = dockerfile.earlier(stage.base, stage)
-    return (*_ancestry(dockerfile, below), stage) if below else (stage,)
+    return (*_list_ancestry(dockerfile, below), stage) if below else (stage,)

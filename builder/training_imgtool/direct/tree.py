@@ -64,7 +64,7 @@ class Node:
     children: dict[str, Node] = field(default_factory=dict)
 
 
-def folder(
+def make_folder(
     attributes: Attributes | None = PLAIN, *, closed: bool = False, children: Mapping[str, Node] | None = None
 ) -> Node:
     """A folder."""
@@ -79,7 +79,7 @@ class ClosedFolderError(Exception):
     """The tree does not tell what lies at or below the path that is the argument."""
 
 
-def lookup(root: Node, path: str) -> Node | None:
+def find_node(root: Node, path: str) -> Node | None:
     """The node at an absolute path, links not followed; None when there is none.
 
     Raises ClosedFolderError when the tree does not tell.
@@ -122,7 +122,7 @@ def prune(root: Node) -> Node:
             left = _close_large(root, large, depth)
             if _count(left) <= MOST_NODES:
                 return left
-    return folder(root.attributes, closed=True)
+    return make_folder(root.attributes, closed=True)
 
 
 def _close_large(node: Node, large: int, depth: int, at: int = 0) -> Node:
@@ -147,17 +147,17 @@ class TreeMaker:
     """Takes one layer's entries in their order and gives its tree. Paths are relative, `/`-separated and clean."""
 
     def __init__(self) -> None:
-        self.root = folder(None)
+        self.root = make_folder(None)
 
     def add(self, path: str, node: Node) -> None:
         """Adds an entry; a later one at the same path replaces an earlier one, two folders become one."""
-        above = self._above(path)
+        above = self._make_parent(path)
         if above is None:
             return
         name = path.rpartition("/")[2]
         present = above.children.get(name) if path else self.root
         if present is not None and Kind.WHITEOUT in {node.kind, present.kind} and node.kind is not present.kind:
-            above.children[name] = folder(None, closed=True)
+            above.children[name] = make_folder(None, closed=True)
         elif node.kind is Kind.FOLDER and present is not None and present.kind is Kind.FOLDER:
             present.attributes = node.attributes
         else:
@@ -165,11 +165,11 @@ class TreeMaker:
 
     def make_opaque(self, path: str) -> None:
         """Hides what the layers below have in a folder."""
-        above = self._above(f"{path}/x" if path else "x")
+        above = self._make_parent(f"{path}/x" if path else "x")
         if above is not None:
             above.opaque = True
 
-    def _above(self, path: str) -> Node | None:
+    def _make_parent(self, path: str) -> Node | None:
         """The folder that holds `path`, made when only implied; None inside a closed one.
 
         Engines differ in what an entry below a link, a file or a whiteout of its own layer means: its folder is closed.
@@ -178,9 +178,9 @@ class TreeMaker:
         for depth, name in enumerate(path.split("/")[:-1]):
             child = node.children.get(name)
             if child is None:
-                child = node.children[name] = folder(None, closed=depth >= _DEEPEST)
+                child = node.children[name] = make_folder(None, closed=depth >= _DEEPEST)
             elif child.kind is not Kind.FOLDER:
-                child = node.children[name] = folder(None, closed=True)
+                child = node.children[name] = make_folder(None, closed=True)
             if child.closed:
                 return None
             node = child
@@ -189,13 +189,13 @@ class TreeMaker:
 
 def dump(root: Node) -> str:
     """The tree as text."""
-    return json.dumps(_document(root), separators=(",", ":"))
+    return json.dumps(_make_document(root), separators=(",", ":"))
 
 
 def parse(text: str) -> Node:
     """A tree that `dump` wrote; raises VerificationError for any other text."""
     try:
-        root = _node(json.loads(text))
+        root = _parse_node(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise VerificationError(f"a listing of a base's files is damaged: {error}") from error
     if root.kind is not Kind.FOLDER:
@@ -203,31 +203,31 @@ def parse(text: str) -> Node:
     return root
 
 
-def _document(node: Node) -> Any:
+def _make_document(node: Node) -> Any:
     if node.kind is Kind.LINK:
         return [node.kind.value, node.target]
     if node.kind is not Kind.FOLDER:
         return node.kind.value
     own = [node.attributes.mode, node.attributes.uid, node.attributes.gid] if node.attributes else None
     flags = f"{node.kind.value}{'c' if node.closed else ''}{'o' if node.opaque else ''}"
-    return [flags, own, {name: _document(child) for name, child in sorted(node.children.items())}]
+    return [flags, own, {name: _make_document(child) for name, child in sorted(node.children.items())}]
 
 
-def _node(document: Any) -> Node:
+def _parse_node(document: Any) -> Node:
     if isinstance(document, str):
         return _SINGLE[document]
     kind, *rest = document
     if kind == Kind.LINK.value:
-        return Node(Kind.LINK, target=_text(rest[0]))
+        return Node(Kind.LINK, target=_require_text(rest[0]))
     own, children = rest
     if kind[:1] != Kind.FOLDER.value or not isinstance(children, Mapping):
         raise ValueError(f"unknown kind {kind!r}")
     attributes = Attributes(*map(int, own)) if own is not None else None
-    named = {name: _node(child) for name, child in children.items()}
-    return Node(Kind.FOLDER, attributes, closed="c" in kind, opaque="o" in kind, children=named)
+    nodes = {name: _parse_node(child) for name, child in children.items()}
+    return Node(Kind.FOLDER, attributes, closed="c" in kind, opaque="o" in kind, children=nodes)
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("a link's target is not text")
     return value

@@ -35,9 +35,9 @@ from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
-from training_imgtool.wheels.index.pip_config import uv_environ
+from training_imgtool.wheels.index.pip_config import make_uv_environ
 from training_imgtool.wheels.sources.git import Git
-from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, wheel_name
+from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
 
@@ -124,7 +124,7 @@ class _Maker:
         self._texts = texts
         self._carried_over = carried_over
         self._named: tuple[Named, ...] = parse_requirements(texts)
-        self._environ = uv_environ(settings.environ, ca_file=settings.ca_file)
+        self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder, find_links=lambda: local_folders(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
         self._archives = ArchiveBuilder(
@@ -164,7 +164,7 @@ class _Maker:
             self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
             data = b"".join(self._store.index.read(url, limit=LARGEST_ARCHIVE))
             self._matrix_wheels[requirement] = self._store.put(
-                wheel_name(archive), io.BytesIO(build_wheel(archive, data))
+                name_wheel(archive), io.BytesIO(build_wheel(archive, data))
             )
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:

@@ -11,9 +11,9 @@ from training_imgtool.context.context import Context
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
-from training_imgtool.verify.expected_files import CopiedFiles, copied_files
-from training_imgtool.verify.facts import Facts, Fields, Finding, Status, env_of
-from training_imgtool.verify.packages import Installed, installed
+from training_imgtool.verify.expected_files import CopiedFiles, find_copied_files
+from training_imgtool.verify.facts import Facts, Fields, Finding, Status, read_env
+from training_imgtool.verify.packages import Installed, find_installed
 
 _LONGEST = 300
 
@@ -30,8 +30,8 @@ class Case:
     @cached_property
     def copied(self) -> CopiedFiles:
         """The files that COPY puts into the image."""
-        base = env_of((self.facts.base_config or {}).get("config") or {})
-        return copied_files(self.image.dockerfile, self.context, base)
+        base = read_env((self.facts.base_config or {}).get("config") or {})
+        return find_copied_files(self.image.dockerfile, self.context, base)
 
     @property
     def variant(self) -> Variant:
@@ -41,7 +41,7 @@ class Case:
     @cached_property
     def installed(self) -> tuple[Installed, ...]:
         """The packages in the environment, as far as their metadata was seen."""
-        return installed(self.facts.tree)
+        return find_installed(self.facts.tree)
 
     @property
     def own_seen(self) -> bool:
@@ -67,7 +67,7 @@ class Case:
 
     def differs(self, check: str, complaints: Sequence[str], expected: str) -> Finding:
         """Not as planned, for several reasons that `verify.ignore` can name one by one."""
-        finding = self._finding(check, Status.MISMATCH, shortened(list(complaints)), expected)
+        finding = self._finding(check, Status.MISMATCH, shorten(list(complaints)), expected)
         return replace(finding, complaints=tuple(complaints))
 
     def warn(self, check: str, found: str, expected: str) -> Finding:
@@ -88,7 +88,7 @@ class Case:
         return Finding(check=check, role=self.image.role, status=status, found=found, expected=expected)
 
 
-def shortened(names: list[str], most: int = 5) -> str:
+def shorten(names: list[str], most: int = 5) -> str:
     """The first few names, and how many there are more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -14,8 +14,8 @@ from typing import Self
 
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.verify.facts import Bytecode, FileContent
-from training_imgtool.verify.inside.bytecode import source_of
-from training_imgtool.verify.inside.program import program_text
+from training_imgtool.verify.inside.bytecode import name_source
+from training_imgtool.verify.inside.program import write_program
 from training_imgtool.verify.inside.venv_files import VENV
 
 _SECONDS = 600.0
@@ -58,7 +58,7 @@ class Contents:
         """
         pairs = []
         for path, (_, digest) in files.items():
-            source = files.get(source_of(path) or "") if self.wants(path) else None
+            source = files.get(name_source(path) or "") if self.wants(path) else None
             if source is not None:
                 pairs.append([path, str(self._place(source[1])), str(self._place(digest))])
         if not pairs:
@@ -80,7 +80,7 @@ def _run(request: str, count: int, python: str, environ: Mapping[str, str]) -> B
         return Bytecode(count=count, unseen=f"this machine has no Python {python} that could compile the sources")
     package = package_files("training_imgtool.verify.inside")
     texts = tuple((package / f"{name}.py").read_text() for name in ("same_code", "bytecode"))
-    command = [interpreter.path, "-I", "-S", "-B", "-c", program_text("compare_listed", {}, texts)]
+    command = [interpreter.path, "-I", "-S", "-B", "-c", write_program("compare_listed", {}, texts)]
     try:
         done = subprocess.run(command, input=request.encode(), capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

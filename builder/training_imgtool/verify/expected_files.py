@@ -60,7 +60,7 @@ class _Image:
     any_run: bool = False
 
 
-def copied_files(dockerfile: Dockerfile, context: Context, base_env: Mapping[str, str]) -> CopiedFiles:
+def find_copied_files(dockerfile: Dockerfile, context: Context, base_env: Mapping[str, str]) -> CopiedFiles:
     """Returns the files of the last stage, the stages that it starts from included.
 
     Args:
@@ -69,7 +69,7 @@ def copied_files(dockerfile: Dockerfile, context: Context, base_env: Mapping[str
         base_env: the environment of the base image.
     """
     image = _Image(base_env)
-    for stage in _ancestry(dockerfile, dockerfile.stages[-1]):
+    for stage in _list_ancestry(dockerfile, dockerfile.stages[-1]):
         steps, scope = walk(dockerfile, stage, Scope(env=image.env, args={}))
         for step in steps:
             _apply(image, step, context, stage)
@@ -85,9 +85,9 @@ def copied_files(dockerfile: Dockerfile, context: Context, base_env: Mapping[str
     )
 
 
-def _ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
+def _list_ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
     below = dockerfile.earlier(stage.base, stage)
-    return (*_ancestry(dockerfile, below), stage) if below else (stage,)
+    return (*_list_ancestry(dockerfile, below), stage) if below else (stage,)
 
 
 def _apply(image: _Image, step: Expanded, context: Context, stage: Stage) -> None:
@@ -108,7 +108,7 @@ def _copy(image: _Image, step: Expanded, context: Context, target: str) -> bool:
     if set(step.flags) - _HARMLESS_FLAGS or step.instruction.heredocs or step.name == "ADD":
         return False
     try:
-        entries = [entry for source in step.words[:-1] for entry in _sources(context, source)]
+        entries = [entry for source in step.words[:-1] for entry in _find_sources(context, source)]
     except KeyError:  # the path leads through a link
         return False
     into = step.words[-1].endswith(("/", "/.")) or step.words[-1] == "." or target in image.made or len(entries) > 1
@@ -128,7 +128,7 @@ def _copy(image: _Image, step: Expanded, context: Context, target: str) -> bool:
     return True
 
 
-def _sources(context: Context, source: str) -> list[Entry]:
+def _find_sources(context: Context, source: str) -> list[Entry]:
     path = posixpath.normpath(source.lstrip("/") or ".")
     if path == ".":
         return [Entry(path="", kind=Kind.DIRECTORY, mode=0o755)]

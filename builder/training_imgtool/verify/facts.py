@@ -71,7 +71,7 @@ class Listing:
     Attributes:
         items: as `interesting_paths.describe` returns them, in the order of the archive.
         folders: unpacked bytes right in each folder.
-        gone: paths that the layer removes from the layers below.
+        removed: paths that the layer removes from the layers below.
         emptied: folders whose content in the layers below it hides.
         entries: the path of every entry, True for one that is not a folder; and every folder that entries lie in.
         files: the content of every file and link; None for the layers of the base.
@@ -81,7 +81,7 @@ class Listing:
 
     items: tuple[Fields, ...]
     folders: Mapping[str, int]
-    gone: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
     entries: Mapping[str, bool] = field(default_factory=dict)
     files: Mapping[str, FileContent] | None = None
@@ -170,15 +170,15 @@ class Facts:
     @property
     def env(self) -> Mapping[str, str]:
         """The image's environment."""
-        return env_of(self.settings)
+        return read_env(self.settings)
 
 
-def env_of(settings: Mapping[str, Any]) -> dict[str, str]:
+def read_env(settings: Mapping[str, Any]) -> dict[str, str]:
     """The environment of a `config` object."""
     pairs = (str(line).partition("=") for line in settings.get("Env") or [])
     return {name: value for name, _, value in pairs}
 
 
-def platform_of(config: Mapping[str, Any]) -> str:
+def read_platform(config: Mapping[str, Any]) -> str:
     """`os/architecture` of an image config."""
     return f"{config.get('os')}/{config.get('architecture')}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.verify.facts import Bytecode, Fields, Started, Tree, VenvFiles
-from training_imgtool.verify.inside.program import program_text
+from training_imgtool.verify.inside.program import write_program
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
@@ -48,18 +48,20 @@ def look(
     """
     request = {"seconds": LOOK_SECONDS, "libraries": libraries, "folders": folders}
     request |= {"exclude": exclude, "compared": compared}
-    text = _text("look", request)
+    text = _write_text("look", request)
     probe = Probe(image=image, command=(PYTHON, "-I", "-c", text), user=_ROOT, read_only=True, seconds=LOOK_SECONDS)
-    return _started(run_probe(api, probe))
+    return _read_answer(run_probe(api, probe))
 
 
 def run(api: DockerApi, image: str, module: str, *, gpus: bool) -> Started:
     """TensorFlow and the trainer imported as the image's own user; the container may write, as it may in training."""
-    text = _text("run", {"seconds": RUN_SECONDS, "module": module})
-    return _started(run_probe(api, Probe(image=image, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)))
+    text = _write_text("run", {"seconds": RUN_SECONDS, "module": module})
+    return _read_answer(
+        run_probe(api, Probe(image=image, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus))
+    )
 
 
-def tree_of(inspection: Started) -> Tree | None:
+def read_tree(inspection: Started) -> Tree | None:
     """The file system that a container showed; None when it did not get that far."""
     files = inspection.parts.get("files")
     if files is None:
@@ -74,7 +76,7 @@ def tree_of(inspection: Started) -> Tree | None:
     )
 
 
-def bytecode_of(inspection: Started, before: dict[str, Bytecode]) -> Bytecode | None:
+def read_bytecode(inspection: Started, before: dict[str, Bytecode]) -> Bytecode | None:
     """What the container says about bytecode, or another one said `before` of the same files, by their hash.
 
     None when it did not get that far.
@@ -93,12 +95,12 @@ def bytecode_of(inspection: Started, before: dict[str, Bytecode]) -> Bytecode | 
     return Bytecode(count=begun["count"], unseen=f"it takes more than {LOOK_SECONDS:.0f} s")
 
 
-def _text(call: str, request: dict[str, Any]) -> str:
+def _write_text(call: str, request: dict[str, Any]) -> str:
     package = files("training_imgtool.verify.inside")
-    return program_text(call, request, tuple((package / f"{name}.py").read_text() for name in PROGRAM))
+    return write_program(call, request, tuple((package / f"{name}.py").read_text() for name in PROGRAM))
 
 
-def _started(answer: Answer) -> Started:
+def _read_answer(answer: Answer) -> Started:
     parts: dict[str, Fields] = {}
     for line in answer.output.splitlines():
         try:
@@ -115,7 +117,7 @@ def _started(answer: Answer) -> Started:
     return Started(parts=parts, fault=fault, errors=answer.errors)
 
 
-def engine_config(api: DockerApi, image: str) -> tuple[Mapping[str, Any], list[tuple[str, int]]]:
+def read_engine_config(api: DockerApi, image: str) -> tuple[Mapping[str, Any], list[tuple[str, int]]]:
     """The config of an image that no registry has, as an engine tells it, and each layer's unpacked bytes.
 
     An engine does not mark the lines of its history that made no layer: lines without bytes count as such.

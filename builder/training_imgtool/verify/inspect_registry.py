@@ -50,7 +50,9 @@ class LayerReader:
     def read(self, stored: Stored, *, beside_container: bool, subject: str) -> dict[int, Listing]:
         """Returns the listings of the layers that are worth their bytes, by number."""
         pairs = enumerate(zip(stored.layers, stored.descriptors, strict=True))
-        chosen = {number: pair for number, pair in pairs if _worth(pair[0], beside_container=beside_container)}
+        chosen = {
+            number: pair for number, pair in pairs if _is_worth_reading(pair[0], beside_container=beside_container)
+        }
         new = {
             descriptor.digest: descriptor.size
             for layer, descriptor in chosen.values()
@@ -58,11 +60,11 @@ class LayerReader:
         }
         if new:
             self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
-        kept = None if beside_container else self.contents
-        return {number: self._listing(stored.digest, *pair, subject, kept) for number, pair in chosen.items()}
+        contents = None if beside_container else self.contents
+        return {number: self._list(stored.digest, *pair, subject, contents) for number, pair in chosen.items()}
 
-    def _listing(
-        self, image: Digest, layer: Layer, descriptor: Descriptor, subject: str, kept: Contents | None
+    def _list(
+        self, image: Digest, layer: Layer, descriptor: Descriptor, subject: str, contents: Contents | None
     ) -> Listing:
         key = (descriptor.digest, layer.own)
         if key not in self.listings:
@@ -71,15 +73,15 @@ class LayerReader:
                 repository, descriptor, subject=subject, progress=self.progress
             )
             most = max(LEAST_INFLATED, descriptor.size * MOST_INFLATED)
-            archive = decompress(_pieces(blocks, descriptor.media_type), descriptor.media_type)
-            self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most, kept=kept)
+            archive = decompress(_split_pieces(blocks, descriptor.media_type), descriptor.media_type)
+            self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most, contents=contents)
             if listing.diff_id:
                 for _ in blocks:  # bytes behind the end of the stream belong to the digest too
                     pass
         return self.listings[key]
 
 
-def _pieces(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
+def _split_pieces(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
     """The same bytes in pieces so small that none inflates to more than about 16 MiB."""
     size = 512 if media_type.endswith("zstd") else 16 << 10  # at most 1032 times in DEFLATE, 32768 times in zstd
     for block in blocks:
@@ -87,7 +89,7 @@ def _pieces(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
             yield block[start : start + size]
 
 
-def _worth(layer: Layer, *, beside_container: bool) -> bool:
+def _is_worth_reading(layer: Layer, *, beside_container: bool) -> bool:
     if beside_container:
         return layer.own and layer.size <= LARGEST_BESIDE_CONTAINER
     return layer.own or layer.size <= LARGEST_BASE_LAYER
@@ -104,27 +106,27 @@ def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, re
     return Stored(
         digest=digest,
         config=config,
-        layers=layers_of(config, base, [(descriptor.digest, descriptor.size) for descriptor in descriptors]),
+        layers=list_layers(config, base, [(descriptor.digest, descriptor.size) for descriptor in descriptors]),
         descriptors=descriptors,
     )
 
 
-def layers_of(
+def list_layers(
     config: Mapping[str, Any], base: Mapping[str, Any] | None, sizes: list[tuple[str, int]]
 ) -> tuple[Layer, ...]:
     """The layers with the instructions that made them; those that the base has too are not the image's own."""
     texts = [str(line.get("created_by", "")) for line in config.get("history") or [] if not line.get("empty_layer")]
     texts += [""] * (len(sizes) - len(texts))
-    below = len(shared_layers(config, base))
+    below = len(find_shared_layers(config, base))
     return tuple(
         Layer(digest=digest, size=size, own=number >= below, history=texts[number])
         for number, (digest, size) in enumerate(sizes)
     )
 
 
-def shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, ...]:
+def find_shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The diff IDs that an image and its base begin with in common."""
-    ours, theirs = _diff_ids(config), _diff_ids(base or {})
+    ours, theirs = _read_diff_ids(config), _read_diff_ids(base or {})
     count = next(
         (n for n, (our, their) in enumerate(zip(ours, theirs, strict=False)) if our != their),
         min(len(ours), len(theirs)),
@@ -132,12 +134,12 @@ def shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> 
     return ours[:count]
 
 
-def _diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
     rootfs = config.get("rootfs") or {}
     return tuple(str(diff_id) for diff_id in rootfs.get("diff_ids") or [])
 
 
-def base_config(base: Digest, platform: str, registries: Registries) -> Mapping[str, Any] | None:
+def read_base_config(base: Digest, platform: str, registries: Registries) -> Mapping[str, Any] | None:
     """The config of the locked base; None when no registry has it any more."""
     from training_imgtool.direct.image.image import read_config
 

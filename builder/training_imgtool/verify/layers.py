@@ -18,7 +18,14 @@ from training_imgtool.core.errors import VerificationError
 from training_imgtool.direct.layers.tar_reader import FILE, FOLDER, HARD_LINK, LINK, Member, TarReader
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Fields, FileContent, Listing, Tree, VenvFiles
-from training_imgtool.verify.inside.interesting_paths import LARGEST_TEXT, describe, kind_of, settle, summed, wants_look
+from training_imgtool.verify.inside.interesting_paths import (
+    LARGEST_TEXT,
+    classify,
+    describe,
+    settle,
+    sum_folders,
+    wants_look,
+)
 from training_imgtool.verify.inside.venv_files import VENV, compare_records
 
 if TYPE_CHECKING:
@@ -35,10 +42,10 @@ class _Content:
     """What the entries of one archive amount to."""
 
     hashed: bool
-    kept: Contents | None = None
+    contents: Contents | None = None
     items: list[dict[str, Any]] = field(default_factory=list)
     folders: dict[str, int] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     entries: dict[str, bool] = field(default_factory=dict)
     implied: dict[str, bool] = field(default_factory=dict)
@@ -56,7 +63,7 @@ class _Content:
         return Listing(
             items=tuple(settle(self.items)),
             folders=self.folders,
-            gone=tuple(self.gone),
+            removed=tuple(self.removed),
             emptied=tuple(self.emptied),
             entries={**self.implied, **self.entries},
             files=self.files if self.hashed else None,
@@ -65,14 +72,14 @@ class _Content:
         )
 
 
-def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int, kept: Contents | None = None) -> Listing:
+def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int, contents: Contents | None = None) -> Listing:
     """Reads an uncompressed archive to its end; a damaged one has no diff ID, and a fault that says why.
 
     Args:
         blocks: the archive's bytes.
         hashed: whether to hash every file.
         most: bytes after which reading stops with a fault.
-        kept: takes the files that it wants.
+        contents: takes the files that it wants.
     """
     digest, content = hashlib.sha256(), _Content(hashed, kept)
     reader = TarReader(_counted(blocks, most, digest))
@@ -110,7 +117,7 @@ def _add(content: _Content, reader: TarReader, member: Member) -> None:
         content.emptied.append(folder)
         return
     if name.startswith(_WHITEOUT):
-        content.gone.append(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"))
+        content.removed.append(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"))
         return
     content.entries[path] = member.kind != FOLDER
     if member.kind == FOLDER:
@@ -124,7 +131,7 @@ def _add(content: _Content, reader: TarReader, member: Member) -> None:
 
 
 def _read_file(content: _Content, reader: TarReader, member: Member, path: str) -> None:
-    kind = kind_of(path)
+    kind = classify(path)
     link = member.target if member.kind != FILE else None
     interesting = kind is not None or (link is None and wants_look(path, member.size))
     start = b""
@@ -158,7 +165,7 @@ def _read(reader: TarReader, most: int) -> tuple[bytes, str]:
     return bytes(start), urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
-def overlaid(listings: Mapping[int, Listing], count: int, exclude: tuple[str, ...] = ()) -> Tree:
+def overlay(listings: Mapping[int, Listing], count: int, exclude: tuple[str, ...] = ()) -> Tree:
     """The image's files of interest, from the listings of its layers by number.
 
     Args:
@@ -174,7 +181,7 @@ def overlaid(listings: Mapping[int, Listing], count: int, exclude: tuple[str, ..
         if listing is None:
             continue
         for below in (items, files):
-            for path in [path for path in below if _hidden(path, listing)]:
+            for path in [path for path in below if _is_hidden(path, listing)]:
                 del below[path]
         items |= {fields["path"]: {**fields, "layer": number} for fields in listing.items}
         files |= listing.files or {}
@@ -187,19 +194,19 @@ def overlaid(listings: Mapping[int, Listing], count: int, exclude: tuple[str, ..
     differences = {name: tuple(paths) for name, paths in compare_records(venv, records, list(exclude)).items()}
     return Tree(
         items=items,
-        folders=summed(folders),
+        folders=sum_folders(folders),
         complete=len(listings) == count,
         files=files,
         venv=VenvFiles(**differences),
     )
 
 
-def _hidden(path: str, above: Listing) -> bool:
+def _is_hidden(path: str, above: Listing) -> bool:
     """Whether a layer above replaces a file, removes it, or puts something else than a folder where its folder was."""
-    if path in above.entries or path in above.gone or "" in above.emptied:
+    if path in above.entries or path in above.removed or "" in above.emptied:
         return True
     folder = path
     while folder := folder.rpartition("/")[0]:
-        if above.entries.get(folder) or folder in above.gone or folder in above.emptied:
+        if above.entries.get(folder) or folder in above.removed or folder in above.emptied:
             return True
     return False

@@ -30,7 +30,7 @@ class Installed:
     site: str
 
 
-def installed(tree: Tree) -> tuple[Installed, ...]:
+def find_installed(tree: Tree) -> tuple[Installed, ...]:
     """Every package whose metadata is in the tree, by name."""
     packages = []
     for item in tree.of("metadata"):
@@ -48,27 +48,29 @@ def installed(tree: Tree) -> tuple[Installed, ...]:
     return tuple(sorted(packages, key=lambda text: (text.name, text.version)))
 
 
-def differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[str, ...]:
+def find_differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[str, ...]:
     """How the packages differ from the lock's wheels, a phrase each; TensorFlow itself has a check of its own."""
-    wanted: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in locked.wheels}
-    there: dict[str, list[str]] = {}
+    versions_planned: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in locked.wheels}
+    versions_present: dict[str, list[str]] = {}
     for package in present:
-        there.setdefault(package.name, []).append(package.version)
+        versions_present.setdefault(package.name, []).append(package.version)
     lines = []
-    for name in sorted((wanted.keys() | there.keys()) - {canonicalize_name(locked.variant.package)}):
-        versions = there.get(name, [])
-        if name not in wanted:
+    for name in sorted(
+        (versions_planned.keys() | versions_present.keys()) - {canonicalize_name(locked.variant.package)}
+    ):
+        versions = versions_present.get(name, [])
+        if name not in versions_planned:
             lines.append(f"{name} {versions[0]} is not in the lock")
         elif not versions:
-            lines.append(f"{name} {wanted[name]} is missing")
+            lines.append(f"{name} {versions_planned[name]} is missing")
         elif len(versions) > 1:
             lines.append(f"{name} is there {len(versions)} times: {', '.join(versions)}")
-        elif not same_version(versions[0], wanted[name]):
-            lines.append(f"{name} is {versions[0]}, the lock has {wanted[name]}")
+        elif not is_same_version(versions[0], versions_planned[name]):
+            lines.append(f"{name} is {versions[0]}, the lock has {versions_planned[name]}")
     return tuple(lines)
 
 
-def same_version(version: str, other: str) -> bool:
+def is_same_version(version: str, other: str) -> bool:
     """Whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
     try:
         return Version(version) == Version(other)
@@ -76,7 +78,7 @@ def same_version(version: str, other: str) -> bool:
         return version == other
 
 
-def broken(
+def find_broken(
     present: tuple[Installed, ...], markers: Mapping[str, str], *, provided: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """What `pip check` complains about, a phrase each: requirements that are missing, or there in another version.
@@ -106,8 +108,8 @@ def broken(
             if version is None:
                 yield f"{package.name} {package.version} requires {requirement.name}, which is not there"
             elif not _satisfies(requirement, version):
-                wanted = f"{requirement.name}{requirement.specifier}"
-                yield f"{package.name} {package.version} requires {wanted}, but {version} is there"
+                requirement_text = f"{requirement.name}{requirement.specifier}"
+                yield f"{package.name} {package.version} requires {requirement_text}, but {version} is there"
 
 
 def _satisfies(requirement: Requirement, version: str) -> bool:

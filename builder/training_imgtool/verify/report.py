@@ -38,14 +38,14 @@ class ImageReport:
             source=image,
             findings=findings,
             layers=facts.layers,
-            directories=largest(facts.tree.folders),
+            directories=find_largest(facts.tree.folders),
             complete=facts.tree.complete,
-            debian=_debian(facts),
+            debian=_read_debian(facts),
             release=next((item["text"] for item in facts.tree.of("release") if item.get("text")), ""),
         )
 
 
-def _debian(facts: Facts) -> str | None:
+def _read_debian(facts: Facts) -> str | None:
     """The packages' status, if no layer that was not read could have another."""
     items = facts.tree.of("dpkg")
     texts = [item["text"] for item in items if item.get("text")]
@@ -56,7 +56,7 @@ def _debian(facts: Facts) -> str | None:
     return "\n\n".join(text.strip() for text in texts)
 
 
-def largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str, int], ...]:
+def find_largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str, int], ...]:
     """The largest folders, none inside another: one that is large because of what is below it gives way to that.
 
     `folders` has the bytes below each folder. What lies right in a folder that gave way counts as `FOLDER/*`.
@@ -82,7 +82,7 @@ def largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str,
     return tuple(ordered[:most])
 
 
-def mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
+def list_mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     """One line per mismatch."""
     return tuple(
         f"{finding.role}: {finding.check}: found {finding.found}; expected {finding.expected}"
@@ -92,7 +92,7 @@ def mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     )
 
 
-def unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
+def list_unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     """One line per check that has to be made and could not be."""
     return tuple(
         f"{finding.role}: {finding.check}: {finding.found} are not proven: {finding.expected}"
@@ -114,7 +114,12 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
     rows = [("CHECK", "ROLE", "RESULT", "FOUND (EXPECTED)")]
     for (check, status, found, expected), roles in sorted(merged.items(), key=lambda row: order.index(row[0][0])):
         rows.append(
-            (check, _roles(roles, reports), status, " ".join(filter(None, (found, f"({expected})" * bool(expected)))))
+            (
+                check,
+                _name_roles(roles, reports),
+                status,
+                " ".join(filter(None, (found, f"({expected})" * bool(expected)))),
+            )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
@@ -125,12 +130,12 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
         folders.setdefault((report.directories, report.complete), []).append(str(report.role))
     for (directories, complete), roles in folders.items():
         what = "largest folders" if complete else "largest folders of the layers that were read"
-        lines += ["", f"{_roles(roles, reports)}: {what}"]
+        lines += ["", f"{_name_roles(roles, reports)}: {what}"]
         lines += [f"  {size / 1e6:9.1f} MB  {sanitize_line(folder)}" for folder, size in directories]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _roles(roles: list[str], reports: tuple[ImageReport, ...]) -> str:
+def _name_roles(roles: list[str], reports: tuple[ImageReport, ...]) -> str:
     return "all" if len(roles) == len(reports) > 1 else ",".join(dict.fromkeys(roles))
 
 

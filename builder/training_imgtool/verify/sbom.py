@@ -8,14 +8,20 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
-from training_imgtool.attest.cyclonedx import bill, debian_component, planned_distribution, properties, wheel_component
+from training_imgtool.attest.cyclonedx import (
+    list_properties,
+    make_bill,
+    make_debian_component,
+    make_wheel_component,
+    read_distribution,
+)
 from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.verify.report import ImageReport
 
 
 def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     """Writes the document to a file at once; returns what should be said of it. Raises LocalFileError."""
-    document = sbom(name, reports)
+    document = make_sbom(name, reports)
     write_atomic(path, (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
     return tuple(
         f"{path}: without the Debian packages of {report.role}: the layer with their list was not read"
@@ -24,49 +30,49 @@ def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple
     )
 
 
-def sbom(name: str, reports: tuple[ImageReport, ...]) -> dict[str, Any]:
+def make_sbom(name: str, reports: tuple[ImageReport, ...]) -> dict[str, Any]:
     """The document: one component per image, wheel and Debian package, and which image has which."""
     components: list[dict[str, Any]] = []
     depends: dict[str, list[str]] = {}
     for report in reports:
-        inside = [wheel_component(wheel) for wheel in report.source.plan.locked.wheels]
-        inside += _debian(report) if report.debian is not None else []
-        image = _image(name, report)
+        inside = [make_wheel_component(wheel) for wheel in report.source.plan.locked.wheels]
+        inside += _list_debian(report) if report.debian is not None else []
+        image = _make_image(name, report)
         components += [image, *inside]
         depends[image["bom-ref"]] = sorted({component["bom-ref"] for component in inside})
     subject = {"type": "application", "bom-ref": f"spec:{name}", "name": name}
     images = sorted(depends)
-    return bill(subject, components, {f"spec:{name}": images, **{ref: depends[ref] for ref in images}})
+    return make_bill(subject, components, {f"spec:{name}": images, **{ref: depends[ref] for ref in images}})
 
 
-def _image(name: str, report: ImageReport) -> dict[str, Any]:
+def _make_image(name: str, report: ImageReport) -> dict[str, Any]:
     locked = report.source.plan.locked
-    seen = "read" if report.debian is not None else "not looked at"
+    state = "read" if report.debian is not None else "not looked at"
     return {
         "type": "container",
         "bom-ref": f"image:{report.role}",
         "name": f"{name}-{report.role}",
         "version": report.image.rpartition("@")[2],
-        "properties": properties(
+        "properties": list_properties(
             {
                 "dev.imgtool.key": report.source.key,
                 "dev.imgtool.base": f"{locked.variant.base}@{locked.base_digest}",
-                "dev.imgtool.debian-packages": seen,
+                "dev.imgtool.debian-packages": state,
                 "dev.imgtool.reference": report.image,
             }
         ),
     }
 
 
-def _debian(report: ImageReport) -> list[dict[str, Any]]:
-    distribution = _distribution(report)
+def _list_debian(report: ImageReport) -> list[dict[str, Any]]:
+    distribution = _read_distribution(report)
     return [
-        debian_component(name, release, architecture, distribution)
-        for name, architecture, release in sorted(set(_packages(report.debian or "")))
+        make_debian_component(name, release, architecture, distribution)
+        for name, architecture, release in sorted(set(_parse_packages(report.debian or "")))
     ]
 
 
-def _packages(status: str) -> Iterator[tuple[str, str, str]]:
+def _parse_packages(status: str) -> Iterator[tuple[str, str, str]]:
     """Name, architecture and version of what is installed, out of dpkg's status file (deb-control(5))."""
     for paragraph in status.split("\n\n"):
         fields = Parser().parsestr(paragraph.strip() + "\n", headersonly=True)
@@ -75,10 +81,10 @@ def _packages(status: str) -> Iterator[tuple[str, str, str]]:
             yield str(fields["Package"]), str(fields.get("Architecture") or "all"), str(fields["Version"])
 
 
-def _distribution(report: ImageReport) -> tuple[str, str] | None:
+def _read_distribution(report: ImageReport) -> tuple[str, str] | None:
     """ID and VERSION_ID of os-release, else what the plan says the base is."""
     pairs = (line.partition("=") for line in report.release.splitlines())
     fields = {key: value.strip("\"'") for key, _, value in pairs}
     if fields.get("ID"):
         return fields["ID"], fields.get("VERSION_ID", "")
-    return planned_distribution(report.source.plan.locked.variant.os)
+    return read_distribution(report.source.plan.locked.variant.os)

@@ -31,9 +31,9 @@ from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.signature import check_signed
 from training_imgtool.verify.compare_bytecode import Contents
-from training_imgtool.verify.expected_files import copied_files
-from training_imgtool.verify.facts import Facts, Finding, Listing, Status, platform_of
-from training_imgtool.verify.layers import overlaid
+from training_imgtool.verify.expected_files import find_copied_files
+from training_imgtool.verify.facts import Facts, Finding, Listing, Status, read_platform
+from training_imgtool.verify.layers import overlay
 from training_imgtool.verify.report import ImageReport
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     """
     from training_imgtool.registry.connect import connect
 
-    with _engine(run) as engine, connect(run.settings, run.progress) as registries:
+    with _open_engine(run) as engine, connect(run.settings, run.progress) as registries:
         reports: list[ImageReport] = []
         for inputs in run.inputs.every:
             each = replace(run, inputs=inputs)
@@ -88,19 +88,19 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
 
 def _with_indexes(run: VerifyRun, reports: tuple[ImageReport, ...], registries: Registries) -> tuple[ImageReport, ...]:
     """The reports, each with a finding about the index that names its image; raises InputError for a missing index."""
-    named = run.inputs.named_by_index()
-    indexes = require_images(named, registries, run.progress, named.selected(run.roles))
+    inputs = run.inputs.named_by_index()
+    indexes = require_images(inputs, registries, run.progress, inputs.selected(run.roles))
     complaints = {
         image.role: check_index(run.inputs, image, indexes[image.role], registries)
-        for image in named.selected(run.roles)
+        for image in inputs.selected(run.roles)
     }
     return tuple(
-        replace(report, findings=(*report.findings, _index_finding(report.role, complaints[report.role], indexes)))
+        replace(report, findings=(*report.findings, _make_index_finding(report.role, complaints[report.role], indexes)))
         for report in reports
     )
 
 
-def _index_finding(role: Role, complaint: str | None, indexes: Mapping[Role, Digest]) -> Finding:
+def _make_index_finding(role: Role, complaint: str | None, indexes: Mapping[Role, Digest]) -> Finding:
     status = Status.OK if complaint is None else Status.MISMATCH
     return Finding(
         check="index",
@@ -112,7 +112,7 @@ def _index_finding(role: Role, complaint: str | None, indexes: Mapping[Role, Dig
 
 
 @contextmanager
-def _engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
+def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
     from training_imgtool.engines.docker.client import connect
     from training_imgtool.engines.docker.probe import sweep
 
@@ -145,7 +145,7 @@ def _locate(
     locations = {}
     for image in images:
         digest = digests.get(image.role)
-        image_id = _in_engine(image, engine) if digest is None and engine is not None else None
+        image_id = _find_in_engine(image, engine) if digest is None and engine is not None else None
         locations[image.role] = _ImageLocation(digest=digest, image_id=image_id)
     missing = [image for image in images if not (locations[image.role].digest or locations[image.role].image_id)]
     if missing:
@@ -159,7 +159,7 @@ def _locate(
     return locations
 
 
-def _in_engine(image: RoleImage, engine: DockerEngine) -> str | None:
+def _find_in_engine(image: RoleImage, engine: DockerEngine) -> str | None:
     names = [str(image.tag)] if image.tag else []
     names.append(f"imgtool/{image.role}:{image.key[:32]}")
     images = (engine.api.inspect(name) for name in names)
@@ -180,11 +180,11 @@ def _report(
     spec, context = run.inputs.spec_file.spec, run.inputs.context
     refusal: ImgtoolError | None = None
     try:
-        facts = _facts(run, image, location, engine, reader)
+        facts = _gather_facts(run, image, location, engine, reader)
     except (EngineUnavailableError, RegistryRefusedError) as error:
         if location.digest is None or engine is None:
             raise
-        refusal, facts = error, _facts(run, image, location, None, reader)
+        refusal, facts = error, _gather_facts(run, image, location, None, reader)
     findings = check(image, facts, spec, context)
     if run.trust is not None:
         findings += (check_signed(image.role, location.digest, run.trust, reader.registries),)
@@ -193,7 +193,7 @@ def _report(
     return ImageReport.of(image, facts, findings)
 
 
-def _facts(
+def _gather_facts(
     run: VerifyRun,
     image: RoleImage,
     location: _ImageLocation,
@@ -201,20 +201,20 @@ def _facts(
     reader: inspect_registry.LayerReader,
 ) -> Facts:
     registries, plan = reader.registries, image.plan
-    base = inspect_registry.base_config(plan.base, plan.platform, registries)
+    base = inspect_registry.read_base_config(plan.base, plan.platform, registries)
     stored = None
     if location.digest is not None:
         stored = inspect_registry.read_image(location.digest, plan.platform, base, registries)
-        if platform_of(stored.config) != plan.platform:  # an engine would refuse it
+        if read_platform(stored.config) != plan.platform:  # an engine would refuse it
             engine = None
-    inside = _seen_inside(run, image, location, engine, reader) if engine is not None else {}
+    inside = _inspect_inside(run, image, location, engine, reader) if engine is not None else {}
     listings: dict[int, Listing] = {}
     if stored is not None:
         config, layers = stored.config, stored.layers
         listings = reader.read(stored, beside_container="tree" in inside, subject=image.role)
     elif engine is not None and location.image_id is not None:
-        config, sizes = inspect_container.engine_config(engine.api, location.image_id)
-        layers = inspect_registry.layers_of(config, base, sizes)
+        config, sizes = inspect_container.read_engine_config(engine.api, location.image_id)
+        layers = inspect_registry.list_layers(config, base, sizes)
     whole = {number: listing for number, listing in listings.items() if listing.diff_id}
     values: dict[str, Any] = {
         "image": location.name,
@@ -225,13 +225,13 @@ def _facts(
         "base_config": base,
     }
     if "tree" not in inside:
-        values["tree"] = tree = overlaid(whole, len(layers), plan.exclude)
+        values["tree"] = tree = overlay(whole, len(layers), plan.exclude)
         python = plan.locked.variant.python
         values["bytecode"] = reader.contents.compare(tree.files or {}, python, run.settings.environ)
     return Facts(**values | inside)
 
 
-def _seen_inside(
+def _inspect_inside(
     run: VerifyRun,
     image: RoleImage,
     location: _ImageLocation,
@@ -244,7 +244,7 @@ def _seen_inside(
         login = registries.login(location.digest.repository.registry).login
         engine.pull_base(location.digest, plan.platform, login, run.progress)
     run.progress(Step(image.role, "looking into the image"))
-    folders = copied_files(image.dockerfile, run.inputs.context, {}).folders
+    folders = find_copied_files(image.dockerfile, run.inputs.context, {}).folders
     libraries = plan.locked.variant.libraries
     inspection = inspect_container.look(
         engine.api, location.name, libraries, folders, exclude=plan.exclude, compared=tuple(compared)
@@ -254,12 +254,12 @@ def _seen_inside(
         run.progress(Note(f"{image.role}: {why}; verify reads the registry instead"))
         return {"no_gpus": why}
     values: dict[str, Any] = {"look": inspection}
-    tree = inspect_container.tree_of(inspection)
+    tree = inspect_container.read_tree(inspection)
     if tree is not None:
-        values |= {"tree": tree, "bytecode": inspect_container.bytecode_of(inspection, compared)}
+        values |= {"tree": tree, "bytecode": inspect_container.read_bytecode(inspection, compared)}
     if inspection.fault is not None:
         return values
-    gpus, values["no_gpus"] = _gpus(image, engine)
+    gpus, values["no_gpus"] = _find_gpus(image, engine)
     run.progress(Step(image.role, f"importing tensorflow and {plan.entry.name}"))
     values["run"] = inspect_container.run(
         engine.api, location.name, plan.entry.module or plan.entry.arguments[-1], gpus=gpus
@@ -268,7 +268,7 @@ def _seen_inside(
     return values
 
 
-def _gpus(image: RoleImage, engine: DockerEngine) -> tuple[bool, str]:
+def _find_gpus(image: RoleImage, engine: DockerEngine) -> tuple[bool, str]:
     from training_imgtool.engines.docker.containers import Containers
 
     if image.plan.locked.variant.accelerator is not Accelerator.GPU:

@@ -106,22 +106,22 @@ class ImportNames:
     def _roots(self) -> tuple[frozenset[str], bool]:
         """The modules that the wheels bring, without those inside their packages; and whether every wheel was read."""
         with ThreadPoolExecutor(8, thread_name_prefix="import names") as pool:
-            answers = list(pool.map(self._of_wheel, self._wheels))
+            answers = list(pool.map(self._read_names, self._wheels))
         return frozenset(name for answer in answers for name in answer or ()), None not in answers
 
-    def _of_wheel(self, wheel: Wheel) -> list[str] | None:
+    def _read_names(self, wheel: Wheel) -> list[str] | None:
         path = self._cache / f"{wheel.sha256}.json"
         present = read_cached(path)
         if isinstance(present, list):
             return present
-        members = self._members(wheel)
+        members = self._list_members(wheel)
         if members is None or any(map(_adds_paths, members)):
             return None
-        roots = sorted(set(root_modules(members)))
+        roots = sorted(set(find_root_modules(members)))
         write_cached(path, roots)
         return roots
 
-    def _members(self, wheel: Wheel) -> list[str] | None:
+    def _list_members(self, wheel: Wheel) -> list[str] | None:
         try:
             if path := self._store.path(wheel):
                 with zipfile.ZipFile(path) as archive:
@@ -135,9 +135,9 @@ class ImportNames:
             return None
 
 
-def root_modules(members: Iterable[str]) -> Iterator[str]:
+def find_root_modules(members: Iterable[str]) -> Iterator[str]:
     """The dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
-    paths = [_installed(member) for member in members if not member.endswith("/")]
+    paths = [_path_when_installed(member) for member in members if not member.endswith("/")]
     packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -148,7 +148,7 @@ def root_modules(members: Iterable[str]) -> Iterator[str]:
         yield ".".join(parts[:inside] if inside else [*parts, name.partition(".")[0]])
 
 
-def _installed(member: str) -> str:
+def _path_when_installed(member: str) -> str:
     """Where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
     parts = member.split("/")
     if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
@@ -157,7 +157,7 @@ def _installed(member: str) -> str:
 
 
 def _adds_paths(member: str) -> bool:
-    return member.endswith(".pth") and "/" not in _installed(member) and not member.endswith(_HARMLESS_PATHS)
+    return member.endswith(".pth") and "/" not in _path_when_installed(member) and not member.endswith(_HARMLESS_PATHS)
 
 
 class _RemoteFile(io.RawIOBase):

@@ -48,25 +48,25 @@ class WheelPrefetcher:
             self._progress(Planned(SUBJECT, sum(wheel.size for wheel in missing)))
         for first in wheels[:1]:
             if self._store.path(first) is None:
-                self._begun(first)
+                self._begin(first)
         others = sorted(
             (wheel for wheel in wheels[1:] if self._store.path(wheel) is None), key=lambda wheel: -wheel.size
         )
         if len(others) > 1 and others[0].size > sum(wheel.size for wheel in others[1:]):
-            self._before_others = self._begun(others[0])
+            self._before_others = self._begin(others[0])
         for wheel in others:
-            self._begun(wheel)
+            self._begin(wheel)
 
     def path(self, wheel: Wheel) -> Path:
         """The wheel's file; raises what fetching raises."""
-        return self._store.path(wheel) or self._begun(wheel).result()
+        return self._store.path(wheel) or self._begin(wheel).result()
 
     def close(self) -> None:
         """Begins no further download."""
         for pool in (self._small, self._large):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begun(self, wheel: Wheel) -> Future[Path]:
+    def _begin(self, wheel: Wheel) -> Future[Path]:
         with self._lock:
             if wheel.sha256 not in self._coming:
                 pool = self._large if wheel.size >= _LARGE else self._small

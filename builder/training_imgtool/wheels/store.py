@@ -113,7 +113,7 @@ class WheelStore:
 
     def read_tail(self, wheel: Wheel, offset: int) -> bytes:
         """The bytes of a wheel on an index from `offset` on; raises LookupError when none has it, TemporaryError."""
-        for url in self._urls(wheel):
+        for url in self._list_urls(wheel):
             return b"".join(self.index.read(url, offset, limit=wheel.size))
         raise LookupError(wheel.file)
 
@@ -123,7 +123,7 @@ class WheelStore:
         sha256, size = hashlib.file_digest(content, "sha256").hexdigest(), content.seek(0, os.SEEK_END)
         wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=sha256, size=size)
         if self.path(wheel) is None:
-            with self._part(wheel) as (part, growing, target):
+            with self._open_part(wheel) as (part, growing, target):
                 part.truncate(0)
                 content.seek(0)
                 part.writelines(iter(lambda: content.read(BLOCK), b""))
@@ -148,7 +148,7 @@ class WheelStore:
 
     def _download(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
         """Writes the file to its place, and continues a download that broke; ends early when `stop` is set."""
-        with self._part(wheel) as (part, growing, target):
+        with self._open_part(wheel) as (part, growing, target):
             ready = self.path(wheel)
             if ready is not None:  # another process was faster
                 growing.unlink()
@@ -165,7 +165,7 @@ class WheelStore:
                 part.truncate()
 
             try:
-                for block in self._bytes(wheel, have, restart, progress):
+                for block in self._read_bytes(wheel, have, restart, progress):
                     if stop.is_set():
                         part.flush()
                         return
@@ -186,16 +186,18 @@ class WheelStore:
                 )
             growing.replace(target)
 
-    def _bytes(self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress) -> Iterator[bytes]:
+    def _read_bytes(
+        self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress
+    ) -> Iterator[bytes]:
         """Yields the bytes from `offset` on: from the last place, else from an index, else from a build."""
         from training_imgtool.wheels.index.client import MissingFileError
-        from training_imgtool.wheels.sources.sdist import remade
+        from training_imgtool.wheels.sources.sdist import remake_wheel
 
         artifact = self._read_artifact(wheel) if wheel.source and self._read_artifact else None
         if artifact is not None:
             yield from _from_start(artifact, restarted)
             return
-        for url in self._urls(wheel):
+        for url in self._list_urls(wheel):
             try:
                 yield from self.index.read(url, offset, restarted, limit=wheel.size)
             except MissingFileError:
@@ -205,13 +207,15 @@ class WheelStore:
             self.remember(wheel.sha256, url)
             return
         if wheel.source is not None:
-            from training_imgtool.wheels.sources.rebuild import rebuilt
+            from training_imgtool.wheels.sources.rebuild import rebuild_wheel
 
-            made = rebuilt(wheel, wheel.source, self, settings=self._settings, folder=self._folder, progress=progress)
-            with made as path:
+            rebuilding = rebuild_wheel(
+                wheel, wheel.source, self, settings=self._settings, folder=self._folder, progress=progress
+            )
+            with rebuilding as path:
                 yield from _from_start(read_blocks(path), restarted)
             return
-        data = remade(wheel, self.index)
+        data = remake_wheel(wheel, self.index)
         if data is None:
             raise VerificationError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
@@ -219,7 +223,7 @@ class WheelStore:
             )
         yield data[offset:]
 
-    def _urls(self, wheel: Wheel) -> Iterator[str]:
+    def _list_urls(self, wheel: Wheel) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
             hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
             if hint and not hint.startswith("file:"):  # `locate` checks the hash of a local file
@@ -232,7 +236,7 @@ class WheelStore:
         return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
 
     @contextmanager
-    def _part(self, wheel: Wheel) -> Iterator[tuple[BinaryIO, Path, Path]]:
+    def _open_part(self, wheel: Wheel) -> Iterator[tuple[BinaryIO, Path, Path]]:
         """The file that a download grows in, held by this process alone, and where it goes when it is whole."""
         target = self._place(wheel)
         try:

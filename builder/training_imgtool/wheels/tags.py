@@ -19,15 +19,15 @@ def machine_of(platform: str) -> str:
     return MACHINES["/".join(platform.split("/")[:2])]
 
 
-def uv_platform(platform: str, glibc: str) -> str:
+def name_uv_platform(platform: str, glibc: str) -> str:
     """The platform in uv's words: the newest manylinux it knows that is not newer than `glibc`."""
     minor = int(glibc.split(".")[1])
-    return f"{machine_of(platform)}-manylinux_2_{max(known for known in _UV_PLATFORMS if known <= minor)}"
+    return f"{machine_of(platform)}-manylinux_2_{max(release for release in _UV_PLATFORMS if release <= minor)}"
 
 
-def best_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> str | None:
+def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> str | None:
     """The file name among `files` that pip would choose for CPython `python`, or None when none fits."""
-    order = _ranks(python, machine_of(platform), int(glibc.split(".")[1]))
+    order = _rank_tags(python, machine_of(platform), int(glibc.split(".")[1]))
     best: tuple[int, tuple[int, str], str] | None = None
     for file in files:
         try:
@@ -45,11 +45,11 @@ def best_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> 
 
 
 @lru_cache(maxsize=16)
-def _ranks(python: str, machine: str, glibc_minor: int) -> dict[Tag, int]:
+def _rank_tags(python: str, machine: str, glibc_minor: int) -> dict[Tag, int]:
     version = tuple(int(part) for part in python.split("."))
     name = "cp" + "".join(python.split("."))
     abi = f"{name}m" if version < (3, 8) else name  # pymalloc's flag ended with 3.8
-    platforms = list(_platforms(machine, glibc_minor))
+    platforms = list(_list_platforms(machine, glibc_minor))
     ranks: dict[Tag, int] = {}
     tags = (
         *cpython_tags(version, abis=[abi], platforms=platforms),
@@ -60,7 +60,7 @@ def _ranks(python: str, machine: str, glibc_minor: int) -> dict[Tag, int]:
     return ranks
 
 
-def _platforms(machine: str, glibc_minor: int) -> Iterator[str]:
+def _list_platforms(machine: str, glibc_minor: int) -> Iterator[str]:
     for minor in range(glibc_minor, _OLDEST[machine] - 1, -1):
         yield f"manylinux_2_{minor}_{machine}"
         if minor in _ALIASES:

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
-from training_imgtool.wheels.tags import best_wheel, uv_platform
+from training_imgtool.wheels.tags import choose_wheel, name_uv_platform
 
 _SECONDS = 600
 _OWN_WHEEL = (
@@ -86,7 +86,7 @@ class Indexes:
     find_links: tuple[str, ...]
 
 
-def indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
+def find_indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
     """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default."""
     with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
         text = _run(("--emit-index-url", "--emit-find-links"), "", Path(temporary), environ=environ, folder=folder)
@@ -134,14 +134,14 @@ def compile_requirements(
         (work / "constraints.txt").write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
         output = work / "pylock.toml"
         if preferred:
-            output.write_text(_pylock(preferred), encoding="utf-8")
+            output.write_text(_write_pylock(preferred), encoding="utf-8")
         options = (
             f"--output-file={output}",  # uv prefers the versions that are in it
             "--format=pylock.toml",
             f"--constraints={work}/constraints.txt",
             f"--python-version={target.python}",
-            f"--python-platform={uv_platform(target.platform, target.glibc)}",
-            *_archive_options(wheels_only),
+            f"--python-platform={name_uv_platform(target.platform, target.glibc)}",
+            *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
         )
         _run(options, requirements, work, environ=_without_builds(environ, work), folder=folder)
@@ -150,7 +150,7 @@ def compile_requirements(
     return tuple(sorted(resolved, key=lambda wheel: wheel.name))
 
 
-def _archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]:
+def _list_archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]:
     if wheels_only is None:
         return ("--only-binary=:all:",)
     return ("--no-build-isolation", *(f"--only-binary={name}" for name in sorted(wheels_only)))
@@ -164,7 +164,7 @@ def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
     return {**environ, "PYTHONPATH": str(trap)}
 
 
-def _pylock(versions: Mapping[str, str]) -> str:
+def _write_pylock(versions: Mapping[str, str]) -> str:
     """A pylock.toml (PEP 751) of just these versions."""
     rows = (
         f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
@@ -177,11 +177,11 @@ def _choose(
     package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]], work: Path
 ) -> ResolvedWheel:
     name, version = str(package["name"]), str(package.get("version", ""))
-    candidates = _candidates(package, work)
+    candidates = _read_candidates(package, work)
     wanted = hashes.get(name)
     if wanted:
         candidates = {file: row for file, row in candidates.items() if row[0] in wanted}
-    file = best_wheel(candidates, target.python, target.platform, target.glibc)
+    file = choose_wheel(candidates, target.python, target.platform, target.glibc)
     if file is None and not wanted and "sdist" in package:
         raise ArchiveNeededError(name, version, None)
     if file is None:
@@ -194,7 +194,7 @@ def _choose(
     return ResolvedWheel(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
 
 
-def _candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
+def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
     """Hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
     rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
     candidates = {}
@@ -211,7 +211,7 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
     """What `uv pip compile` of these requirements prints; `work` is a folder for its files."""
     (work / "spec.txt").write_text(requirements, encoding="utf-8")
     command = [
-        _program(),
+        _find_program(),
         *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
         *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
         *(["--no-index"] if environ.get("UV_NO_INDEX", "").lower() in _TRUE else []),
@@ -224,11 +224,11 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
     except subprocess.TimeoutExpired as error:
         raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
     if done.returncode:
-        raise _failure(done.stderr, f"{work}/")
+        raise _explain_failure(done.stderr, f"{work}/")
     return done.stdout
 
 
-def _program() -> str:
+def _find_program() -> str:
     """The uv binary that its package brings. One thread at a time: Python 3.11's sysconfig, which it asks, races."""
     from uv import find_uv_bin
 
@@ -236,16 +236,16 @@ def _program() -> str:
         return find_uv_bin()
 
 
-def uv_version() -> str:
+def read_version() -> str:
     """What `uv --version` says, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
     try:
-        done = subprocess.run([_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run([_find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise LocalFileError(f"uv does not run: {error}", hint="install imgtool again; uv comes with it") from error
     return done.stdout.strip()
 
 
-def _failure(stderr: str, temporary: str) -> ImgtoolError:
+def _explain_failure(stderr: str, temporary: str) -> ImgtoolError:
     text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
     lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
     archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)

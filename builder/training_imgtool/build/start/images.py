@@ -31,7 +31,7 @@ from training_imgtool.direct.layers.blobs import RemadeError
 from training_imgtool.direct.layers.shared_records import RegistryRecords
 from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, stored_of, with_inline_config
+from training_imgtool.direct.registry.stored_stages import Stored, StoredStages, make_stored, with_inline_config
 from training_imgtool.direct.stage_plan import ROOT
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.registry.connect import Registries
@@ -155,7 +155,7 @@ class RegistryImages(StartImages):
         self._background.submit(self._records.leave)
         seconds = time.monotonic() - started
         self._run.progress(Done(role.packages, Outcome.APPENDED, f"{len(image.layers)} layers", seconds))
-        return stored_of(image)
+        return make_stored(image)
 
     def _compile_packages(self, role: RoleBuild, tag: Tag, error: NoInterpreterError) -> Stored:
         """Has a builder make bytecode, on an image of the wheels without it; raises `error` if no builder can."""
@@ -166,7 +166,7 @@ class RegistryImages(StartImages):
         stored = self._find_stage(plain, anew=False)
         if stored is None:
             start = self._start(role, self._base(role, anew=False), role.shared)
-            stored = stored_of(self._append(role, plain, start, compiles=False))
+            stored = make_stored(self._append(role, plain, start, compiles=False))
         if (read_config(stored.config).get("config") or {}).get("User") not in ROOT:
             raise error
         below = self._repository.digest(stored.manifest.digest)

@@ -32,19 +32,19 @@ _SEQUENCE, _SET, _VERSION, _UTF8 = 0x30, 0x31, 0xA0, 0x0C
 _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 26: "ascii", 28: "utf-32-be", 30: "utf-16-be"}
 
 
-def configuration_text(paths: Mapping[str, bytes]) -> bytes:
+def make_configuration(paths: Mapping[str, bytes]) -> bytes:
     """/etc/ca-certificates.conf of a first installation, which enables every certificate."""
     names = sorted(path.removeprefix(SHIPPED).encode() for path in paths if path.endswith(".crt"))
     return _HEADER.encode() + b"".join(name + b"\n" for name in names)
 
 
-def bundle_text(paths: Mapping[str, bytes]) -> bytes:
+def make_bundle(paths: Mapping[str, bytes]) -> bytes:
     """/etc/ssl/certs/ca-certificates.crt: the certificates in the order of the configuration."""
     ordered = sorted((path for path in paths if path.endswith(".crt")), key=str.encode)
     return b"".join(paths[path] if paths[path].endswith(b"\n") else paths[path] + b"\n" for path in ordered)
 
 
-def certificate_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
+def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
     """The links of /etc/ssl/certs: `NAME.pem` to each certificate, and `HASH.N` to that; raises NeedsEngineError."""
     counts: dict[str, int] = {}
     for path in sorted((path for path in paths if path.endswith(".crt")), key=str.encode):
@@ -52,14 +52,14 @@ def certificate_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
         pem = f"{re.sub('[()]', '=', name.replace(' ', '_')).replace(',', '_')}.pem"
         yield f"{FOLDER}/{pem}", path
         try:
-            digest = subject_hash(paths[path])
+            digest = hash_subject(paths[path])
         except (ValueError, IndexError, KeyError, binascii.Error) as error:
             raise NeedsEngineError(f"{path}: imgtool cannot read this certificate: {error}") from error
         yield f"{FOLDER}/{digest}.{counts.get(digest, 0)}", pem
         counts[digest] = counts.get(digest, 0) + 1
 
 
-def subject_hash(pem: bytes) -> str:
+def hash_subject(pem: bytes) -> str:
     """What `openssl x509 -subject_hash` prints: of the SHA-1 of the subject's canonical form (`x509_name_canon`).
 
     Raises ValueError, IndexError or KeyError for what is no certificate.
@@ -69,28 +69,30 @@ def subject_hash(pem: bytes) -> str:
         raise ValueError("no certificate")
     _, certificate, _ = _read(base64.b64decode(b"".join(match[1].split()), validate=True))
     _, signed, _ = _read(certificate)
-    fields = list(_each(signed))
+    fields = list(_iterate_elements(signed))
     if fields[0][0] == _VERSION:
         fields = fields[1:]
-    canonical = b"".join(_write(_SET, b"".join(map(_canonical, _raw(names)))) for _, names in _each(fields[4][1]))
+    canonical = b"".join(
+        _write(_SET, b"".join(map(_canonicalise, _split_names(names)))) for _, names in _iterate_elements(fields[4][1])
+    )
     digest = hashlib.sha1(canonical, usedforsecurity=False).digest()
     return f"{int.from_bytes(digest[:4], 'little'):08x}"
 
 
-def _raw(names: bytes) -> list[bytes]:
-    return [attribute for _, attribute in _each(names)]
+def _split_names(names: bytes) -> list[bytes]:
+    return [attribute for _, attribute in _iterate_elements(names)]
 
 
-def _canonical(attribute: bytes) -> bytes:
+def _canonicalise(attribute: bytes) -> bytes:
     """One attribute: its object identifier, and its text in UTF-8, small letters and single blanks."""
-    (_, identifier), (kind, value) = _each(attribute)
+    (_, identifier), (kind, value) = _iterate_elements(attribute)
     if kind in _ENCODINGS:
         text = value.decode(_ENCODINGS[kind]).encode()
         kind, value = _UTF8, b" ".join(text.split()).lower()
     return _write(_SEQUENCE, _write(6, identifier) + _write(kind, value))
 
 
-def _each(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _iterate_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
     while data:
         kind, value, data = _read(data)
         yield kind, value

@@ -53,6 +53,6 @@ def format_stanza(stanza: Mapping[str, str]) -> str:
     return "".join((*lines, "\n"))
 
 
-def status_text(stanzas: Mapping[tuple[str, str], Mapping[str, str]]) -> bytes:
+def format_status(stanzas: Mapping[tuple[str, str], Mapping[str, str]]) -> bytes:
     """The text of /var/lib/dpkg/status: every package by its name and architecture, sorted as dpkg sorts."""
     return "".join(format_stanza(stanzas[key]) for key in sorted(stanzas)).encode()

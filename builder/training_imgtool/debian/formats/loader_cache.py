@@ -48,10 +48,10 @@ def read_cache(data: bytes) -> LoaderCache:
             raise NeedsEngineError("the base's /etc/ld.so.cache has a format that imgtool does not write")
         rows = [_ENTRY.unpack_from(data, _HEADER.size + number * _ENTRY.size) for number in range(count)]
         libraries = tuple(
-            CachedLibrary(_text(data, key), _text(data, value), flags, version, hwcap)
+            CachedLibrary(_read_text(data, key), _read_text(data, value), flags, version, hwcap)
             for flags, key, value, version, hwcap in rows
         )
-        generator = _generator(data, extension)
+        generator = _make_generator_section(data, extension)
     except (struct.error, ValueError) as error:
         raise NeedsEngineError("the base's /etc/ld.so.cache is damaged") from error
     return LoaderCache(libraries, generator)
@@ -60,7 +60,7 @@ def read_cache(data: bytes) -> LoaderCache:
 def write_cache(cache: LoaderCache) -> bytes:
     """The file's bytes."""
     ordered = sorted(cache.libraries, key=functools.cmp_to_key(_compare))
-    offsets, strings = _string_table({text for row in ordered for text in (row.soname, row.path)})
+    offsets, strings = _make_string_table({text for row in ordered for text in (row.soname, row.path)})
     start = _HEADER.size + _ENTRY.size * len(ordered)
     entries = b"".join(
         _ENTRY.pack(row.flags, start + offsets[row.soname], start + offsets[row.path], row.os_version, row.hwcap)
@@ -75,29 +75,29 @@ def write_cache(cache: LoaderCache) -> bytes:
     return header + entries + strings + padding + tail + cache.generator
 
 
-def loader_folders(texts: Mapping[str, str]) -> tuple[str, ...]:
+def list_folders(texts: Mapping[str, str]) -> tuple[str, ...]:
     """The folders that ldconfig looks into, in its order: those of the configuration, then the system's.
 
     Args:
         texts: /etc/ld.so.conf and the files of /etc/ld.so.conf.d by their path.
     """
     folders: dict[str, None] = {}
-    for line in _configuration(texts.get("/etc/ld.so.conf", "")):
+    for line in _read_configuration(texts.get("/etc/ld.so.conf", "")):
         if line.startswith("include"):
             for path in sorted(texts):
                 if path.startswith("/etc/ld.so.conf.d/") and path.endswith(".conf"):
-                    folders |= dict.fromkeys(_configuration(texts[path]))
+                    folders |= dict.fromkeys(_read_configuration(texts[path]))
         else:
             folders[line] = None
     return (*(folder.rstrip("/") for folder in folders), "/lib", "/usr/lib")
 
 
-def _configuration(text: str) -> Iterable[str]:
+def _read_configuration(text: str) -> Iterable[str]:
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [line for line in lines if line]
 
 
-def _generator(data: bytes, extension: int) -> bytes:
+def _make_generator_section(data: bytes, extension: int) -> bytes:
     if not extension:
         return b""
     magic, count = _EXTENSION.unpack_from(data, extension)
@@ -107,7 +107,7 @@ def _generator(data: bytes, extension: int) -> bytes:
     return data[rows[0][2] : rows[0][2] + rows[0][3]]
 
 
-def _text(data: bytes, start: int) -> str:
+def _read_text(data: bytes, start: int) -> str:
     return data[start : data.index(b"\0", start)].decode("utf-8", "surrogateescape")
 
 
@@ -145,7 +145,7 @@ def _number(text: str, at: int) -> tuple[int, int]:
     return int(text[at:end]), end
 
 
-def _string_table(texts: set[str]) -> tuple[dict[str, int], bytes]:
+def _make_string_table(texts: set[str]) -> tuple[dict[str, int], bytes]:
     """Texts that end with another one share its place: sorted by their ends, the longer one first."""
     raw = {text: text.encode("utf-8", "surrogateescape") for text in texts}
     ordered = sorted(raw, key=lambda text: raw[text][::-1], reverse=True)

@@ -47,7 +47,7 @@ def read_control(path: Path) -> dict[str, bytes]:
     Raises VerificationError for what is no package, LocalFileError when it cannot be read.
     """
     files: dict[str, bytes] = {}
-    with _member(path, "control.tar") as archive:
+    with _open_member(path, "control.tar") as archive:
         for entry in archive:
             name = entry.name.removeprefix("./").strip("/")
             if entry.isdir() or not name:
@@ -64,32 +64,32 @@ def read_files(path: Path) -> Iterator[PackedFile]:
 
     Raises as `read_control` does, and NeedsEngineError for a device or a file that is too large.
     """
-    with _member(path, "data.tar") as archive:
+    with _open_member(path, "data.tar") as archive:
         for entry in archive:
-            name = _absolute(entry.name)
+            name = _make_absolute(entry.name)
             kind = _KINDS.get(entry.type)
             if kind is None or entry.size > _LARGEST_FILE:
                 raise NeedsEngineError(f"{path.name}: {name} is a device, or larger than 1 GiB")
             if {"..", "."} & set(name.split("/")) or "\n" in name:
                 raise VerificationError(f"{path.name}: the path {entry.name!r} is not clean")
             content = archive.extractfile(entry) if kind == "f" else None
-            target = entry.linkname if kind == "l" else _absolute(entry.linkname)
+            target = entry.linkname if kind == "l" else _make_absolute(entry.linkname)
             owner = f"{entry.uname or entry.uid}:{entry.gname or entry.gid}"
             data = content.read() if content else b""
             yield PackedFile(name, kind, entry.mode & 0o7777, owner, target if kind in "lh" else "", data)
 
 
-def _absolute(name: str) -> str:
+def _make_absolute(name: str) -> str:
     return "/" + ("" if name == "." else name.removeprefix("./").strip("/"))
 
 
 @contextmanager
-def _member(path: Path, stem: str) -> Iterator[tarfile.TarFile]:
+def _open_member(path: Path, stem: str) -> Iterator[tarfile.TarFile]:
     """The tar of a member, as a stream."""
     try:
         with path.open("rb") as file:
             name, size = _find(file, path, stem)
-            with tarfile.open(fileobj=BlockFile(_plain(file, size, name)), mode="r|", bufsize=_BLOCK) as archive:
+            with tarfile.open(fileobj=BlockFile(_read_plain(file, size, name)), mode="r|", bufsize=_BLOCK) as archive:
                 yield archive
     except OSError as error:
         if isinstance(error, tarfile.ReadError):
@@ -119,7 +119,7 @@ def _find(file: BinaryIO, path: Path, stem: str) -> tuple[str, int]:
     raise VerificationError(f"{path.name}: no Debian package of version 2 with {stem}")
 
 
-def _plain(file: BinaryIO, size: int, name: str) -> Iterator[bytes]:
+def _read_plain(file: BinaryIO, size: int, name: str) -> Iterator[bytes]:
     blocks = _read(file, size)
     kind = name.rpartition(".")[2]
     if kind in {"xz", "lzma"}:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 
 from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, Kind, header, padding
+from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, Kind, count_padding, make_header
 from training_imgtool.registry.manifests import Descriptor
 
 ReadBlob = Callable[[Descriptor], Iterator[bytes]]
@@ -28,42 +28,42 @@ def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iter
     listed = []
     for name, image in images.items():
         blobs: list[tuple[Descriptor, Callable[[], Iterator[bytes]]]] = [
-            (layer, _reader(read_base, layer)) for layer in image.base_layers
+            (layer, _open_layer(read_base, layer)) for layer in image.base_layers
         ]
         blobs += [(layer.descriptor, layer.open) for layer in image.layers]
         for descriptor, read in blobs:
             if descriptor.digest not in written:
                 written.add(descriptor.digest)
-                yield from _file(_name(descriptor.digest), descriptor.size, read())
+                yield from _write_file(_name(descriptor.digest), descriptor.size, read())
         config = image.config_descriptor
         if config.digest not in written:
             written.add(config.digest)
-            yield from _file(f"{_hex(config.digest)}.json", config.size, iter((image.config,)))
+            yield from _write_file(f"{_strip_algorithm(config.digest)}.json", config.size, iter((image.config,)))
         listed.append(
             {
-                "Config": f"{_hex(config.digest)}.json",
+                "Config": f"{_strip_algorithm(config.digest)}.json",
                 "RepoTags": [name],
                 "Layers": [_name(descriptor.digest) for descriptor, _ in blobs],
             }
         )
     document = json.dumps(listed, separators=(",", ":")).encode()
-    yield from _file("manifest.json", len(document), iter((document,)))
+    yield from _write_file("manifest.json", len(document), iter((document,)))
     yield END_OF_ARCHIVE
 
 
-def _reader(read: ReadBlob, descriptor: Descriptor) -> Callable[[], Iterator[bytes]]:
+def _open_layer(read: ReadBlob, descriptor: Descriptor) -> Callable[[], Iterator[bytes]]:
     return lambda: read(descriptor)
 
 
-def _hex(digest: str) -> str:
+def _strip_algorithm(digest: str) -> str:
     return digest.removeprefix("sha256:")
 
 
 def _name(digest: str) -> str:
-    return f"{_hex(digest)}/layer.tar"
+    return f"{_strip_algorithm(digest)}/layer.tar"
 
 
-def _file(path: str, size: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    yield header(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size), 0)
+def _write_file(path: str, size: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    yield make_header(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size), 0)
     yield from blocks
-    yield bytes(padding(size))
+    yield bytes(count_padding(size))

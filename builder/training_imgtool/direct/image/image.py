@@ -147,7 +147,7 @@ def assemble(
     config["created"] = when
     config["config"] = dict(settings)
     config["rootfs"] = {**config["rootfs"], "diff_ids": [*diff_ids, *(layer.diff_id for layer in layers)]}
-    config["history"] = [*(config.get("history") or []), *(_line(line, when) for line in history)]
+    config["history"] = [*(config.get("history") or []), *(_format_line(line, when) for line in history)]
     return _with_manifest(base, config, layers)
 
 
@@ -158,7 +158,7 @@ def as_oci(image: DirectImage) -> DirectImage:
     document = json.loads(image.manifest)
     document["mediaType"] = OCI_MANIFEST
     document["config"]["mediaType"] = OCI_CONFIG
-    document["layers"] = [_family(layer, docker=False) for layer in document["layers"]]
+    document["layers"] = [_convert_layer(layer, docker=False) for layer in document["layers"]]
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     return replace(
         image,
@@ -169,7 +169,7 @@ def as_oci(image: DirectImage) -> DirectImage:
     )
 
 
-def _line(line: History, when: str) -> dict[str, Any]:
+def _format_line(line: History, when: str) -> dict[str, Any]:
     document: dict[str, Any] = {"created": when, "created_by": line.text, "comment": "imgtool"}
     return document if line.layer else {**document, "empty_layer": True}
 
@@ -180,12 +180,12 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
     config_bytes = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     config_type = DOCKER_CONFIG if docker else OCI_CONFIG
     config_descriptor = Descriptor(config_type, sha256_digest(config_bytes), len(config_bytes))
-    raw_layers = [_family(dict(layer), docker=docker) for layer in base.document["layers"]]
+    raw_layers = [_convert_layer(dict(layer), docker=docker) for layer in base.document["layers"]]
     document = {
         **{key: value for key, value in base.document.items() if key not in {"annotations", "subject"}},
         "mediaType": DOCKER_MANIFEST if docker else OCI_MANIFEST,
         "config": config_descriptor.document(),
-        "layers": raw_layers + [_family(descriptor.document(), docker=docker) for descriptor in added],
+        "layers": raw_layers + [_convert_layer(descriptor.document(), docker=docker) for descriptor in added],
     }
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if len(manifest) > LARGEST_MANIFEST:
@@ -202,14 +202,14 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
     )
 
 
-def _family(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
+def _convert_layer(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
     """A layer's descriptor with the type of the manifest's family; the bytes are the same."""
     media_type = layer.get("mediaType", "")
     if any(word in media_type for word in _FOREIGN):
         raise NeedsEngineError(f"the base has a layer of type {media_type}, which must not be pushed")
     if docker:
         return {**layer, "mediaType": {OCI_LAYER_GZIP: DOCKER_LAYER_GZIP}.get(media_type, media_type)}
-    wanted = _TO_OCI.get(media_type, media_type)
-    if wanted not in {*_TO_OCI.values(), OCI_LAYER_ZSTD}:
+    oci_type = _TO_OCI.get(media_type, media_type)
+    if oci_type not in {*_TO_OCI.values(), OCI_LAYER_ZSTD}:
         raise NeedsEngineError(f"the base has a layer of the unknown type {media_type}")
-    return {**layer, "mediaType": wanted}
+    return {**layer, "mediaType": oci_type}

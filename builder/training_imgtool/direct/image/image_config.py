@@ -45,7 +45,7 @@ def apply(settings: Settings, step: Expanded, *, cmd_set: bool) -> dict[str, Any
     return {**settings, **change(settings, step)}
 
 
-def environment(settings: Settings) -> dict[str, str]:
+def read_environment(settings: Settings) -> dict[str, str]:
     """The variables of `Env`, in order."""
     return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
 
@@ -53,24 +53,24 @@ def environment(settings: Settings) -> dict[str, str]:
 def with_path(settings: Settings) -> Settings:
     """The settings that a stage begins with: every builder sets PATH where the base does not."""
     env = settings.get("Env") or []
-    return settings if "PATH" in environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
+    return settings if "PATH" in read_environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
 
 
-def working_folder(settings: Settings, path: str) -> str:
+def resolve_working_folder(settings: Settings, path: str) -> str:
     """WORKDIR's meaning: absolute, or below the one before; written as BuildKit does, without a slash at the end."""
     return posixpath.normpath(posixpath.join("/", settings.get("WorkingDir") or "/", path))
 
 
-def _env(settings: Settings, step: Expanded) -> dict[str, Any]:
-    variables = {**environment(settings), **dict(step.pairs)}
+def _apply_env(settings: Settings, step: Expanded) -> dict[str, Any]:
+    variables = {**read_environment(settings), **dict(step.pairs)}
     return {"Env": [f"{name}={value}" for name, value in variables.items()]}
 
 
-def _label(settings: Settings, step: Expanded) -> dict[str, Any]:
+def _apply_label(settings: Settings, step: Expanded) -> dict[str, Any]:
     return {"Labels": {**(settings.get("Labels") or {}), **dict(step.pairs)}}
 
 
-def _command(settings: Settings, step: Expanded) -> list[str]:
+def _read_command(settings: Settings, step: Expanded) -> list[str]:
     if not step.instruction.json and (step.instruction.json is not None or not step.instruction.text):
         raise NeedsEngineError(f"line {step.instruction.line}: engines differ in what an empty {step.name} means")
     if step.instruction.json is not None:
@@ -91,19 +91,19 @@ def _expose(settings: Settings, step: Expanded) -> dict[str, Any]:
     return {"ExposedPorts": ports}
 
 
-def _volume(settings: Settings, step: Expanded) -> dict[str, Any]:
+def _apply_volume(settings: Settings, step: Expanded) -> dict[str, Any]:
     for word in step.words:
-        _not_empty(step, word.strip())
+        _require_value(step, word.strip())
     return {"Volumes": {**(settings.get("Volumes") or {}), **{word: {} for word in step.words}}}
 
 
-def _healthcheck(settings: Settings, step: Expanded) -> dict[str, Any]:
+def _apply_healthcheck(settings: Settings, step: Expanded) -> dict[str, Any]:
     kind, *rest = fields(step.instruction.text, 2)
     unknown = set(step.flags) - {*_HEALTH_TIMES, "retries"}
     if unknown:
         raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{min(unknown)} is for an engine")
     check: dict[str, Any] = {"Test": ["NONE"] if kind.upper() == "NONE" else _test(rest[0])}
-    check |= {field: _nanoseconds(step, flag) for flag, field in _HEALTH_TIMES.items() if flag in step.flags}
+    check |= {field: _read_nanoseconds(step, flag) for flag, field in _HEALTH_TIMES.items() if flag in step.flags}
     if "retries" in step.flags:
         check["Retries"] = int(step.flags["retries"])
     before = settings.get("Healthcheck") or {}
@@ -122,33 +122,33 @@ def _test(text: str) -> list[str]:
     return ["CMD", *words] if words else ["CMD-SHELL", text]
 
 
-def _nanoseconds(step: Expanded, flag: str) -> int:
+def _read_nanoseconds(step: Expanded, flag: str) -> int:
     duration = nanoseconds(step.flags[flag])
     if duration is None or duration > _LONGEST or duration != int(duration):
         raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{flag}: a duration that is for an engine")
     return int(duration)
 
 
-def _not_empty(step: Expanded, word: str) -> str:
+def _require_value(step: Expanded, word: str) -> str:
     if not word:
         raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is empty after its variables are expanded")
     return word
 
 
 def _stop_signal(_: Settings, step: Expanded) -> dict[str, Any]:
-    word = _not_empty(step, step.words[0])
+    word = _require_value(step, step.words[0])
     if not is_signal(word):
         raise NeedsEngineError(f"line {step.instruction.line}: STOPSIGNAL {word}: not a signal that imgtool knows")
     return {"StopSignal": word}
 
 
-def _line(field: str) -> _Change:
-    return lambda settings, step: {field: _command(settings, step)}
+def _set_line(field: str) -> _Change:
+    return lambda settings, step: {field: _read_command(settings, step)}
 
 
-def _arg(settings: Settings, step: Expanded) -> dict[str, Any]:
+def _apply_arg(settings: Settings, step: Expanded) -> dict[str, Any]:
     """Nothing, but the classic builder and BuildKit disagree on whether it hides an ENV of its name."""
-    variables = environment(settings)
+    variables = read_environment(settings)
     hiding = next((name for name, _ in step.pairs if name in variables), None)
     if hiding:
         raise NeedsEngineError(f"line {step.instruction.line}: ARG {hiding}: engines disagree on an ENV of this name")
@@ -156,16 +156,18 @@ def _arg(settings: Settings, step: Expanded) -> dict[str, Any]:
 
 
 _CHANGES: dict[str, _Change] = {
-    "ARG": _arg,
-    "CMD": _line("Cmd"),
-    "ENTRYPOINT": _line("Entrypoint"),
-    "ENV": _env,
+    "ARG": _apply_arg,
+    "CMD": _set_line("Cmd"),
+    "ENTRYPOINT": _set_line("Entrypoint"),
+    "ENV": _apply_env,
     "EXPOSE": _expose,
-    "HEALTHCHECK": _healthcheck,
-    "LABEL": _label,
+    "HEALTHCHECK": _apply_healthcheck,
+    "LABEL": _apply_label,
     "SHELL": lambda _, step: {"Shell": list(step.instruction.json or _SHELL)},
     "STOPSIGNAL": _stop_signal,
-    "USER": lambda _, step: {"User": _not_empty(step, step.words[0])},
-    "VOLUME": _volume,
-    "WORKDIR": lambda settings, step: {"WorkingDir": working_folder(settings, _not_empty(step, step.words[0]))},
+    "USER": lambda _, step: {"User": _require_value(step, step.words[0])},
+    "VOLUME": _apply_volume,
+    "WORKDIR": lambda settings, step: {
+        "WorkingDir": resolve_working_folder(settings, _require_value(step, step.words[0]))
+    },
 }

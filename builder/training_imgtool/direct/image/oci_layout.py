@@ -48,15 +48,15 @@ def write_layout(
     images = {name: as_oci(image) for name, image in images.items()}
     try:
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            present = _index(folder)
+        with _lock(folder):
+            present = _read_index(folder)
             for image in images.values():
                 for layer in image.base_layers:
                     _put(folder, layer, read_base)
                 for source in image.layers:
                     _put(folder, source.descriptor, lambda _, source=source: source.open())  # type: ignore[misc]
                 _put(folder, image.config_descriptor, lambda _, image=image: iter((image.config,)))  # type: ignore[misc]
-                _put(folder, _manifest(image), lambda _, image=image: iter((image.manifest,)))  # type: ignore[misc]
+                _put(folder, _write_manifest(image), lambda _, image=image: iter((image.manifest,)))  # type: ignore[misc]
             _write(folder / "oci-layout", iter((_LAYOUT,)))
             index = json.dumps(_with(present, images, platform), indent=1, sort_keys=True).encode() + b"\n"
             _write(folder / "index.json", iter((index,)))
@@ -65,12 +65,12 @@ def write_layout(
     return {name: image.digest for name, image in images.items()}
 
 
-def _manifest(image: DirectImage) -> Descriptor:
+def _write_manifest(image: DirectImage) -> Descriptor:
     return Descriptor(image.manifest_type, image.digest, len(image.manifest))
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """One writer at a time; the lock ends with the process, so none is ever left behind."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -80,7 +80,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _index(folder: Path) -> dict[str, Any]:
+def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / "index.json"
     if not path.exists():
         return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
@@ -98,7 +98,7 @@ def _with(index: dict[str, Any], images: Mapping[str, DirectImage], platform: Ma
         manifest for manifest in index["manifests"] if (manifest.get("annotations") or {}).get(_NAME) not in images
     ]
     added = [
-        {**_manifest(image).document(), "platform": dict(platform), "annotations": {_NAME: name}}
+        {**_write_manifest(image).document(), "platform": dict(platform), "annotations": {_NAME: name}}
         for name, image in images.items()
     ]
     return {**index, "manifests": others + added}

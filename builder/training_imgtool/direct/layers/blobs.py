@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflate, piece_codec
-from training_imgtool.direct.layers.deflate import GZIP_HEADER, trailer
+from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflate, name_piece_codec
+from training_imgtool.direct.layers.deflate import GZIP_HEADER, make_trailer
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.direct.layers.splice import Sink
 from training_imgtool.registry.manifests import Descriptor
@@ -27,7 +27,7 @@ Blocks = Callable[[Sink], Iterator[bytes]]
 def measure(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
     """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
     plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
-    for piece in _pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
+    for piece in _join_pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
         size += len(piece)
         blob.update(piece)
     return LayerRecord(
@@ -46,15 +46,15 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
     )
 
 
-def members_codec() -> str:
+def name_members_codec() -> str:
     """What `packed` compresses with, for keys."""
-    return f"{piece_codec()}-members-{_PIECE}"
+    return f"{name_piece_codec()}-members-{_PIECE}"
 
 
 def keep_members(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
     """Compresses a tar into the cache as gzip members of 1 MiB each, side by side."""
     plain = hashlib.sha256()
-    digest, size = cache.keep_blob(_members(tee(tar, plain.update), pool, ahead))
+    digest, size = cache.keep_blob(_compress_members(tee(tar, plain.update), pool, ahead))
     return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
 
 
@@ -64,7 +64,7 @@ class Members:
     media_type = OCI_GZIP
 
     def __init__(self) -> None:
-        self.name = members_codec()
+        self.name = name_members_codec()
 
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """The compressed blocks of `blocks`."""
@@ -72,24 +72,24 @@ class Members:
 
         workers = os.cpu_count() or 1
         with ThreadPoolExecutor(workers, thread_name_prefix="compress") as pool:
-            yield from _members(blocks, pool, workers)
+            yield from _compress_members(blocks, pool, workers)
 
 
-def _members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
+def _compress_members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
     waiting: deque[Future[bytes]] = deque()
-    for piece in _pieces(tar):
-        waiting.append(pool.submit(_member, piece))
+    for piece in _join_pieces(tar):
+        waiting.append(pool.submit(_compress_member, piece))
         if len(waiting) > ahead:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _member(data: bytes) -> bytes:
-    return b"".join((GZIP_HEADER, deflate(data), trailer(crc32(data, 0), len(data))))
+def _compress_member(data: bytes) -> bytes:
+    return b"".join((GZIP_HEADER, deflate(data), make_trailer(crc32(data, 0), len(data))))
 
 
-def _pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
+def _join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
     """The same bytes in blocks of at least `least`, the last one aside."""
     parts: list[bytes] = []
     size = 0
@@ -105,7 +105,7 @@ def _pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
 
 def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
     """Passes blocks of a tar on in pieces and shows each to the sink."""
-    for piece in _pieces(blocks):
+    for piece in _join_pieces(blocks):
         sink(piece)
         yield piece
 
@@ -113,7 +113,7 @@ def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
 def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
     """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
     digest, size = hashlib.sha256(), 0
-    for portion in _pieces(blocks, _BATCH):
+    for portion in _join_pieces(blocks, _BATCH):
         digest.update(portion)
         size += len(portion)
         if size > blob.size:

@@ -65,7 +65,7 @@ class Codec:
         yield engine.flush()
 
 
-def zlib_codec(level: int = 6) -> Codec:
+def make_zlib_codec(level: int = 6) -> Codec:
     """Gzip by the standard library: the one codec that every machine has, so that digests agree between them."""
     return Codec(
         name=f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-{level}",
@@ -74,19 +74,19 @@ def zlib_codec(level: int = 6) -> Codec:
     )
 
 
-def codec(compression: Compression) -> Codec:
+def choose_codec(compression: Compression) -> Codec:
     """The codec for whole layers; splicing has none, what it must compress goes through zlib.
 
     Raises UsageError when the compression is zstd and the library is not installed.
     """
     if compression is Compression.ZSTD:
-        return _zstd_codec()
+        return _make_zstd_codec()
     if compression is Compression.GZIP:
-        return _isal_codec() or zlib_codec()
-    return zlib_codec()
+        return _find_isal_codec() or make_zlib_codec()
+    return make_zlib_codec()
 
 
-def _isal_codec() -> Codec | None:
+def _find_isal_codec() -> Codec | None:
     try:
         from isal import __version__, isal_zlib
     except ImportError:
@@ -98,20 +98,20 @@ def _isal_codec() -> Codec | None:
     )
 
 
-def piece_codec() -> str:
+def name_piece_codec() -> str:
     """What `deflated` compresses with, for keys."""
-    library = _fast_library()
+    library = _load_fast_library()
     return f"zlib-{_ZLIB_LEVEL}" if library is zlib else f"isal-{_ISAL_LEVEL}"
 
 
 def deflate(data: bytes) -> bytes:
     """A piece of a layer as one DEFLATE stream."""
-    library = _fast_library()
+    library = _load_fast_library()
     engine = library.compressobj(_ZLIB_LEVEL if library is zlib else _ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return bytes(engine.compress(data) + engine.flush())
 
 
-def _zstd_library() -> Any:
+def _load_zstd() -> Any:
     try:
         import zstandard
     except ImportError as error:
@@ -121,8 +121,8 @@ def _zstd_library() -> Any:
     return zstandard
 
 
-def _zstd_codec() -> Codec:
-    zstandard = _zstd_library()
+def _make_zstd_codec() -> Codec:
+    zstandard = _load_zstd()
     version = ".".join(map(str, zstandard.ZSTD_VERSION))
     return Codec(
         name=f"zstd-{version}-{_ZSTD_LEVEL}",
@@ -132,7 +132,7 @@ def _zstd_codec() -> Codec:
 
 
 @functools.cache
-def _fast_library() -> Any:
+def _load_fast_library() -> Any:
     try:
         from isal import isal_zlib
     except ImportError:
@@ -140,19 +140,19 @@ def _fast_library() -> Any:
     return isal_zlib
 
 
-def inflater() -> Any:
+def make_inflater() -> Any:
     """A decompressor of raw DEFLATE streams, with `zlib.decompressobj`'s interface."""
-    return _fast_library().decompressobj(-zlib.MAX_WBITS)
+    return _load_fast_library().decompressobj(-zlib.MAX_WBITS)
 
 
 def crc32(data: bytes, value: int) -> int:
     """`zlib.crc32`, by the fastest library that is installed."""
-    return int(_fast_library().crc32(data, value))
+    return int(_load_fast_library().crc32(data, value))
 
 
 def inflate_errors() -> tuple[type[Exception], ...]:
     """What an inflater raises for damaged data."""
-    return (zlib.error, _fast_library().error)
+    return (zlib.error, _load_fast_library().error)
 
 
 def decompress(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
@@ -161,12 +161,12 @@ def decompress(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
     Raises VerificationError when it is damaged, UsageError for zstd when the library is not installed.
     """
     if media_type.endswith("zstd"):
-        library = _zstd_library()
+        library = _load_zstd()
         pieces = (block[at : at + _ZSTD_PIECE] for block in blocks for at in range(0, len(block), _ZSTD_PIECE))
         new = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj
         yield from _inflate(pieces, new, (library.ZstdError,), "zstd")
     elif media_type.endswith("gzip"):
-        yield from _inflate(blocks, lambda: _fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
+        yield from _inflate(blocks, lambda: _load_fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
     else:
         yield from blocks
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.layers import blobs, splice
-from training_imgtool.direct.layers.codecs import Codec, zlib_codec
-from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, layer_key
+from training_imgtool.direct.layers.codecs import Codec, make_zlib_codec
+from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.splice import Item, Sink
 from training_imgtool.direct.layers.split import Contents
@@ -24,7 +24,9 @@ _KEPT_MOST = 8 << 20  # bytes: a layer this small is held in memory between its 
 _LARGE = 4 << 20  # bytes of files
 
 
-def context_layer(contents: Contents, history: str, *, cache: LayerCache, mtime: int, once: OnceEach) -> LayerSource:
+def make_context_layer(
+    contents: Contents, history: str, *, cache: LayerCache, mtime: int, once: OnceEach
+) -> LayerSource:
     """The layer of `contents`, in their order; made once, though several roles begin at once and have the same.
 
     Args:
@@ -40,21 +42,21 @@ def context_layer(contents: Contents, history: str, *, cache: LayerCache, mtime:
         LocalFileError: the cache cannot be written.
     """
     items = tuple(item for item, _ in contents)
-    codec = blobs.Members() if sum(item.entry.size for item in items) > _LARGE else zlib_codec()
-    key = layer_key(
+    codec = blobs.Members() if sum(item.entry.size for item in items) > _LARGE else make_zlib_codec()
+    key = hash_fields(
         {
             "kind": "context",
             "version": splice.VERSION,
             "codec": codec.name,
             "mtime": mtime,
-            "entries": [[*_fields(item.entry), digest] for item, digest in contents],
+            "entries": [[*_list_fields(item.entry), digest] for item, digest in contents],
         }
     )
 
     return once.do((key, history), partial(_make_layer, items, history, key=key, cache=cache, mtime=mtime, codec=codec))
 
 
-def _fields(entry: Entry) -> tuple[str | int, ...]:
+def _list_fields(entry: Entry) -> tuple[str | int, ...]:
     """All of an entry that its layer depends on."""
     return (entry.path, entry.kind, entry.mode, entry.size, entry.target, entry.uid, entry.gid)
 

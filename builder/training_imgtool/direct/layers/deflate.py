@@ -21,7 +21,7 @@ _MOST_ZEROS = 1536  # in one run; more than a header and its padding hold
 _RUNS = re.compile(rb"\0{4,}|[^\0]+|\0+")
 
 
-def _literal_code(value: int) -> str:
+def _make_literal_code(value: int) -> str:
     if value < 144:
         return f"{0x30 + value:08b}"
     return f"{0x190 + value - 144:09b}"
@@ -40,7 +40,7 @@ def _match_code(length: int) -> str:
 
 
 @cache
-def _zeros_code(count: int) -> str:
+def _make_zeros_code(count: int) -> str:
     code, count = _LITERALS[0], count - 1
     while count > _LONGEST_MATCH:
         step = _LONGEST_MATCH if count - _LONGEST_MATCH >= 3 else count - 3
@@ -49,15 +49,15 @@ def _zeros_code(count: int) -> str:
     return code + (_match_code(count) if count >= 3 else _LITERALS[0] * count)
 
 
-_LITERALS = tuple(_literal_code(value) for value in range(256))
+_LITERALS = tuple(_make_literal_code(value) for value in range(256))
 
 
-def coded(data: bytes) -> bytes:
+def encode_fixed(data: bytes) -> bytes:
     """`data` as one complete DEFLATE stream of fixed codes; meant for headers, right for anything."""
     parts = ["110"]  # last block, fixed codes (each field least bit first)
     for run in _RUNS.findall(data):
         if run[0] == 0 and len(run) <= _MOST_ZEROS:
-            parts.append(_zeros_code(len(run)))
+            parts.append(_make_zeros_code(len(run)))
         else:
             parts.extend(map(_LITERALS.__getitem__, run))
     parts.append(_END_OF_BLOCK)
@@ -65,7 +65,7 @@ def coded(data: bytes) -> bytes:
     return int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little")
 
 
-def stored(data: bytes) -> bytes:
+def encode_stored(data: bytes) -> bytes:
     """`data` as one complete DEFLATE stream without compression."""
     parts = []
     for start in range(0, len(data), _STORED_MOST):
@@ -75,11 +75,11 @@ def stored(data: bytes) -> bytes:
     return b"".join(parts) + EMPTY_FINAL
 
 
-def trailer(crc: int, size: int) -> bytes:
+def make_trailer(crc: int, size: int) -> bytes:
     """What ends a gzip member: CRC-32 and size of the content, modulo 2**32."""
     return crc.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-def member(data: bytes, stream: bytes) -> bytes:
+def make_member(data: bytes, stream: bytes) -> bytes:
     """A gzip member around `stream`, the DEFLATE stream of `data`."""
-    return GZIP_HEADER + stream + trailer(zlib.crc32(data), len(data))
+    return GZIP_HEADER + stream + make_trailer(zlib.crc32(data), len(data))

@@ -37,7 +37,7 @@ class LayerRecord:
     diff_id: str
 
 
-def layer_key(fields: Mapping[str, Any]) -> str:
+def hash_fields(fields: Mapping[str, Any]) -> str:
     """The key of a layer made from `fields`: 64 hexadecimal digits."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -58,14 +58,14 @@ def dump_record(key: str, record: Record) -> bytes:
     }
     if record.claims is not None:
         body["claims"] = dict(record.claims)
-    return json.dumps({**body, "check": layer_key(body)}, sort_keys=True, indent=1).encode() + b"\n"
+    return json.dumps({**body, "check": hash_fields(body)}, sort_keys=True, indent=1).encode() + b"\n"
 
 
 def read_record(data: bytes, key: str) -> Record:
     """A record; raises VerificationError when it is damaged or another key's."""
     try:
         body = json.loads(data)
-        if body.pop("check") != layer_key(body) or body["key"] != key:
+        if body.pop("check") != hash_fields(body) or body["key"] != key:
             raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
         layers = tuple(
             LayerRecord(
@@ -156,7 +156,7 @@ class LayerCache:
 
     def has_blob(self, blob: Descriptor) -> bool:
         """Whether the blob is here, by its size; reading it checks the hash."""
-        path = self._blob(blob.digest)
+        path = self._path_of(blob.digest)
         try:
             state = path.lstat()
         except OSError:
@@ -180,7 +180,7 @@ class LayerCache:
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
         """The blob's bytes; raises VerificationError at the end when they are not those of its digest."""
-        path = self._blob(blob.digest)
+        path = self._path_of(blob.digest)
         digest = hashlib.sha256()
         try:
             with open_cache_file(path) as file:
@@ -197,9 +197,9 @@ class LayerCache:
 
     def blob_path(self, blob: Descriptor) -> Path:
         """Where the blob lies if it is here."""
-        return self._blob(blob.digest)
+        return self._path_of(blob.digest)
 
-    def _blob(self, digest: str) -> Path:
+    def _path_of(self, digest: str) -> Path:
         return self._blobs / digest.removeprefix("sha256:")
 
     def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:

@@ -88,19 +88,19 @@ def group_wheels(wheels: tuple[Wheel, ...]) -> tuple[Group, ...]:
     buckets: dict[str, list[Wheel]] = {}
     for wheel in sorted(wheels, key=lambda wheel: wheel.name):
         if wheel.name not in alone:
-            buckets.setdefault(_bucket(wheel), []).append(wheel)
+            buckets.setdefault(_choose_bucket(wheel), []).append(wheel)
     groups += [Group(name=name, wheels=tuple(bucket)) for name, bucket in sorted(buckets.items())]
     return tuple(groups)
 
 
-def _bucket(wheel: Wheel) -> str:
+def _choose_bucket(wheel: Wheel) -> str:
     number = hashlib.sha256(wheel.name.encode()).digest()[0]
     if wheel.size >= _MEDIUM:
         return f"medium-{number % _MEDIUM_BUCKETS}"
     return f"small-{number % _SMALL_BUCKETS}"
 
 
-def folders_of(paths: Iterable[str], top: str) -> tuple[str, ...]:
+def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
     """The folders that hold `paths`, from `top` (a relative path, included) downwards, sorted."""
     folders: set[str] = set()
     for path in paths:
@@ -111,7 +111,7 @@ def folders_of(paths: Iterable[str], top: str) -> tuple[str, ...]:
     return tuple(sorted(folders))
 
 
-def folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int = 0) -> Item:
+def make_folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int = 0) -> Item:
     """A folder's entry."""
     return Item(Entry(path=path, kind=Kind.FOLDER, mode=mode, uid=uid, gid=gid))
 
@@ -133,20 +133,20 @@ def split(items: Iterable[Item], top: str, largest: int) -> Iterator[list[Item]]
     if large and sum(map(_size, small)) <= _FEW:
         large[0] += small
         small = []
-    parts = [*_bins(small, largest), *large]
+    parts = [*_fill_bins(small, largest), *large]
     if len(parts) <= 1:
         yield rows
         return
     for part in parts:
-        above = folders_of((item.entry.path for item in part), top)
-        yield in_order([*part, *(folders[path] for path in above if path in folders)])
+        above = list_folders((item.entry.path for item in part), top)
+        yield sort_items([*part, *(folders[path] for path in above if path in folders)])
 
 
 def _size(item: Item) -> int:
     return item.member.compressed if item.member else len(item.data)
 
 
-def _bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
+def _fill_bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
     """Consecutive items, together at most `largest` bytes."""
     part: list[Item] = []
     size = 0
@@ -160,6 +160,6 @@ def _bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
         yield part
 
 
-def in_order(items: Iterable[Item]) -> list[Item]:
+def sort_items(items: Iterable[Item]) -> list[Item]:
     """Items as they stand in a layer: by path, so every folder is before what is in it."""
     return sorted(items, key=lambda item: item.entry.path)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
-from training_imgtool.direct.layers.wheel_zip import content_hash
+from training_imgtool.direct.layers.wheel_zip import hash_content
 
 _SHARED = "__init__.py"
 _DIGITS = 32
@@ -21,7 +21,7 @@ Claims = Mapping[str, str]
 """Paths: a whole folder ends in `/` and has an empty value; another's value changes with mode and content."""
 
 
-def claims_of(items: Iterable[Item], site: str) -> dict[str, str]:
+def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
     """What the entries claim.
 
     Args:
@@ -33,42 +33,42 @@ def claims_of(items: Iterable[Item], site: str) -> dict[str, str]:
     """
     files = [item for item in items if item.entry.kind is not Kind.FOLDER]
     top = f"{site.strip('/')}/"
-    owned = {folder for item in files if (folder := _owned(item.entry.path, top))}
+    owned = {folder for item in files if (folder := _find_owned_folder(item.entry.path, top))}
     claimed: dict[str, str] = {}
     for item in files:
         path = item.entry.path
-        folder = next((above for above in _above(path) if above in owned), None)
+        folder = next((above for above in _list_parents(path) if above in owned), None)
         if folder:
             claimed[f"{folder}/"] = ""
         else:
-            claimed[path] = _identity(item)
+            claimed[path] = _identify(item)
     return claimed
 
 
-def overlapping(claims: Mapping[str, Claims]) -> set[str]:
+def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
     """The names of those that may hold one path with different content; the others cannot."""
     holders: dict[str, dict[str, str]] = {}
     for name, claimed in claims.items():
         for path, identity in claimed.items():
             holders.setdefault(path.rstrip("/"), {})[name] = f"/{identity}" if path.endswith("/") else identity
     names: set[str] = set()
-    for path, here in holders.items():
-        if len(here) > 1 and (len({*here.values()}) > 1 or "/" in here.values()):
-            names.update(here)
-        for above in _above(path):
+    for path, owners in holders.items():
+        if len(owners) > 1 and (len({*owners.values()}) > 1 or "/" in owners.values()):
+            names.update(owners)
+        for above in _list_parents(path):
             others = holders.get(above, {}).keys()
-            if others and len(others | here.keys()) > 1:
-                names.update(here, others)
+            if others and len(others | owners.keys()) > 1:
+                names.update(owners, others)
     return names
 
 
-def _owned(path: str, top: str) -> str | None:
+def _find_owned_folder(path: str, top: str) -> str | None:
     """The folder that a file makes its wheel's own."""
     folder, _, name = path.rpartition("/")
     return folder if folder.startswith(top) and name != _SHARED else None
 
 
-def _above(path: str) -> Iterator[str]:
+def _list_parents(path: str) -> Iterator[str]:
     """The folders that a path lies in, from the top."""
     at = path.find("/")
     while at > 0:
@@ -76,15 +76,15 @@ def _above(path: str) -> Iterator[str]:
         at = path.find("/", at + 1)
 
 
-def _identity(item: Item) -> str:
+def _identify(item: Item) -> str:
     entry = item.entry
-    return f"{entry.kind}{entry.mode:o}:{content_of(item)[:_DIGITS]}"
+    return f"{entry.kind}{entry.mode:o}:{hash_item(item)[:_DIGITS]}"
 
 
-def content_of(item: Item) -> str:
+def hash_item(item: Item) -> str:
     """The hash of a file's content or of a link's target."""
     digest = hashlib.sha256(item.data)
     if item.wheel and item.member:
-        content_hash(item.wheel, item.member, digest)
+        hash_content(item.wheel, item.member, digest)
     digest.update(item.entry.target.encode())
     return digest.hexdigest()

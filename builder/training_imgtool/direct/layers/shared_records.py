@@ -90,11 +90,11 @@ class RegistryRecords:
         if self._unwell:
             return
         layers = tuple(layer.blob for layer in read_record(record, key).layers)
-        shared = self.store == self._repository or all(map(self._mounted, layers))
+        shared = self.store == self._repository or all(map(self._mount, layers))
         if not (shared and self._put(self.store, key, record, layers)) and not self._unwell:
             self._put(self._repository, key, record, layers)
 
-    def _mounted(self, blob: Descriptor) -> bool:
+    def _mount(self, blob: Descriptor) -> bool:
         return self._mounts.do(blob.digest, partial(self._registry.mount, self.store, blob, self._repository))
 
     def _put(self, place: Repository, key: str, record: bytes, layers: tuple[Descriptor, ...]) -> bool:

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_imgtool.direct.layers.deflate import GZIP_HEADER, coded, member, stored, trailer
-from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, header, padding
+from training_imgtool.direct.layers.deflate import GZIP_HEADER, encode_fixed, encode_stored, make_member, make_trailer
+from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, count_padding, make_header
 
 if TYPE_CHECKING:
     from training_imgtool.direct.layers.wheel_zip import Member, WheelFile
@@ -57,7 +57,7 @@ def splice(
         VerificationError: a wheel is damaged (with a sink; without one only where a stream is cut short).
         LocalFileError: a wheel cannot be read.
     """
-    parts = _parts(items, mtime, sink)
+    parts = _make_parts(items, mtime, sink)
     return join(_show(parts, keep) if keep else parts, sink)
 
 
@@ -84,22 +84,22 @@ def _show(parts: Iterable[Part], keep: Callable[[Part], object]) -> Iterator[Par
         yield part
 
 
-def _parts(items: Iterable[Item], mtime: int, sink: Sink | None) -> Iterator[Part]:
+def _make_parts(items: Iterable[Item], mtime: int, sink: Sink | None) -> Iterator[Part]:
     ours: list[bytes] = []  # tar bytes for our next member
     for item in items:
-        ours.append(header(item.entry, mtime))
+        ours.append(make_header(item.entry, mtime))
         if item.wheel is None or item.member is None:
             if len(item.data) > _CODED_MOST:
-                yield _own_member(ours, sink)
-                yield _stored_member(item.data, sink)
+                yield _make_own_member(ours, sink)
+                yield _store_member(item.data, sink)
             else:
                 ours.append(item.data)
         elif item.member.size:
-            yield _own_member(ours, sink)
+            yield _make_own_member(ours, sink)
             yield item
-        ours.append(bytes(padding(item.entry.size)))
+        ours.append(bytes(count_padding(item.entry.size)))
     ours.append(END_OF_ARCHIVE)
-    yield _own_member(ours, sink)
+    yield _make_own_member(ours, sink)
 
 
 def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
@@ -107,56 +107,58 @@ def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
     with ExitStack() as stack:
         descriptors: dict[WheelFile, int] = {}
         for item in items:
-            yield header(item.entry, mtime)
+            yield make_header(item.entry, mtime)
             if item.blocks is not None:
                 yield from item.blocks()
             elif item.wheel is None or item.member is None:
                 yield item.data
             else:
-                from training_imgtool.direct.layers.wheel_zip import content, open_descriptor, stream  # as above
+                from training_imgtool.direct.layers.wheel_zip import open_descriptor, read_content, stream  # as above
 
                 if item.wheel not in descriptors:
                     descriptors[item.wheel] = stack.enter_context(open_descriptor(item.wheel))
-                yield from content(item.wheel, item.member, stream(descriptors[item.wheel], item.wheel, item.member))
-            yield bytes(padding(item.entry.size))
+                yield from read_content(
+                    item.wheel, item.member, stream(descriptors[item.wheel], item.wheel, item.member)
+                )
+            yield bytes(count_padding(item.entry.size))
         yield END_OF_ARCHIVE
 
 
-def _own_member(parts: list[bytes], sink: Sink | None) -> bytes:
+def _make_own_member(parts: list[bytes], sink: Sink | None) -> bytes:
     data = b"".join(parts)
     parts.clear()
     if sink:
         sink(data)
-    return member(data, coded(data))
+    return make_member(data, encode_fixed(data))
 
 
-def _stored_member(data: bytes, sink: Sink | None) -> bytes:
+def _store_member(data: bytes, sink: Sink | None) -> bytes:
     if sink:
         sink(data)
-    return member(data, stored(data))
+    return make_member(data, encode_stored(data))
 
 
 def _carry(descriptor: int, wheel: WheelFile, source: Member, sink: Sink | None) -> Iterator[bytes]:
-    from training_imgtool.direct.layers.wheel_zip import content, stream
+    from training_imgtool.direct.layers.wheel_zip import read_content, stream
 
     blocks = stream(descriptor, wheel, source)
     if not source.deflated:
-        blocks = _deflate(blocks, source.compressed)
+        blocks = _deflate_blocks(blocks, source.compressed)
     yield GZIP_HEADER
     if sink is None:
         yield from blocks
     elif source.deflated:
         yield from _check(blocks, wheel, source, sink)
     else:
-        for block in content(wheel, source, stream(descriptor, wheel, source)):
+        for block in read_content(wheel, source, stream(descriptor, wheel, source)):
             sink(block)
         yield from blocks
-    yield trailer(source.crc, source.size)
+    yield make_trailer(source.crc, source.size)
 
 
 def _check(blocks: Iterator[bytes], wheel: WheelFile, source: Member, sink: Sink) -> Iterator[bytes]:
     """Passes the stream on and its content to the sink."""
-    from training_imgtool.direct.layers.wheel_zip import content
+    from training_imgtool.direct.layers.wheel_zip import read_content
 
     passed: list[bytes] = []
 
@@ -165,7 +167,7 @@ def _check(blocks: Iterator[bytes], wheel: WheelFile, source: Member, sink: Sink
             passed.append(block)
             yield block
 
-    for plain in content(wheel, source, noted()):
+    for plain in read_content(wheel, source, noted()):
         sink(plain)
         if passed:
             yield b"".join(passed)
@@ -173,9 +175,9 @@ def _check(blocks: Iterator[bytes], wheel: WheelFile, source: Member, sink: Sink
     yield b"".join(passed)
 
 
-def _deflate(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
+def _deflate_blocks(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
     if size < _COMPRESS_FROM:
-        yield stored(b"".join(blocks))
+        yield encode_stored(b"".join(blocks))
         return
     engine = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     for block in blocks:

@@ -31,14 +31,14 @@ def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
     files = [content for content in contents if content[0].entry.kind is not Kind.FOLDER]
     large = tuple(content for content in files if content[0].entry.size >= _LARGE)
     small = tuple(content for content in files if content[0].entry.size < _LARGE)
-    *first, last = _groups(small, most - most // 3) or [()]
-    groups = [*_groups(large, most // 3), *first]
+    *first, last = _group(small, most - most // 3) or [()]
+    groups = [*_group(large, most // 3), *first]
     rest = {item.entry.path: (item, digest) for item, digest in last} | folders
     parts = [_with_folders(group, folders) for group in groups]
     return (*parts, tuple(rest[path] for path in sorted(rest))) if rest else tuple(parts)
 
 
-def _groups(files: Contents, most: int) -> list[Contents]:
+def _group(files: Contents, most: int) -> list[Contents]:
     """Neighbours by path in groups of about the same size."""
     if not files or most == 1:
         return [files] if files else []
@@ -77,12 +77,12 @@ def _hash(path: str) -> bytes:
 
 def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
     """The files with those of the COPY's folders that lead to them."""
-    above = {parent for item, _ in group for parent in _parents(item.entry.path) if parent in folders}
+    above = {parent for item, _ in group for parent in _list_parents(item.entry.path) if parent in folders}
     chosen = {path: folders[path] for path in above} | {item.entry.path: (item, digest) for item, digest in group}
     return tuple(chosen[path] for path in sorted(chosen))
 
 
-def _parents(path: str) -> Iterator[str]:
+def _list_parents(path: str) -> Iterator[str]:
     while path := path.rpartition("/")[0]:
         yield path
 

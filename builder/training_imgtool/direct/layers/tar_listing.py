@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.tar_reader import FOLDER, HARD_LINK, LINK, Member, TarReader
-from training_imgtool.direct.tree import FILE, WHITEOUT, Kind, Node, TreeMaker, folder, prune
+from training_imgtool.direct.tree import FILE, WHITEOUT, Kind, Node, TreeMaker, make_folder, prune
 
 _MOST_ENTRIES = 1_000_000  # in one layer; the largest images that people train in have a third of it
 _MOST_BYTES = 64 << 30  # of archive
@@ -15,7 +15,7 @@ _LONGEST_PATH = 4096  # Linux' PATH_MAX
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
-def layer_tree(blocks: Iterable[bytes]) -> Node:
+def read_layer_tree(blocks: Iterable[bytes]) -> Node:
     """The tree of one layer, its largest folders closed. Messages call the layer "it": the caller names it.
 
     Args:
@@ -52,7 +52,7 @@ def _add(maker: TreeMaker, member: Member, links: dict[str, Node]) -> None:
         if not name.startswith(f"{_WHITEOUT}{_WHITEOUT}"):  # aufs' own bookkeeping
             maker.add(posixpath.join(above, name.removeprefix(_WHITEOUT)), WHITEOUT)
     elif member.kind == FOLDER:
-        maker.add(path, folder(member.attributes))
+        maker.add(path, make_folder(member.attributes))
     elif path:
         node = FILE
         if member.kind == LINK:

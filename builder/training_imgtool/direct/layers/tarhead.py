@@ -45,12 +45,12 @@ class Entry:
     gid: int = 0
 
 
-def padding(size: int) -> int:
+def count_padding(size: int) -> int:
     """How many zeros follow `size` bytes of content."""
     return -size % BLOCK
 
 
-def header(entry: Entry, mtime: int) -> bytes:
+def make_header(entry: Entry, mtime: int) -> bytes:
     """The entry's header blocks; `mtime` in seconds since 1970."""
     name = entry.path.encode("utf-8", "surrogateescape")
     if entry.kind is Kind.FOLDER:
@@ -66,8 +66,8 @@ def header(entry: Entry, mtime: int) -> bytes:
     numbers = {"size": (entry.size, _MOST_OCTAL_SIZE), "uid": (entry.uid, _MOST_OCTAL_ID)}
     numbers["gid"] = (entry.gid, _MOST_OCTAL_ID)
     records |= {key: b"%d" % value for key, (value, most) in numbers.items() if value >= most}
-    block = _ustar(short, prefix, target[:_NAME], entry, mtime)
-    return _pax(records, mtime) + block if records else block
+    block = _make_ustar(short, prefix, target[:_NAME], entry, mtime)
+    return _make_pax(records, mtime) + block if records else block
 
 
 def _split(name: bytes) -> tuple[bytes, bytes | None]:
@@ -80,7 +80,7 @@ def _split(name: bytes) -> tuple[bytes, bytes | None]:
     return b"", None
 
 
-def _ustar(name: bytes, prefix: bytes, target: bytes, entry: Entry, mtime: int) -> bytes:
+def _make_ustar(name: bytes, prefix: bytes, target: bytes, entry: Entry, mtime: int) -> bytes:
     uid = entry.uid if entry.uid < _MOST_OCTAL_ID else 0
     gid = entry.gid if entry.gid < _MOST_OCTAL_ID else 0
     size = entry.size if entry.size < _MOST_OCTAL_SIZE else 0
@@ -90,13 +90,13 @@ def _ustar(name: bytes, prefix: bytes, target: bytes, entry: Entry, mtime: int) 
     return b"%b%06o\0 %b" % (head, checksum, tail.ljust(BLOCK - len(head) - 8, b"\0"))
 
 
-def _pax(records: dict[str, bytes], mtime: int) -> bytes:
+def _make_pax(records: dict[str, bytes], mtime: int) -> bytes:
     body = b"".join(_record(key.encode(), value) for key, value in sorted(records.items()))
     extended = Entry(path="PaxHeaders/entry", kind=Kind.FILE, mode=0o644, size=len(body))
-    block = _ustar(b"PaxHeaders/entry", b"", b"", extended, mtime)
+    block = _make_ustar(b"PaxHeaders/entry", b"", b"", extended, mtime)
     block = block[:156] + b"x" + block[157:]
     checksum = sum(block[:148]) + sum(block[156:]) + 8 * 32
-    return block[:148] + b"%06o\0 " % checksum + block[156:] + body + bytes(padding(len(body)))
+    return block[:148] + b"%06o\0 " % checksum + block[156:] + body + bytes(count_padding(len(body)))
 
 
 def _record(key: bytes, value: bytes) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.layers.codecs import crc32, inflate_errors, inflater
+from training_imgtool.direct.layers.codecs import crc32, inflate_errors, make_inflater
 
 _LOCAL_HEADER = 30  # bytes before the name (APPNOTE 4.3.7)
 _SIGNATURE = b"PK\x03\x04"
@@ -73,15 +73,15 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
     except OSError as error:
         raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
     except zipfile.BadZipFile as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
     return WheelFile(
         path=path,
         sha256=sha256,
-        members=tuple(_member(path, info) for info in infos.values() if not info.filename.endswith("/")),
+        members=tuple(_read_member(path, info) for info in infos.values() if not info.filename.endswith("/")),
     )
 
 
-def _member(path: Path, info: zipfile.ZipInfo) -> Member:
+def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
     if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NeedsEngineError(
             f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"
@@ -127,7 +127,7 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
     head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
-        raise _damaged(wheel.path, f"{member.name} has no local header")
+        raise _damage_error(wheel.path, f"{member.name} has no local header")
     start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
     first = head[start : start + member.compressed]
     left, offset = member.compressed - len(first), member.header + max(start, len(head))
@@ -136,12 +136,12 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
     while left:
         block = os.pread(descriptor, min(left, _BLOCK), offset)
         if not block:
-            raise _damaged(wheel.path, f"{member.name} ends early")
+            raise _damage_error(wheel.path, f"{member.name} ends early")
         left, offset = left - len(block), offset + len(block)
         yield block
 
 
-def content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
+def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
 
     Raises VerificationError when its size or CRC-32 is not the directory's, at the first block that is too much.
@@ -153,11 +153,11 @@ def content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterat
             break
         yield block
     if size != member.size or crc != member.crc:
-        raise _damaged(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
+        raise _damage_error(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
 
 
 def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    engine = inflater()
+    engine = make_inflater()
     try:
         for block in blocks:
             left = block
@@ -167,31 +167,31 @@ def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Itera
         while not engine.eof and (rest := engine.decompress(b"", _BLOCK)):
             yield rest
     except inflate_errors() as error:
-        raise _damaged(wheel.path, f"{member.name}: {error}") from error
+        raise _damage_error(wheel.path, f"{member.name}: {error}") from error
     if not engine.eof or engine.unused_data:
-        raise _damaged(wheel.path, f"{member.name}: the stream is longer or shorter than the directory says")
+        raise _damage_error(wheel.path, f"{member.name}: the stream is longer or shorter than the directory says")
 
 
 def read(wheel: WheelFile, member: Member) -> bytes:
     """The member's whole content; raises VerificationError for more than is held in memory."""
     if member.size > MOST_READ:
-        raise _damaged(wheel.path, f"{member.name} has {member.size} bytes; {MOST_READ} is the most for it")
+        raise _damage_error(wheel.path, f"{member.name} has {member.size} bytes; {MOST_READ} is the most for it")
     with open_descriptor(wheel) as descriptor:
-        return b"".join(content(wheel, member, stream(descriptor, wheel, member)))
+        return b"".join(read_content(wheel, member, stream(descriptor, wheel, member)))
 
 
 def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
     """Whether the member's content begins so; the rest is not read."""
     with open_descriptor(wheel) as descriptor:
-        return next(content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
+        return next(read_content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
 
 
-def content_hash(wheel: WheelFile, member: Member, digest: hashlib._Hash) -> None:
+def hash_content(wheel: WheelFile, member: Member, digest: hashlib._Hash) -> None:
     """Adds the member's content to a hash."""
     with open_descriptor(wheel) as descriptor:
-        for block in content(wheel, member, stream(descriptor, wheel, member)):
+        for block in read_content(wheel, member, stream(descriptor, wheel, member)):
             digest.update(block)
 
 
-def _damaged(path: Path, what: str) -> VerificationError:
+def _damage_error(path: Path, what: str) -> VerificationError:
     return VerificationError(f"{path.name}: damaged wheel: {what}", hint=f"remove {path} and run again")

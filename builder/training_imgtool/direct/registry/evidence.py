@@ -19,7 +19,7 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.core.threads import run_all
-from training_imgtool.direct.registry.memory import RepositoryMemory, file_name
+from training_imgtool.direct.registry.memory import RepositoryMemory, make_file_name
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Descriptor
 
@@ -43,7 +43,7 @@ class Evidence:
         self.memory = RepositoryMemory(cache, repository, believe=believe)
         self._believe = believe
         self.registry = registries.at(repository)
-        self._answer_file = cache / "registries" / f"{file_name(repository.registry)}.json"
+        self._answer_file = cache / "registries" / f"{make_file_name(repository.registry)}.json"
         self._heads: SingleFlight[bool] = SingleFlight()
         self._lock = threading.Lock()
         self._checks: bool | None = None
@@ -98,18 +98,18 @@ class Evidence:
 
     def _is_whole(self, image: Digest) -> bool:
         try:
-            blobs = {blob.digest: blob for blob in self._blobs(image)}
+            blobs = {blob.digest: blob for blob in self._list_blobs(image)}
         except RegistryRefusedError:  # an index names an image that is gone
             return False
         return all(run_all({digest: partial(self._has_blob, blob) for digest, blob in blobs.items()}).values())
 
-    def _blobs(self, image: Digest) -> Iterator[Descriptor]:
+    def _list_blobs(self, image: Digest) -> Iterator[Descriptor]:
         manifest = self.registry.manifest(image)
         if not manifest.is_index:
             yield from (manifest.config, *manifest.layers)
             return
         for _, child in manifest.entries:
-            yield from self._blobs(self.repository.digest(child.digest))
+            yield from self._list_blobs(self.repository.digest(child.digest))
 
     def _has_blob(self, blob: Descriptor) -> bool:
         return self._heads.do(blob.digest, partial(self.registry.has_blob, self.repository, blob))

@@ -24,7 +24,7 @@ def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:
     return repository.tag(f"{label}-{key[:_KEY_DIGITS]}")
 
 
-def file_name(text: str) -> str:
+def make_file_name(text: str) -> str:
     """A file name for any text."""
     return hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
 
@@ -45,7 +45,7 @@ class RepositoryMemory:
     def has_blob(self, digest: str) -> bool:
         """Whether the registry once confirmed the blob, or served a manifest that names it."""
         try:
-            return self._believe and self._file(digest).exists()
+            return self._believe and self._path_of(digest).exists()
         except OSError:
             return False
 
@@ -54,7 +54,7 @@ class RepositoryMemory:
         for digest in digests:
             with contextlib.suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(self._file(digest), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
+                os.close(os.open(self._path_of(digest), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
 
     def has_tag(self, name: str) -> bool:
         """Whether this machine has ever seen an image under the tag."""
@@ -66,7 +66,7 @@ class RepositoryMemory:
 
     def stage_file(self, tag: Tag) -> Path:
         """Where this machine keeps the manifest and config of a stage's image."""
-        return self._folder / f"stage-{file_name(tag.name)}.json"
+        return self._folder / f"stage-{make_file_name(tag.name)}.json"
 
     def has_stage(self, tag: Tag) -> bool:
         """Whether this machine has the manifest and config of the stage's image."""
@@ -76,11 +76,11 @@ class RepositoryMemory:
         """Forgets blobs that may be gone."""
         for digest in digests:
             with contextlib.suppress(OSError):
-                self._file(digest).unlink(missing_ok=True)
+                self._path_of(digest).unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forgets the repository: part of it is gone, so the rest may be."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _file(self, digest: str) -> Path:
+    def _path_of(self, digest: str) -> Path:
         return self._folder / digest.removeprefix("sha256:")

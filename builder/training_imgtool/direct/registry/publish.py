@@ -120,7 +120,7 @@ class Publisher:
             ImageExistsError: an image has the tag already, and nothing of this one was sent.
         """
         with self._lock:
-            assumed = [d for d in _digests(image) if d not in self._proofs and self._memory.has_blob(d)]
+            assumed = [d for d in _list_digests(image) if d not in self._proofs and self._memory.has_blob(d)]
         try:
             self._put_image(image, ref, subject, base)
         except TagImmutableError:
@@ -131,7 +131,7 @@ class Publisher:
             self._mounts = False  # memory is wrong, or what the registry said of a mount
             self.evidence.forget()
             self.settle()
-            self.forget(_digests(image))
+            self.forget(_list_digests(image))
             self._put_image(image, ref, subject, base)
         return self.repository.digest(image.digest)
 
@@ -152,17 +152,17 @@ class Publisher:
         if not self.evidence.registry_checks():
             self._confirm_all(image)
         self._wait_for(image)
-        self.remember(_digests(image))
+        self.remember(_list_digests(image))
 
     def _wait_for(self, image: DirectImage) -> None:
         with self._lock:
-            proofs = [self._proofs[digest] for digest in _digests(image) if digest in self._proofs]
+            proofs = [self._proofs[digest] for digest in _list_digests(image) if digest in self._proofs]
         for proof in proofs:
             proof.result()
 
     def _confirm_all(self, image: DirectImage) -> None:
         """Asks for the blobs of which this run has no proof yet, and for those that the registry says it mounted."""
-        for descriptor in _blobs(image):
+        for descriptor in _list_blobs(image):
             with self._lock:
                 if descriptor.digest in self._mounted:
                     self._mounted.discard(descriptor.digest)
@@ -226,9 +226,9 @@ class Publisher:
         self._note(copied)
 
 
-def _blobs(image: DirectImage) -> tuple[Descriptor, ...]:
+def _list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:
     return (*image.base_layers, *(layer.descriptor for layer in image.layers), image.config_descriptor)
 
 
-def _digests(image: DirectImage) -> tuple[str, ...]:
-    return tuple(blob.digest for blob in _blobs(image))
+def _list_digests(image: DirectImage) -> tuple[str, ...]:
+    return tuple(blob.digest for blob in _list_blobs(image))

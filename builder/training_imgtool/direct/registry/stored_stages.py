@@ -17,7 +17,7 @@ from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, Ver
 from training_imgtool.core.json_cache import read_cache_file, write_cache_file
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.registry.memory import RepositoryMemory, file_name
+from training_imgtool.direct.registry.memory import RepositoryMemory, make_file_name
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
 
@@ -41,14 +41,14 @@ class StoredStages:
 
     def stage(self, tag: Tag) -> Stored | None:
         """The stage's image, when the repository has it."""
-        path = self._file(tag)
+        path = self._path_of(tag)
         stored = _read(path)
         if stored is not None:
             return stored
         registry = self._registries.at(tag.repository)
         try:
             manifest = registry.manifest(tag)
-            config = _inline(manifest) or registry.read(tag.repository, manifest.config)
+            config = _read_inline(manifest) or registry.read(tag.repository, manifest.config)
         except RegistryRefusedError:
             return None
         stored = Stored(manifest, config)
@@ -61,12 +61,12 @@ class StoredStages:
         Raises RegistryRefusedError when there is none, InputError when it is for another platform, and what
         reading raises.
         """
-        stored = self._base(base)
+        stored = self._read_base(base)
         require_platform(stored.config, platform, f"base image {base}")
         return stored
 
-    def _base(self, base: Digest) -> Stored:
-        path = self._cache / "bases" / f"{file_name(base.digest)}.json"
+    def _read_base(self, base: Digest) -> Stored:
+        path = self._cache / "bases" / f"{make_file_name(base.digest)}.json"
         stored = _read(path)
         if stored is not None and stored.manifest.digest == base.digest:
             return stored
@@ -87,18 +87,18 @@ class StoredStages:
 
     def keep(self, tag: Tag, image: DirectImage) -> None:
         """Remembers a stage's image that was just pushed."""
-        _write(self._file(tag), stored_of(image))
+        _write(self._path_of(tag), make_stored(image))
 
     def forget(self, tag: Tag) -> None:
         """Forgets a stage that the registry turned out not to have, or to have anew."""
         with contextlib.suppress(OSError):
-            self._file(tag).unlink(missing_ok=True)
+            self._path_of(tag).unlink(missing_ok=True)
 
-    def _file(self, tag: Tag) -> Path:
+    def _path_of(self, tag: Tag) -> Path:
         return RepositoryMemory(self._cache, tag.repository).stage_file(tag)
 
 
-def stored_of(image: DirectImage) -> Stored:
+def make_stored(image: DirectImage) -> Stored:
     """An image that was just made, as one to append to."""
     return Stored(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config)
 
@@ -111,7 +111,7 @@ def with_inline_config(image: DirectImage) -> DirectImage:
     return replace(image, manifest=manifest, digest=sha256_digest(manifest))
 
 
-def _inline(manifest: Manifest) -> bytes | None:
+def _read_inline(manifest: Manifest) -> bytes | None:
     descriptor = manifest.document.get("config")
     data = descriptor.get("data") if isinstance(descriptor, dict) else None
     if not isinstance(data, str):

@@ -42,7 +42,7 @@ class StoredWheels:
             layers = self._registry.manifest(self._tag(wheel)).layers
         except ImgtoolError:
             return None
-        blob = _blob(wheel)
+        blob = _describe(wheel)
         return self._registry.blob(self._store, blob) if [layer.digest for layer in layers] == [blob.digest] else None
 
     def keep(self, wheel: Wheel, path: Path) -> None:
@@ -55,10 +55,10 @@ class StoredWheels:
             "mediaType": OCI_MANIFEST,
             "artifactType": _WHEEL_TYPE,
             "config": empty.document(),
-            "layers": [{**_blob(wheel).document(), "annotations": {_TITLE: wheel.file}}],
+            "layers": [{**_describe(wheel).document(), "annotations": {_TITLE: wheel.file}}],
         }
         self._registry.upload(self._store, empty, lambda: iter((_EMPTY,)))
-        self._registry.upload(self._store, _blob(wheel), partial(_blocks, path))
+        self._registry.upload(self._store, _describe(wheel), partial(_read_blocks, path))
         body = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
         self._registry.put_manifest(self._tag(wheel), OCI_MANIFEST, body)
 
@@ -66,11 +66,11 @@ class StoredWheels:
         return self._store.tag(f"wheel-{wheel.sha256[:32]}")
 
 
-def _blob(wheel: Wheel) -> Descriptor:
+def _describe(wheel: Wheel) -> Descriptor:
     return Descriptor(_WHEEL_TYPE, f"sha256:{wheel.sha256}", wheel.size)
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def _read_blocks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK):
             yield block

@@ -64,7 +64,7 @@ def compile_sources(
         LocalFileError: the interpreter cannot be run or breaks off.
     """
     waiting: deque[Future[list[tuple[str, bytes]]]] = deque()
-    for batch in _batches(sources, _share(size)):
+    for batch in _group_sources(sources, _share(size)):
         waiting.append(pool.submit(_compile_batch, interpreter, batch))
         if len(waiting) > ahead:
             yield from waiting.popleft().result()
@@ -77,7 +77,7 @@ def _share(size: int) -> int:
     return max(_PORTION, math.ceil(size / (2 * math.ceil((size or 1) / (2 * _BATCH)))))
 
 
-def _batches(sources: Iterable[Source], least: int) -> Iterator[deque[Source]]:
+def _group_sources(sources: Iterable[Source], least: int) -> Iterator[deque[Source]]:
     """Sources by and by, at least that many bytes at once, the last time aside."""
     batch: deque[Source] = deque()
     size = 0
@@ -96,7 +96,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
     command = [interpreter.path, "-s", "-S", "-B", "-W", "ignore", "-c", _COMPILE, interpreter.magic]
     results: list[tuple[str, bytes]] = []
     left = (batch.popleft() for _ in range(len(batch)))
-    with _errors() as errors:
+    with _open_errors() as errors:
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd="/",
@@ -107,7 +107,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
         broken = False
         try:
             with process:
-                for portion in _batches(left, _PORTION):
+                for portion in _group_sources(left, _PORTION):
                     results += _compile_portion(
                         cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout), portion
                     )
@@ -122,7 +122,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
     return results
 
 
-def _errors() -> IO[bytes]:
+def _open_errors() -> IO[bytes]:
     """Where a process's last words go, so that they cannot keep it from going on."""
     try:
         return tempfile.TemporaryFile()

@@ -87,26 +87,26 @@ def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Inst
         VerificationError: the wheel is damaged.
     """
     members = {member.name: member for member in wheel.members}
-    info = _info_folder(wheel, members, name)
-    console, gui = _entry_points(wheel, members, info)
+    info = _find_info_folder(wheel, members, name)
+    console, gui = _read_entry_points(wheel, members, info)
     files: dict[str, Installed] = {}
     recorded: dict[str, str] = {}
     changed: set[str] = set()
-    for member in _pip_order(wheel.members):
-        path = _destination(wheel, member.name, name, environment)
+    for member in _sort_as_pip(wheel.members):
+        path = _choose_destination(wheel, member.name, name, environment)
         if _is_script(member.name):
-            if _wrapper_name(path) in console | gui:
+            if _name_wrapper(path) in console | gui:
                 continue
-            files[path] = _script(wheel, member, path, environment)
+            files[path] = _make_script(wheel, member, path, environment)
             if files[path].member is None:
                 changed.add(path)
         else:
             files[path] = Installed(path, _PROGRAM if member.executable else _FILE, member=member)
         recorded[member.name] = path
-    generated = _generated_files(info, console, gui, environment)
+    generated = _generate_files(info, console, gui, environment)
     files |= {file.path: file for file in generated}
     record = f"{environment.site}/{info}/RECORD"
-    text = _text(wheel, members, f"{info}/RECORD")
+    text = _read_text(wheel, members, f"{info}/RECORD")
     files[record] = Installed(
         record,
         _FILE,
@@ -115,20 +115,20 @@ def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Inst
     return tuple(sorted(files.values(), key=lambda file: file.path))
 
 
-def _info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
+def _find_info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
     from packaging.utils import canonicalize_name  # takes 8 ms, and appending code to a stored image needs it not
 
     folders = {member.split("/", 1)[0] for member in members}
     infos = sorted(folder for folder in folders if folder.endswith(".dist-info"))
     if len(infos) != 1 or not canonicalize_name(infos[0]).startswith(canonicalize_name(name)):
         raise NeedsEngineError(f"{wheel.path.name}: expected one .dist-info folder of {name}, found {infos}")
-    version = Parser().parsestr(_text(wheel, members, f"{infos[0]}/WHEEL")).get("Wheel-Version", "").strip()
+    version = Parser().parsestr(_read_text(wheel, members, f"{infos[0]}/WHEEL")).get("Wheel-Version", "").strip()
     if not version.startswith("1."):
         raise NeedsEngineError(f"{wheel.path.name}: Wheel-Version is {version!r}, known is 1.x")
     return infos[0]
 
 
-def _text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
+def _read_text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
     if name not in members:
         raise NeedsEngineError(f"{wheel.path.name}: has no {name}")
     try:
@@ -137,12 +137,14 @@ def _text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
         raise NeedsEngineError(f"{wheel.path.name}: {name} is not UTF-8") from error
 
 
-def _entry_points(wheel: WheelFile, members: dict[str, Member], info: str) -> tuple[dict[str, str], dict[str, str]]:
+def _read_entry_points(
+    wheel: WheelFile, members: dict[str, Member], info: str
+) -> tuple[dict[str, str], dict[str, str]]:
     """The console and the GUI scripts, as `importlib.metadata` reads entry_points.txt."""
     groups: dict[str, dict[str, str]] = {"console_scripts": {}, "gui_scripts": {}}
     name = f"{info}/entry_points.txt"
     section = ""
-    for raw in _text(wheel, members, name).splitlines() if name in members else ():
+    for raw in _read_text(wheel, members, name).splitlines() if name in members else ():
         line = raw.strip()
         if line.startswith("[") and line.endswith("]"):
             section = line[1:-1]
@@ -156,7 +158,7 @@ def _entry_points(wheel: WheelFile, members: dict[str, Member], info: str) -> tu
     return groups["console_scripts"], groups["gui_scripts"]
 
 
-def _pip_order(members: Iterable[Member]) -> list[Member]:
+def _sort_as_pip(members: Iterable[Member]) -> list[Member]:
     """The order pip writes in: the root, then .data, then scripts. Later ones win."""
 
     def rank(member: Member) -> int:
@@ -172,7 +174,7 @@ def _is_script(name: str) -> bool:
     return len(parts) > 2 and parts[0].endswith(".data") and parts[1] == "scripts"
 
 
-def _destination(wheel: WheelFile, member: str, name: str, environment: Environment) -> str:
+def _choose_destination(wheel: WheelFile, member: str, name: str, environment: Environment) -> str:
     normal = posixpath.normpath(member)
     if normal.startswith(("/", "..")) or "\\" in normal or "\0" in normal:
         raise NeedsEngineError(f"{wheel.path.name}: {member!r} leads out of its folder")
@@ -191,7 +193,7 @@ def _destination(wheel: WheelFile, member: str, name: str, environment: Environm
     return f"{schemes[parts[1]]}/{parts[2]}"
 
 
-def _wrapper_name(path: str) -> str:
+def _name_wrapper(path: str) -> str:
     """The entry point that a script of this name was once generated for."""
     base = posixpath.basename(path)
     for suffix in (".exe", "-script.py", ".pya"):
@@ -200,7 +202,7 @@ def _wrapper_name(path: str) -> str:
     return base
 
 
-def _script(wheel: WheelFile, member: Member, path: str, environment: Environment) -> Installed:
+def _make_script(wheel: WheelFile, member: Member, path: str, environment: Environment) -> Installed:
     mode = _PROGRAM if member.executable else _FILE
     if not starts_with(wheel, member, b"#!python"):
         return Installed(path, mode, member=member)
@@ -211,19 +213,19 @@ def _script(wheel: WheelFile, member: Member, path: str, environment: Environmen
     return Installed(path, mode, environment.interpreter_line + rest)
 
 
-def _generated_files(
+def _generate_files(
     info: str, console: dict[str, str], gui: dict[str, str], environment: Environment
 ) -> tuple[Installed, ...]:
-    scripts = [*_versioned_scripts(console, environment.python), *gui.items()]
+    scripts = [*_name_versioned_scripts(console, environment.python), *gui.items()]
     folder = f"{environment.site}/{info}"
     return (
-        *(_entry_script(name, value, environment) for name, value in scripts),
+        *(_make_entry_script(name, value, environment) for name, value in scripts),
         Installed(f"{folder}/INSTALLER", _FILE, b"pip\n"),
         Installed(f"{folder}/REQUESTED", _FILE),
     )
 
 
-def _versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, str]]:
+def _name_versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, str]]:
     """The scripts; those of pip and easy_install are named for this Python (`get_console_script_specs`)."""
     scripts = []
     if value := console.get("pip"):
@@ -239,7 +241,7 @@ def _versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, 
     return scripts + others
 
 
-def _entry_script(name: str, value: str, environment: Environment) -> Installed:
+def _make_entry_script(name: str, value: str, environment: Environment) -> Installed:
     module, _, attribute = value.partition("[")[0].strip().partition(":")
     text = environment.script % {"module": module, "import_name": attribute.split(".")[0], "func": attribute}
     return Installed(f"{environment.prefix}/bin/{name}", _PROGRAM, environment.interpreter_line + text.encode())

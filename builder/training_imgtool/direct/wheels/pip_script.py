@@ -17,18 +17,18 @@ _INSTALL = "pip/_internal/operations/install/wheel.py"
 _DISTLIB = "pip/_vendor/distlib/scripts.py"
 
 
-def script_template(pip: WheelFile) -> str:
+def find_script_template(pip: WheelFile) -> str:
     """The template, with `%(module)s`, `%(import_name)s` and `%(func)s`; else raises NeedsEngineError."""
     for path, name in ((_INSTALL, "script_template"), (_DISTLIB, "SCRIPT_TEMPLATE")):
         member = next((member for member in pip.members if member.name == path), None)
-        if member and (text := _assigned(read(pip, member).decode(), name)) is not None:
+        if member and (text := _find_assigned(read(pip, member).decode(), name)) is not None:
             if all(field in text for field in ("%(module)s", "%(import_name)s", "%(func)s")):
                 return text
             break
     raise NeedsEngineError(f"{pip.path.name}: the console script that this pip writes is not known")
 
 
-def _assigned(source: str, name: str) -> str | None:
+def _find_assigned(source: str, name: str) -> str | None:
     """The string assigned to `name`, plain or in `textwrap.dedent`."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Assign) or [getattr(target, "id", "") for target in node.targets] != [name]:

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.core.interpreters import Interpreter
-from training_imgtool.direct.layers.layers import folder_item, folders_of, in_order
-from training_imgtool.direct.layers.path_conflicts import content_of
+from training_imgtool.direct.layers.layers import list_folders, make_folder_item, sort_items
+from training_imgtool.direct.layers.path_conflicts import hash_item
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.layers.wheel_zip import (
     MOST_READ,
     WheelFile,
     check_hash,
-    content,
     open_descriptor,
     open_wheel,
+    read_content,
     stream,
 )
 from training_imgtool.direct.wheels.bytecode import compile_sources
@@ -43,7 +43,7 @@ class GroupFiles:
     sources: tuple[Item, ...]
 
 
-def environment_items(locked: LockedVariant) -> list[Item]:
+def make_environment_items(locked: LockedVariant) -> list[Item]:
     """The environment without packages; raises NeedsEngineError when the shell would read its text in another way."""
     python, config = locked.variant.python, install_step.pyvenv_cfg(locked)
     if any(
@@ -61,7 +61,7 @@ def environment_items(locked: LockedVariant) -> list[Item]:
     text = config.encode()
     files.append(Item(Entry(path=f"{top}/pyvenv.cfg", kind=Kind.FILE, mode=0o644, size=len(text)), data=text))
     paths = [*(file.entry.path for file in files), f"{site}/x"]
-    return in_order([*files, *map(folder_item, folders_of(paths, top))])
+    return sort_items([*files, *map(make_folder_item, list_folders(paths, top))])
 
 
 def group_files(
@@ -82,15 +82,15 @@ def group_files(
         file = open_wheel(wheel_path(wheel), wheel.sha256)
         check_hash(file)
         for installed in install(file, wheel.name, environment):
-            item = _item(installed, file)
+            item = _make_item(installed, file)
             merge(files, item)
-    folders = folders_of(files, environment.top)
+    folders = list_folders(files, environment.top)
     _check_paths(files, folders)
     gone = tuple(f"{environment.site}/{prefix.strip('/')}".strip("/") for prefix in exclude)
-    left = [item for path, item in files.items() if not _below(path, gone)]
+    left = [item for path, item in files.items() if not _is_below(path, gone)]
     return GroupFiles(
-        items=tuple(in_order([*left, *(folder_item(path) for path in folders if not _below(path, gone))])),
-        sources=tuple(in_order(item for item in left if _is_source(item.entry.path, environment))),
+        items=tuple(sort_items([*left, *(make_folder_item(path) for path in folders if not _is_below(path, gone))])),
+        sources=tuple(sort_items(item for item in left if _is_source(item.entry.path, environment))),
     )
 
 
@@ -98,7 +98,7 @@ def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
     """Refuses what pip refuses: a path that is a file and a folder, and names that Linux does not take."""
     for folder in folders:
         if folder in files:
-            raise _both(folder)
+            raise _conflict_error(folder)
     for path in files:
         if len(path.encode("utf-8", "surrogateescape")) >= _LONGEST_PATH or any(
             len(name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for name in path.split("/")
@@ -120,19 +120,19 @@ def merge(files: dict[str, Item], item: Item) -> None:
     if other is item:
         return
     if (other.entry.kind is Kind.FOLDER) is not (item.entry.kind is Kind.FOLDER):
-        raise _both(path)
-    if other.entry != item.entry or content_of(other) != content_of(item):
+        raise _conflict_error(path)
+    if other.entry != item.entry or hash_item(other) != hash_item(item):
         raise NeedsEngineError(f"/{path} is in two wheels, with different content: pip decides which one stays")
 
 
-def _both(path: str) -> VerificationError:
+def _conflict_error(path: str) -> VerificationError:
     return VerificationError(
         f"/{path} is a file in one place of the wheels and a folder in another; pip refuses it too",
         hint="leave out one of the packages, or choose another version of it",
     )
 
 
-def _item(installed: Installed, wheel: WheelFile) -> Item:
+def _make_item(installed: Installed, wheel: WheelFile) -> Item:
     path = installed.path.strip("/")
     entry = Entry(path=path, kind=Kind.FILE, mode=installed.mode, size=installed.size)
     if installed.member is None:
@@ -140,7 +140,7 @@ def _item(installed: Installed, wheel: WheelFile) -> Item:
     return Item(entry, wheel=wheel, member=installed.member)
 
 
-def _below(path: str, tops: tuple[str, ...]) -> bool:
+def _is_below(path: str, tops: tuple[str, ...]) -> bool:
     return any(path == top or path.startswith(f"{top}/") for top in tops)
 
 
@@ -153,26 +153,24 @@ def _is_source(path: str, environment: Environment) -> bool:
     return not {"__pycache__", install_step.UNCOMPILED} & set(folders) and not (old and len(folders) > _DEEPEST)
 
 
-def bytecode_items(
-    sources: tuple[Item, ...], interpreter: Interpreter, pool: Executor, *, ahead: int
-) -> Iterator[Item]:
+def compile_items(sources: tuple[Item, ...], interpreter: Interpreter, pool: Executor, *, ahead: int) -> Iterator[Item]:
     """The compiled sources and the folders they lie in, each folder once, before what is in it."""
     large = next((source.entry for source in sources if source.entry.size > MOST_READ), None)
     if large:
         raise NeedsEngineError(f"/{large.path} has {large.size} bytes of source to compile")
     seen: set[str] = set()
-    named = ((f"/{path}", data) for path, data in _contents(sources))
+    sources_by_path = ((f"/{path}", data) for path, data in _read_contents(sources))
     size = sum(source.entry.size for source in sources)
-    for path, data in compile_sources(interpreter, named, pool, size=size, ahead=ahead):
+    for path, data in compile_sources(interpreter, sources_by_path, pool, size=size, ahead=ahead):
         target = interpreter.cached(path).strip("/")
-        for folder in folders_of((target,), install_step.VENV.strip("/")):
+        for folder in list_folders((target,), install_step.VENV.strip("/")):
             if folder not in seen:
                 seen.add(folder)
-                yield folder_item(folder)
+                yield make_folder_item(folder)
         yield Item(Entry(path=target, kind=Kind.FILE, mode=0o644, size=len(data)), data=data)
 
 
-def _contents(items: tuple[Item, ...]) -> Iterator[tuple[str, bytes]]:
+def _read_contents(items: tuple[Item, ...]) -> Iterator[tuple[str, bytes]]:
     """Paths and contents, each wheel opened once per run of its files."""
     at = 0
     while at < len(items):
@@ -183,6 +181,6 @@ def _contents(items: tuple[Item, ...]) -> Iterator[tuple[str, bytes]]:
             continue
         with open_descriptor(wheel) as descriptor:
             while at < len(items) and (member := items[at].member) and items[at].wheel is wheel:
-                data = b"".join(content(wheel, member, stream(descriptor, wheel, member)))
+                data = b"".join(read_content(wheel, member, stream(descriptor, wheel, member)))
                 yield items[at].entry.path, data
                 at += 1

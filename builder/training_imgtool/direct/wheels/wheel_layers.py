@@ -18,16 +18,16 @@ from typing import Any
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.interpreters import Interpreter, NoInterpreterError
 from training_imgtool.direct.layers import blobs, splice
-from training_imgtool.direct.layers.codecs import Compression, codec
-from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, layer_key
-from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels, in_order, split
-from training_imgtool.direct.layers.path_conflicts import claims_of, overlapping
+from training_imgtool.direct.layers.codecs import Compression, choose_codec
+from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, hash_fields
+from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels, sort_items, split
+from training_imgtool.direct.layers.path_conflicts import find_claims, find_overlaps
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.direct.wheels.pip_script import script_template
+from training_imgtool.direct.wheels.pip_script import find_script_template
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
 
@@ -38,7 +38,7 @@ _TINY = 1024  # bytes of source whose bytecode is not worth a layer
 _LAYOUT = 3  # of files in layers: part of every key, change it when the same wheels are laid out in another way
 
 
-def packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
+def make_packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
     """The layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
 
     Raises:
@@ -57,19 +57,19 @@ class _Making:
         self._groups = group_wheels(locked.wheels)
         self._files: dict[str, wheel_items.GroupFiles] = {}
         self._parts: dict[str, list[splice.Part]] = {}  # of the layers spliced here, by name
-        self._codec = codec(tools.compression)
+        self._codec = choose_codec(tools.compression)
         self._spliced = tools.compression is Compression.SPLICE
         _check_exclude(exclude)
 
     def layers(self) -> tuple[LayerSource, ...]:
-        key = self._key("set", self._locked.wheels)
+        key = self._hash_inputs("set", self._locked.wheels)
         record = self._tools.cache.find(key)
         if record is None:
             record = Record(self._make())
             self._tools.cache.keep(key, record)
-            return tuple(map(self._layer_source, record.layers))
+            return tuple(map(self._make_layer_source, record.layers))
         self._announce(record)
-        return tuple(map(self._layer_source, record.layers))
+        return tuple(map(self._make_layer_source, record.layers))
 
     def _make(self) -> tuple[LayerRecord, ...]:
         """Makes what has no record yet, and proves that the groups do not clash."""
@@ -87,24 +87,24 @@ class _Making:
     def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
         """Makes groups as their wheels arrive; of those that are here the largest first, so that none is left alone."""
         records: dict[str, Record] = {}
-        here: list[Group | None] = []
+        ready: list[Group | None] = []
         running: dict[Future[Any], str] = {}
         workers = self._tools.workers
         arrivals = ThreadPoolExecutor(len(units) or 1, thread_name_prefix="arrivals")
         coming: dict[Future[Any], Group | None] = {arrivals.submit(self._wait_for, unit): unit for unit in units}
         with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as inner:
             try:
-                while coming or here or running:
-                    here.sort(key=lambda unit: unit.size if unit else 0)
-                    while here and len(running) < workers:
-                        unit = here.pop()
+                while coming or ready or running:
+                    ready.sort(key=lambda unit: unit.size if unit else 0)
+                    while ready and len(running) < workers:
+                        unit = ready.pop()
                         running[pool.submit(self._make_group, unit, inner)] = unit.name if unit else ENVIRONMENT
                     for future in wait({*coming, *running}, return_when=FIRST_COMPLETED).done:
                         result = future.result()
                         if future in running:
                             records[running.pop(future)] = result
                         else:
-                            here.append(coming.pop(future))
+                            ready.append(coming.pop(future))
             finally:
                 arrivals.shutdown(wait=False, cancel_futures=True)
                 inner.shutdown(wait=False, cancel_futures=True)
@@ -127,11 +127,11 @@ class _Making:
         return records
 
     def _find(self, group: Group | None) -> Record | None:
-        return self._tools.cache.find(self._key("group", group.wheels if group else ()))
+        return self._tools.cache.find(self._hash_inputs("group", group.wheels if group else ()))
 
     def _announce(self, record: Record) -> None:
         for layer in record.layers:
-            self._tools.ready(self._layer_source(layer))
+            self._tools.ready(self._make_layer_source(layer))
 
     def _install(self, group: Group) -> wheel_items.GroupFiles:
         return wheel_items.group_files(group.wheels, self._environment, self._exclude, self._tools.wheel_path)
@@ -140,17 +140,19 @@ class _Making:
     def _environment(self) -> Environment:
         pip = open_wheel(self._tools.wheel_path(self._locked.installer), self._locked.installer.sha256)
         check_hash(pip)
-        return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=script_template(pip))
+        return Environment(
+            prefix=install_step.VENV, python=self._locked.variant.python, script=find_script_template(pip)
+        )
 
     def _check_clashes(self, records: Mapping[str, Record]) -> None:
         """Compares the files of the groups whose claims leave it open; they need their wheels for that."""
         claims = {name: record.claims for name, record in records.items() if record.claims is not None}
-        doubtful = overlapping(claims) if len(claims) == len(records) else {*records}
+        doubtful = find_overlaps(claims) if len(claims) == len(records) else {*records}
         files: dict[str, Item] = {}
-        for item in wheel_items.environment_items(self._locked) if ENVIRONMENT in doubtful else ():
+        for item in wheel_items.make_environment_items(self._locked) if ENVIRONMENT in doubtful else ():
             wheel_items.merge(files, item)
         for group in self._groups:
-            for item in self._installed_files(group).items if group.name in doubtful else ():
+            for item in self._install_files(group).items if group.name in doubtful else ():
                 wheel_items.merge(files, item)
 
     def _make_group(self, group: Group | None, inner: Executor) -> Record:
@@ -159,32 +161,32 @@ class _Making:
         for layer in self._group_layers(group, inner):
             if layer:
                 layers.append(layer)
-                self._tools.ready(self._layer_source(layer))  # goes up while the next is made
-        items = self._installed_files(group).items if group else wheel_items.environment_items(self._locked)
+                self._tools.ready(self._make_layer_source(layer))  # goes up while the next is made
+        items = self._install_files(group).items if group else wheel_items.make_environment_items(self._locked)
         site = install_step.site_packages(self._locked)
-        record = Record(tuple(layers), claims_of(items, site))
-        self._tools.cache.keep(self._key("group", group.wheels if group else ()), record)
+        record = Record(tuple(layers), find_claims(items, site))
+        self._tools.cache.keep(self._hash_inputs("group", group.wheels if group else ()), record)
         return record
 
     def _group_layers(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
         if group is None:
-            yield self._files_record(ENVIRONMENT, wheel_items.environment_items(self._locked))
+            yield self._make_files_record(ENVIRONMENT, wheel_items.make_environment_items(self._locked))
             return
-        files = self._installed_files(group)
+        files = self._install_files(group)
         parts = [
-            inner.submit(self._files_record, f"{group.name}{PART}{number}" if number > 1 else group.name, items)
-            for number, items in enumerate(self._parts_of(group), 1)
+            inner.submit(self._make_files_record, f"{group.name}{PART}{number}" if number > 1 else group.name, items)
+            for number, items in enumerate(self._split_group(group), 1)
         ]
         for part in parts:
             yield part.result()
         if files.sources and self._compiles and not self._is_tiny(group, files):
-            yield self._bytecode_record(group.name, files.sources, inner)
+            yield self._make_bytecode_record(group.name, files.sources, inner)
 
     @property
     def _compiles(self) -> bool:
         return self._tools.compiles and "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
 
-    def _files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
+    def _make_files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
         if self._spliced:
             parts = self._parts[name] = []
             return blobs.measure(
@@ -204,8 +206,8 @@ class _Making:
             )
         return interpreter
 
-    def _bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
-        items = wheel_items.bytecode_items(sources, self._interpreter, inner, ahead=self._tools.workers)
+    def _make_bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
+        items = wheel_items.compile_items(sources, self._interpreter, inner, ahead=self._tools.workers)
         first = next(items, None)
         if first is None:
             return None
@@ -214,7 +216,7 @@ class _Making:
             return blobs.keep_members(name + BYTECODE, self._tools.cache, tar, inner, ahead=self._tools.workers)
         return blobs.keep(name + BYTECODE, self._tools.cache, self._codec, tar)
 
-    def _layer_source(self, record: LayerRecord) -> LayerSource:
+    def _make_layer_source(self, record: LayerRecord) -> LayerSource:
         return LayerSource(
             descriptor=record.blob,
             diff_id=record.diff_id,
@@ -240,25 +242,25 @@ class _Making:
         if spliced is not None:
             return splice.join(spliced)
         if group is None:
-            return splice.splice(wheel_items.environment_items(self._locked), self._tools.mtime)
+            return splice.splice(wheel_items.make_environment_items(self._locked), self._tools.mtime)
         number = int(name.partition(PART)[2] or "1")
-        return splice.splice(next(islice(self._parts_of(group), number - 1, None), []), self._tools.mtime)
+        return splice.splice(next(islice(self._split_group(group), number - 1, None), []), self._tools.mtime)
 
-    def _parts_of(self, group: Group) -> Iterator[list[Item]]:
+    def _split_group(self, group: Group) -> Iterator[list[Item]]:
         """The files of each layer. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
-        files = self._installed_files(group)
+        files = self._install_files(group)
         items = {item.entry.path: item for item in files.items}
         if self._compiles and self._is_tiny(group, files):
             with ThreadPoolExecutor(1) as pool:
-                compiled = wheel_items.bytecode_items(files.sources, self._interpreter, pool, ahead=1)
+                compiled = wheel_items.compile_items(files.sources, self._interpreter, pool, ahead=1)
                 items = {item.entry.path: item for item in compiled} | items
-        return split(in_order(items.values()), install_step.VENV.strip("/"), group.largest_part)
+        return split(sort_items(items.values()), install_step.VENV.strip("/"), group.largest_part)
 
     @staticmethod
     def _is_tiny(group: Group, files: wheel_items.GroupFiles) -> bool:
         return group.is_large and sum(source.entry.size for source in files.sources) <= _TINY
 
-    def _installed_files(self, group: Group) -> wheel_items.GroupFiles:
+    def _install_files(self, group: Group) -> wheel_items.GroupFiles:
         if group.name not in self._files:
             self._files[group.name] = self._install(group)
         return self._files[group.name]
@@ -266,17 +268,17 @@ class _Making:
     def _remake(self, record: LayerRecord, group: Group | None) -> None:
         with ThreadPoolExecutor(self._tools.workers) as inner:
             if group is not None:
-                self._installed_files(group)
-            made = [layer for layer in self._group_layers(group, inner) if layer and layer.name == record.name]
-        if [layer.blob for layer in made] != [record.blob]:
+                self._install_files(group)
+            layers = [layer for layer in self._group_layers(group, inner) if layer and layer.name == record.name]
+        if [layer.blob for layer in layers] != [record.blob]:
             self._forget(group)
             raise blobs.RemadeError(record.blob, "a compiler or library here differs from the one that made it first")
 
     def _forget(self, group: Group | None) -> None:
-        self._tools.cache.forget(self._key("set", self._locked.wheels))
-        self._tools.cache.forget(self._key("group", group.wheels if group else ()))
+        self._tools.cache.forget(self._hash_inputs("set", self._locked.wheels))
+        self._tools.cache.forget(self._hash_inputs("group", group.wheels if group else ()))
 
-    def _key(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
+    def _hash_inputs(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
         """Over the script's text, which names the Python minor and so the bytecode's format, and all that it reads."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
@@ -286,11 +288,11 @@ class _Making:
             "pip": self._locked.installer.sha256,
             "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
             "mtime": self._tools.mtime,
-            "codec": blobs.members_codec() if self._spliced else self._codec.name,
+            "codec": blobs.name_members_codec() if self._spliced else self._codec.name,
             "compression": self._tools.compression.value,
             "layout": _LAYOUT,
         }
-        return layer_key(fields)
+        return hash_fields(fields)
 
 
 def _check_exclude(exclude: tuple[str, ...]) -> None:

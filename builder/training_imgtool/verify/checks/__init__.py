@@ -7,7 +7,7 @@ from dataclasses import replace
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.context.context import Context
 from training_imgtool.spec.model import Ignore, ImageSpec
-from training_imgtool.verify.case import Case, shortened
+from training_imgtool.verify.case import Case, shorten
 from training_imgtool.verify.checks import cuda, left_behind, python, settings, trainer
 from training_imgtool.verify.facts import Facts, Finding, Status
 
@@ -16,11 +16,11 @@ def check(image: RoleImage, facts: Facts, spec: ImageSpec, context: Context) -> 
     """Compares the facts with the plan and the context; applies `verify.ignore`."""
     case = Case(image=image, facts=facts, spec=spec, context=context)
     findings = (
-        *settings.findings(case),
-        *python.findings(case),
-        *cuda.findings(case),
-        *trainer.findings(case),
-        *left_behind.findings(case),
+        *settings.make_findings(case),
+        *python.make_findings(case),
+        *cuda.make_findings(case),
+        *trainer.make_findings(case),
+        *left_behind.make_findings(case),
     )
     return tuple(apply_ignores(finding, spec.verify.ignore) for finding in findings)
 
@@ -39,5 +39,5 @@ def apply_ignores(finding: Finding, ignores: tuple[Ignore, ...]) -> Finding:
             reasons += [ignore.reason] if len(rest) < len(complaints) else []
             complaints = rest
     if complaints:
-        return replace(finding, found=shortened(complaints), complaints=tuple(complaints)) if reasons else finding
+        return replace(finding, found=shorten(complaints), complaints=tuple(complaints)) if reasons else finding
     return replace(finding, status=Status.WARNING, expected=f"ignored: {'; '.join(reasons)}")

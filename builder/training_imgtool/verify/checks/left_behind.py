@@ -7,25 +7,25 @@ from collections.abc import Iterator
 
 from training_imgtool.context import secret_files
 from training_imgtool.core.secret_text import detect_line_secret, detect_named_secret, detect_secret
-from training_imgtool.verify.case import Case, shortened
-from training_imgtool.verify.facts import Fields, Finding, env_of
+from training_imgtool.verify.case import Case, shorten
+from training_imgtool.verify.facts import Fields, Finding, read_env
 
 _CERTIFICATES = (".pem", ".key")  # names for public parts too: what is in them decides
 _SYSTEM = ("usr/", "etc/ssl/", "etc/apt/", "lib/")
 
 
-def findings(case: Case) -> Iterator[Finding]:
+def make_findings(case: Case) -> Iterator[Finding]:
     """The checks of what is left over, and the sizes."""
-    yield _settings(case)
-    yield _files(case)
-    yield _caches(case)
+    yield _check_settings(case)
+    yield _check_files(case)
+    yield _check_caches(case)
     yield _size(case)
 
 
-def _settings(case: Case) -> Finding:
+def _check_settings(case: Case) -> Finding:
     """Values of secrets are never shown."""
     settings, allow = case.facts.settings, case.spec.allow_secrets
-    inherited = env_of((case.facts.base_config or {}).get("config") or {})
+    inherited = read_env((case.facts.base_config or {}).get("config") or {})
     secrets = [
         f"{name} in the environment looks like {kind}"
         for name, value in case.facts.env.items()
@@ -39,7 +39,7 @@ def _settings(case: Case) -> Finding:
     own = [layer.history for layer in case.facts.layers if layer.own]
     secrets += [f"history: {_start(line)} holds {kind}" for line in own if (kind := detect_line_secret(line))]
     if secrets:
-        return case.wrong("settings", shortened(secrets, 3), "no secret in the environment, labels or history")
+        return case.wrong("settings", shorten(secrets, 3), "no secret in the environment, labels or history")
     return case.ok("settings", "no secret in the environment, labels or history")
 
 
@@ -49,15 +49,15 @@ def _start(line: str) -> str:
     return next((word for word in words if word.isupper() and word.isalpha()), "an instruction")
 
 
-def _files(case: Case) -> Finding:
+def _check_files(case: Case) -> Finding:
     secrets = []
     for number, listing in sorted(case.facts.listings.items()):
         if case.facts.layers[number].own:
             secrets += [f"/{item['path']} in layer {number + 1}" for item in listing.items if _is_secret(case, item)]
             secrets += [
                 f"/{path}, which layer {number + 1} removes: the layers below still have it"
-                for path in listing.gone
-                if secret_files.by_name(path) and not _listed_below(case, path, number)
+                for path in listing.removed
+                if secret_files.by_name(path) and not _is_listed_below(case, path, number)
             ]
     seen = {text.partition(" ")[0].rstrip(",") for text in secrets}
     whole = [
@@ -67,7 +67,7 @@ def _files(case: Case) -> Finding:
         if item.get("layer") is None or case.facts.layers[item["layer"]].own:
             secrets.append(f"/{item['path']}")
     if secrets:
-        return case.wrong("secrets", shortened(secrets, 3), "no file that looks like a secret")
+        return case.wrong("secrets", shorten(secrets, 3), "no file that looks like a secret")
     if case.facts.tree.complete:
         whole_only = sum(
             layer.own and number not in case.facts.listings for number, layer in enumerate(case.facts.layers)
@@ -94,7 +94,7 @@ def _is_secret(case: Case, item: Fields) -> bool:
     return secret_files.by_name(path)
 
 
-def _listed_below(case: Case, path: str, number: int) -> bool:
+def _is_listed_below(case: Case, path: str, number: int) -> bool:
     """Whether a layer below that was read has the file: then it is reported there, if it is one."""
     listings = case.facts.listings
     return all(below in listings for below in range(number) if case.facts.layers[below].own) or any(
@@ -102,7 +102,7 @@ def _listed_below(case: Case, path: str, number: int) -> bool:
     )
 
 
-def _caches(case: Case) -> Finding:
+def _check_caches(case: Case) -> Finding:
     own = [listing for number, listing in case.facts.listings.items() if case.facts.layers[number].own]
     items = [item for listing in own for item in listing.items] or list(case.facts.tree.items.values())
     sizes: dict[str, int] = {}
@@ -111,8 +111,8 @@ def _caches(case: Case) -> Finding:
             folder = "/" + "/".join(str(item["path"]).split("/")[:4][:-1])
             sizes[folder] = sizes.get(folder, 0) + item["size"]
     if sizes:
-        named = [f"{folder} {size / 1e6:.1f} MB" for folder, size in sorted(sizes.items())]
-        return case.warn("caches", shortened(named), "none: they cost every machine that pulls the image")
+        sizes_by_folder = [f"{folder} {size / 1e6:.1f} MB" for folder, size in sorted(sizes.items())]
+        return case.warn("caches", shorten(sizes_by_folder), "none: they cost every machine that pulls the image")
     if case.own_seen:
         return case.ok("caches", "none of pip, uv, conda or apt")
     return case.unseen("caches", "not all layers above the base were read")

@@ -13,21 +13,21 @@ from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Fields, Finding, Status
 from training_imgtool.verify.inside.interesting_paths import SITE
-from training_imgtool.verify.packages import broken, differences, same_version
+from training_imgtool.verify.packages import find_broken, find_differences, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
 _LINK = "opt/venv/bin/python"
 
 
-def findings(case: Case) -> Iterator[Finding]:
+def make_findings(case: Case) -> Iterator[Finding]:
     """The checks of the environment in /opt/venv."""
-    yield _python(case)
-    yield _tensorflow(case)
+    yield _check_python(case)
+    yield _check_tensorflow(case)
     yield from _build(case)
-    yield from _packages(case)
+    yield from _check_packages(case)
 
 
-def _python(case: Case) -> Finding:
+def _check_python(case: Case) -> Finding:
     planned = case.variant.python
     if case.facts.look is not None and case.facts.look.fault is not None:
         return case.wrong("python", f"/{_LINK} does not start: {case.facts.look.fault}", planned)
@@ -36,14 +36,14 @@ def _python(case: Case) -> Finding:
         version = str(interpreter["version"])
         same = version.split(".")[:2] == planned.split(".")
         return case.ok("python", version, planned) if same else case.wrong("python", version, planned)
-    return _python_by_files(case)
+    return _check_python_files(case)
 
 
-def _python_by_files(case: Case) -> Finding:
+def _check_python_files(case: Case) -> Finding:
     """What the environment says it was made with, and whether its interpreter is there, without running it."""
     items, planned = case.facts.tree.items, case.variant.python
-    target = _followed(_LINK, items)
-    if wrong := _wrong_environment(case) or _wrong_interpreter(case, target):
+    target = _follow(_LINK, items)
+    if wrong := _find_environment_fault(case) or _find_interpreter_fault(case, target):
         return case.wrong("python", wrong, planned)
     if target in items:
         return case.ok("python", f"/{target}, not run", planned)
@@ -52,18 +52,18 @@ def _python_by_files(case: Case) -> Finding:
     return case.unseen("python", f"/{target} lies in layers that were not read; the environment is for {planned}")
 
 
-def _wrong_environment(case: Case) -> str | None:
+def _find_environment_fault(case: Case) -> str | None:
     planned = case.variant.python
     config = case.facts.tree.items.get("opt/venv/pyvenv.cfg", {}).get("text", "")
     pairs = (line.partition("=") for line in config.splitlines())
-    said = {key.strip(): value.strip() for key, _, value in pairs}.get("version", "")
-    if said.split(".")[:2] != planned.split("."):
-        return f"pyvenv.cfg says {said or 'nothing'}"
+    version = {key.strip(): value.strip() for key, _, value in pairs}.get("version", "")
+    if version.split(".")[:2] != planned.split("."):
+        return f"pyvenv.cfg says {version or 'nothing'}"
     others = {package.site for package in case.installed} - {f"opt/venv/lib/python{planned}/site-packages"}
     return f"packages in /{', /'.join(sorted(others))}" if others else None
 
 
-def _wrong_interpreter(case: Case, target: str | None) -> str | None:
+def _find_interpreter_fault(case: Case, target: str | None) -> str | None:
     planned = case.variant.python
     if target is None:
         return f"/{_LINK} is missing"
@@ -75,7 +75,7 @@ def _wrong_interpreter(case: Case, target: str | None) -> str | None:
     return None
 
 
-def _followed(path: str, items: Mapping[str, Fields]) -> str | None:
+def _follow(path: str, items: Mapping[str, Fields]) -> str | None:
     """Where a chain of links ends; None when the image does not have the first."""
     if path not in items:
         return None
@@ -87,27 +87,27 @@ def _followed(path: str, items: Mapping[str, Fields]) -> str | None:
     return path
 
 
-def _tensorflow(case: Case) -> Finding:
+def _check_tensorflow(case: Case) -> Finding:
     package, planned = case.variant.package, case.variant.tensorflow
     imported = case.run_part("tensorflow")
     if imported is None and case.facts.run is None:
-        return _tensorflow_by_files(case)
+        return _check_tensorflow_files(case)
     if imported is None or "error" in imported:
-        why = ending(case) if imported is None else failure(imported)
+        why = describe_end(case) if imported is None else format_failure(imported)
         return case.wrong("tensorflow", f"does not import: {why}", f"{package} {planned}")
     version = str(imported["version"])
     if not _is_release(version, planned):
         return case.wrong("tensorflow", version, planned)
-    by_files = _tensorflow_by_files(case)
+    by_files = _check_tensorflow_files(case)
     if by_files.status is Status.MISMATCH:
         return by_files
     return case.ok("tensorflow", f"{version}, imported", f"{package} {planned}")
 
 
-def _tensorflow_by_files(case: Case) -> Finding:
+def _check_tensorflow_files(case: Case) -> Finding:
     package, planned = case.variant.package, case.variant.tensorflow
     present = [other.version for other in case.installed if other.name == package]
-    if present and same_version(present[0], planned):
+    if present and is_same_version(present[0], planned):
         return case.ok("tensorflow", f"{package} {present[0]}, not run", planned)
     if present:
         return case.wrong("tensorflow", f"{package} {present[0]}", planned)
@@ -144,57 +144,57 @@ def _build(case: Case) -> Iterator[Finding]:
         yield case.ok("tensorflow build", "with CUDA" if build.get("is_cuda_build") else "for the CPU")
     computed = case.run_part("compute")
     if computed is not None and "error" in computed:
-        yield case.wrong("compute", failure(computed), "a product of two matrices")
+        yield case.wrong("compute", format_failure(computed), "a product of two matrices")
     elif computed is not None:
         yield case.ok("compute", f"a product of two matrices on {', '.join(computed['used'])}")
     elif case.run_part("tensorflow") and case.facts.run and "error" not in (case.run_part("tensorflow") or {}):
-        yield case.wrong("compute", ending(case), "a product of two matrices")
+        yield case.wrong("compute", describe_end(case), "a product of two matrices")
 
 
-def _packages(case: Case) -> Iterator[Finding]:
+def _check_packages(case: Case) -> Iterator[Finding]:
     if not case.own_seen:
         yield case.unseen("wheels", "not all layers above the base were read")
         yield case.unseen("pip check", "not all layers above the base were read")
         return
     locked = case.image.plan.locked
-    complaints = [*differences(case.installed, locked), *_file_complaints(case)]
-    wanted = f"the {len(locked.wheels)} wheels of the lock, their files as recorded"
+    complaints = [*find_differences(case.installed, locked), *_compare_files(case)]
+    expected = f"the {len(locked.wheels)} wheels of the lock, their files as recorded"
     if complaints:
-        yield case.differs("wheels", complaints, wanted)
+        yield case.differs("wheels", complaints, expected)
     else:
-        yield case.ok("wheels", f"{len(case.installed)} packages", wanted)
-    yield _bytecode(case)
+        yield case.ok("wheels", f"{len(case.installed)} packages", expected)
+    yield _check_bytecode(case)
     interpreter = case.look_part("python")
     markers = (
         interpreter["markers"] if interpreter else marker_environment(case.variant.python, case.image.plan.platform)
     )
-    complaints = list(broken(case.installed, markers, provided={"tensorflow": case.variant.package}))
+    complaints = list(find_broken(case.installed, markers, provided={"tensorflow": case.variant.package}))
     if complaints:
         yield case.differs("pip check", complaints, "no broken requirements")
     else:
         yield case.ok("pip check", "no broken requirements")
 
 
-def _bytecode(case: Case) -> Finding:
-    compared, wanted = case.facts.bytecode, "what the sources compile to"
+def _check_bytecode(case: Case) -> Finding:
+    compared, expected = case.facts.bytecode, "what the sources compile to"
     if compared is None:
         return case.unseen("bytecode", "not read")
     if compared.unseen:
         return case.unproven("bytecode", f"{compared.count} files", compared.unseen)
     if compared.ended:
-        return case.wrong("bytecode", f"{compared.ended} while it read {compared.count} files", wanted)
+        return case.wrong("bytecode", f"{compared.ended} while it read {compared.count} files", expected)
     if compared.differ:
         complaints = [f"/{path} is not compiled from its source" for path in compared.differ]
-        return case.differs("bytecode", complaints, wanted)
-    return case.ok("bytecode", f"{compared.count} files", wanted)
+        return case.differs("bytecode", complaints, expected)
+    return case.ok("bytecode", f"{compared.count} files", expected)
 
 
-def _file_complaints(case: Case) -> Iterator[str]:
+def _compare_files(case: Case) -> Iterator[str]:
     """How the files of /opt/venv differ from the RECORD of the package that they belong to."""
     venv = case.facts.tree.venv
     if venv is None:
         return
-    yield from _skeleton_complaints(case)
+    yield from _compare_skeleton(case)
     yield from (f"/{path} differs from its RECORD" for path in venv.changed)
     yield from (f"/{path} is in a RECORD and missing" for path in venv.missing)
     importable = re.compile(f"{SITE}|opt/venv/bin/")
@@ -203,7 +203,7 @@ def _file_complaints(case: Case) -> Iterator[str]:
             yield f"/{path} belongs to no package"
 
 
-def _skeleton_complaints(case: Case) -> Iterator[str]:
+def _compare_skeleton(case: Case) -> Iterator[str]:
     """How the environment itself differs from what the wheels stage makes, unless a template's own RUN makes it."""
     locked = case.image.plan.locked
     config, executable = install_step.pyvenv_cfg(locked), locked.variant.python_executable
@@ -218,23 +218,23 @@ def _skeleton_complaints(case: Case) -> Iterator[str]:
             yield f"/{path} is not a link to the base's interpreter"
 
 
-def _is_another(link: str | None, wanted: str) -> bool:
+def _is_another(link: str | None, expected: str) -> bool:
     """Whether a name of the interpreter leads elsewhere; one of another version is the check `python`'s."""
-    version = posixpath.basename(wanted)
-    return link != wanted and (link is None or wanted == "python" or posixpath.basename(link) == version)
+    version = posixpath.basename(expected)
+    return link != expected and (link is None or expected == "python" or posixpath.basename(link) == version)
 
 
-def failure(error: Fields) -> str:
+def format_failure(error: Fields) -> str:
     """An exception as one line, with the place where it came up."""
     where = f" ({error['where']})" if error.get("where") else ""
     return f"{error['error']}: {error.get('message', '')}{where}"
 
 
-def ending(case: Case) -> str:
+def describe_end(case: Case) -> str:
     """How the importing container ended, where it printed no result."""
     run = case.facts.run
     if broken_off := case.run_part("broken"):
-        return failure(broken_off)
+        return format_failure(broken_off)
     end = case.run_part("end") or {}
     if end.get("late"):
         return "it did not end in time"

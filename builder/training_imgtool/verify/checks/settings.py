@@ -17,9 +17,9 @@ from training_imgtool.direct.image.image_config import apply, with_path
 from training_imgtool.dockerfile.evaluate import Scope, walk
 from training_imgtool.dockerfile.parse import Dockerfile
 from training_imgtool.plan import KEY_LABEL
-from training_imgtool.verify.case import Case, shortened
-from training_imgtool.verify.facts import Finding, env_of, platform_of
-from training_imgtool.verify.inspect_registry import shared_layers
+from training_imgtool.verify.case import Case, shorten
+from training_imgtool.verify.facts import Finding, read_env, read_platform
+from training_imgtool.verify.inspect_registry import find_shared_layers
 
 _NOT_OF_BASE = ("opt/venv", "var/")
 _LOADED = re.compile(r"usr/(?:local/)?(?:lib/(?:lib)?python3|bin/python3)|etc/ld\.so\.")  # by Python or the loader
@@ -27,21 +27,21 @@ _FILES_ONLY = frozenset({"ADD", "COPY", "RUN"})
 _OTHERS = ("ExposedPorts", "Healthcheck", "OnBuild", "Shell", "StopSignal", "Volumes")
 
 
-def findings(case: Case) -> Iterator[Finding]:
+def make_findings(case: Case) -> Iterator[Finding]:
     """The checks of an image's config."""
-    yield _key(case)
-    yield _platform(case)
-    yield _base(case)
-    yield _layers(case)
-    expected = expected_settings(case.image.dockerfile, (case.facts.base_config or {}).get("config"))
+    yield _check_key(case)
+    yield _check_platform(case)
+    yield _check_base(case)
+    yield _check_layers(case)
+    expected = plan_settings(case.image.dockerfile, (case.facts.base_config or {}).get("config"))
     if expected is None:
         expected = {"Entrypoint": list(case.image.plan.entrypoint), "User": case.image.plan.user or ""}
-    yield _entrypoint(case, expected)
-    yield _user(case, expected)
-    yield _environment(case, expected)
+    yield _check_entrypoint(case, expected)
+    yield _check_user(case, expected)
+    yield _check_environment(case, expected)
 
 
-def expected_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def plan_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The `config` object of the last stage's image; None when the base is unknown or an engine must decide."""
     if base is None or base.get("OnBuild"):
         return None
@@ -51,7 +51,7 @@ def expected_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) ->
         stage = below
     settings: dict[str, Any] = dict(with_path(base))
     for stage in stages:
-        steps, _ = walk(dockerfile, stage, Scope(env=env_of(settings), args={}))
+        steps, _ = walk(dockerfile, stage, Scope(env=read_env(settings), args={}))
         cmd_set = False
         for step in steps:
             if step.name in _FILES_ONLY:
@@ -64,7 +64,7 @@ def expected_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) ->
     return settings
 
 
-def _key(case: Case) -> Finding:
+def _check_key(case: Case) -> Finding:
     labels = case.facts.settings.get("Labels") or {}
     key = str(labels.get(KEY_LABEL) or "no key")
     if key != case.image.key:
@@ -72,12 +72,12 @@ def _key(case: Case) -> Finding:
     return case.ok("image", case.facts.image, f"key {key[:12]}")
 
 
-def _platform(case: Case) -> Finding:
-    platform, planned = platform_of(case.facts.config), case.image.plan.platform
+def _check_platform(case: Case) -> Finding:
+    platform, planned = read_platform(case.facts.config), case.image.plan.platform
     return case.ok("platform", platform) if platform == planned else case.wrong("platform", platform, planned)
 
 
-def _layers(case: Case) -> Finding:
+def _check_layers(case: Case) -> Finding:
     """Whether an engine takes the layers as they are, by what Docker refuses when it unpacks them."""
     facts, faults = case.facts, []
     diff_ids = (facts.config.get("rootfs") or {}).get("diff_ids") or []
@@ -96,21 +96,21 @@ def _layers(case: Case) -> Finding:
     return case.ok("layers", f"{len(facts.listings)} of {len(facts.layers)} read")
 
 
-def _base(case: Case) -> Finding:
+def _check_base(case: Case) -> Finding:
     plan, base = case.image.plan, case.facts.base_config
     name = f"{plan.base_name}@{plan.base.digest[:19]}"
     if base is None:
         return case.unseen("base", f"{plan.base} is in no registry any more")
     count = len((base.get("rootfs") or {}).get("diff_ids") or [])
-    shared = len(shared_layers(case.facts.config, base))
+    shared = len(find_shared_layers(case.facts.config, base))
     if shared < count:
         return case.wrong("base", f"{shared} of the base's {count} layers", name)
-    if replaced := list(_replaced(case)):
+    if replaced := list(_find_replaced(case)):
         return case.differs("base", replaced, f"{name} unchanged: no instruction of the Dockerfile does that")
     return case.ok("base", name)
 
 
-def _replaced(case: Case) -> Iterator[str]:
+def _find_replaced(case: Case) -> Iterator[str]:
     """What layers above the base do to its files, and to its interpreter and loader, where no RUN could.
 
     The package manager's and other data in /var do not count. Without the listings of the base's layers, only what
@@ -128,7 +128,7 @@ def _replaced(case: Case) -> Iterator[str]:
         emptied = [path for path in below if path.startswith(tuple(f"{folder}/" for folder in listing.emptied))]
         leaves = [path for path, is_leaf in listing.entries.items() if is_leaf]
         folders = [path for path, is_leaf in listing.entries.items() if not is_leaf and below.get(path)]
-        for path in (*leaves, *folders, *listing.gone, *emptied):
+        for path in (*leaves, *folders, *listing.removed, *emptied):
             content = (listing.files or {}).get(path, (0, ""))[1]
             is_copy = case.copied.is_copied(path) or (posixpath.basename(path), content) in copied
             if path.startswith(_NOT_OF_BASE) or is_copy:
@@ -139,7 +139,7 @@ def _replaced(case: Case) -> Iterator[str]:
                 yield f"layer {number + 1} adds /{path}"
 
 
-def _entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
+def _check_entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
     actual, planned = _command(case.facts.settings), _command(expected)
     is_same = actual == planned if "Env" in expected else [*itertools.chain(*actual)] == [*itertools.chain(*planned)]
     if not is_same:
@@ -157,15 +157,15 @@ def _shown(command: tuple[list[str], list[str]]) -> str:
     return f"{entry or 'none'}, with CMD {arguments}" if arguments else entry or "none"
 
 
-def _user(case: Case, expected: Mapping[str, Any]) -> Finding:
+def _check_user(case: Case, expected: Mapping[str, Any]) -> Finding:
     user, planned = (str(settings.get("User") or "root") for settings in (case.facts.settings, expected))
     return case.ok("user", user) if user == planned else case.wrong("user", user, planned)
 
 
-def _environment(case: Case, expected: Mapping[str, Any]) -> Finding:
+def _check_environment(case: Case, expected: Mapping[str, Any]) -> Finding:
     """Values are not shown: what somebody put in their place may be a secret."""
     env = case.facts.env
-    planned = env_of(expected) if "Env" in expected else dict(case.image.plan.env)
+    planned = read_env(expected) if "Env" in expected else dict(case.image.plan.env)
     differ = [f"{name} is missing" for name in planned if name not in env]
     differ += [f"{name} has another value" for name in planned if name in env and env[name] != planned[name]]
     if "Env" in expected:
@@ -177,5 +177,5 @@ def _environment(case: Case, expected: Mapping[str, Any]) -> Finding:
         given = {key: value for key in _OTHERS if (value := case.facts.settings.get(key))}
         differ += [f"{key} is not as planned" for key, value in given.items() if value != expected.get(key)]
     if differ:
-        return case.wrong("environment", shortened(differ), f"{len(planned)} variables as planned")
+        return case.wrong("environment", shorten(differ), f"{len(planned)} variables as planned")
     return case.ok("environment", f"{len(env)} variables")

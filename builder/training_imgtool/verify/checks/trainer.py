@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from training_imgtool.verify.case import Case
-from training_imgtool.verify.checks.python import ending, failure
+from training_imgtool.verify.checks.python import describe_end, format_failure
 from training_imgtool.verify.facts import Finding, Status
 from training_imgtool.verify.inside.interesting_paths import SITE
 
@@ -22,10 +22,10 @@ _IN_SITE = re.compile(f"{SITE}([^/]+)")
 _BUNDLED = frozenset({"__future__", "builtins", "distutils", "imp", "asyncore", "asynchat", "smtpd"})
 
 
-def findings(case: Case) -> Iterator[Finding]:
+def make_findings(case: Case) -> Iterator[Finding]:
     """Yields one finding: the files are those of the context, and the module imports."""
     imported = _import(case)
-    complaints = list(_differences(case))
+    complaints = list(_find_differences(case))
     if not complaints:
         yield imported
         return
@@ -34,7 +34,7 @@ def findings(case: Case) -> Iterator[Finding]:
     yield case.differs("trainer", complaints, f"the {len(case.copied.files)} files of the context")
 
 
-def _differences(case: Case) -> Iterator[str]:
+def _find_differences(case: Case) -> Iterator[str]:
     """How the files that COPY put into the image differ from the context."""
     files, copied = case.facts.tree.files, case.copied
     if files is None or not case.own_seen:
@@ -58,25 +58,25 @@ def _import(case: Case) -> Finding:
     """What importing the module came to."""
     imported = case.run_part("trainer")
     if case.facts.run is None:
-        return _by_source(case)
+        return _check_source(case)
     if imported is None:
-        return _unfinished(case)
-    module, wanted = case.image.plan.entry.name, _command(case)
+        return _explain_unfinished(case)
+    module, expected = case.image.plan.entry.name, _format_command(case)
     if "error" in imported:
-        return case.wrong("trainer", f"{module} does not import: {failure(imported)}", wanted)
+        return case.wrong("trainer", f"{module} does not import: {format_failure(imported)}", expected)
     if "left" in imported:
-        return case.warn("trainer", f"{module} left with exit code {imported['left']} while it was imported", wanted)
-    return case.ok("trainer", f"{imported.get('file') or module}", wanted)
+        return case.warn("trainer", f"{module} left with exit code {imported['left']} while it was imported", expected)
+    return case.ok("trainer", f"{imported.get('file') or module}", expected)
 
 
-def _unfinished(case: Case) -> Finding:
+def _explain_unfinished(case: Case) -> Finding:
     module = case.image.plan.entry.name
     if case.run_part("importing") is None:
         return case.unseen("trainer", "tensorflow did not get that far")
     if (case.run_part("end") or {}).get("late"):
         problem = f"importing {module} does not end: it works while it is imported"
-        return case.warn("trainer", problem, _command(case))
-    return case.wrong("trainer", f"{module} does not import: {ending(case)}", _command(case))
+        return case.warn("trainer", problem, _format_command(case))
+    return case.wrong("trainer", f"{module} does not import: {describe_end(case)}", _format_command(case))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Code:
         return [path for stem in stems for end in ends if (path := stem + end) in self.files]
 
 
-def _code(case: Case) -> tuple[_Code, bool]:
+def _read_code(case: Case) -> tuple[_Code, bool]:
     """The trainer's code, and whether PYTHONPATH names folders elsewhere."""
     files = {item["path"].removeprefix("app/"): str(item["text"]) for item in case.facts.tree.of("source")}
     folders = [posixpath.normpath(folder) for folder in case.facts.env.get("PYTHONPATH", "").split(":") if folder]
@@ -108,35 +108,37 @@ def _code(case: Case) -> tuple[_Code, bool]:
     return _Code(files, tuple(dict.fromkeys(roots))), len(inside) < len(folders)
 
 
-def _by_source(case: Case) -> Finding:
+def _check_source(case: Case) -> Finding:
     """What the trainer's files say without running them."""
-    entry, wanted = case.image.plan.entry, _command(case)
+    entry, expected = case.image.plan.entry, _format_command(case)
     module = entry.name
     if not case.own_seen:
         return case.unseen("trainer", "not all layers above the base were read")
-    code, elsewhere = _code(case)
-    installed = _installed_names(case)
+    code, elsewhere = _read_code(case)
+    installed = _list_installed_names(case)
     start = code.paths_of(module, ".py", "/__main__.py") if entry.module else [p for p in code.files if p == entry.file]
     if not start and entry.module and (elsewhere or module.partition(".")[0] in installed):
-        return case.ok("trainer", f"{module} is not in /app, so nothing read it", wanted)
+        return case.ok("trainer", f"{module} is not in /app, so nothing read it", expected)
     if not start:
-        return case.wrong("trainer", f"/app has no {entry.file or module.replace('.', '/') + '.py'}", wanted)
+        return case.wrong("trainer", f"/app has no {entry.file or module.replace('.', '/') + '.py'}", expected)
     importable = installed | code.names() | _BUNDLED | sys.stdlib_module_names
-    for path in _reached(start[0], code):
+    for path in _follow_imports(start[0], code):
         try:
             tree = ast.parse(code.files[path])
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             where = f"/app/{path}:{line}" if line else f"/app/{path}"
-            return case.wrong("trainer", f"{module} does not import: {error.args[0]} ({where})", wanted)
-        lost = [] if elsewhere else [name for name in _imported(tree) if name[0].partition(".")[0] not in importable]
-        if lost:
-            problem = f"{module} does not import: no module {lost[0][0]} in the image (/app/{path}:{lost[0][1]})"
-            return case.wrong("trainer", problem, wanted)
-    return case.ok("trainer", f"/app/{start[0]}, read and not run", wanted)
+            return case.wrong("trainer", f"{module} does not import: {error.args[0]} ({where})", expected)
+        missing = (
+            [] if elsewhere else [name for name in _list_imports(tree) if name[0].partition(".")[0] not in importable]
+        )
+        if missing:
+            problem = f"{module} does not import: no module {missing[0][0]} in the image (/app/{path}:{missing[0][1]})"
+            return case.wrong("trainer", problem, expected)
+    return case.ok("trainer", f"/app/{start[0]}, read and not run", expected)
 
 
-def _installed_names(case: Case) -> set[str]:
+def _list_installed_names(case: Case) -> set[str]:
     """What can be imported from site-packages: by the packages' RECORDs, and by the files and folders there."""
     names = {name for item in case.facts.tree.of("record") for name in item["names"]}
     names |= {posixpath.basename(item["path"]).partition(".")[0] for item in case.facts.tree.of("module")}
@@ -145,11 +147,11 @@ def _installed_names(case: Case) -> set[str]:
     return names
 
 
-def _command(case: Case) -> str:
+def _format_command(case: Case) -> str:
     return " ".join(("python", *case.image.plan.entry.arguments))
 
 
-def _reached(start: str, code: _Code) -> Iterator[str]:
+def _follow_imports(start: str, code: _Code) -> Iterator[str]:
     """The trainer's own files that importing the first one loads by absolute imports, packages' own first."""
     seen: set[str] = set()
     queue = [start]
@@ -162,14 +164,14 @@ def _reached(start: str, code: _Code) -> Iterator[str]:
         queue += ["/".join([*parts[: count + 1], "__init__.py"]) for count in range(len(parts))]
         yield path
         try:
-            names = [name for name, _ in _imported(ast.parse(code.files[path]))]
+            names = [name for name, _ in _list_imports(ast.parse(code.files[path]))]
         except (SyntaxError, ValueError):
             continue
         for name in names:
             queue += code.paths_of(name, ".py", "/__init__.py")
 
 
-def _imported(tree: ast.Module) -> list[tuple[str, int]]:
+def _list_imports(tree: ast.Module) -> list[tuple[str, int]]:
     """The absolute imports at the top of a file: those in functions, `if` and `try` may never run."""
     modules: list[tuple[str, int]] = []
     for node in tree.body:

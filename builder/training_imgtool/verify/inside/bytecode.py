@@ -29,19 +29,19 @@ BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpytho
 _HEADER = 16  # bytes: the magic number, flags, and a hash of the source or its time and size
 
 
-def source_of(path: str) -> str | None:
+def name_source(path: str) -> str | None:
     """The path of the source that a .pyc file in `__pycache__` stands for."""
     match = BYTECODE.match(path)
     return match.group("folder") + match.group("name") + ".py" if match else None
 
 
 def compare_listed(_: dict[str, Any]) -> None:
-    """Reads the files that `differing_bytecode` takes from stdin and prints what it returns, both as JSON."""
+    """Reads the files that `find_differing_bytecode` takes from stdin and prints what it returns, both as JSON."""
     warnings.simplefilter("ignore")
-    json.dump(differing_bytecode(json.load(sys.stdin)), sys.stdout)
+    json.dump(find_differing_bytecode(json.load(sys.stdin)), sys.stdout)
 
 
-def differing_bytecode(files: list[list[str]]) -> list[str]:
+def find_differing_bytecode(files: list[list[str]]) -> list[str]:
     """Returns the paths of the bytecode that is not what this interpreter makes of its source.
 
     Files for another version of Python, which recompiles instead of reading them, do not count.

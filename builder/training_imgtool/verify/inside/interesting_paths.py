@@ -54,7 +54,7 @@ _SYSTEM = re.compile(r"(?:usr|lib\w*|s?bin|var/lib/dpkg|etc/ssl|opt/venv|opt/nvi
 _TOKENS = (b"PRIVATE KEY", b'"type"', b"PuTTY-User-Key")
 
 
-def kind_of(path: str) -> str | None:
+def classify(path: str) -> str | None:
     """Why a path (relative, slashes) matters: one of `_KINDS`, "telling" for a secret's name; None when it does not."""
     for kind, pattern in _KINDS:
         if pattern.match(path):
@@ -74,7 +74,7 @@ def describe(
 
     Args:
         path: relative, slashes.
-        kind: of `kind_of`; None for one that `wants_look`.
+        kind: of `classify`; None for one that `wants_look`.
         size: bytes.
         read: gives at most so many bytes of the file.
         link: what a symbolic link points to.
@@ -120,7 +120,7 @@ def settle(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return items
 
 
-def summed(own: dict[str, int]) -> dict[str, int]:
+def sum_folders(own: dict[str, int]) -> dict[str, int]:
     """Bytes below each folder, from the bytes right in each; folders under a thousandth of all are left out."""
     total: dict[str, int] = {}
     for folder, size in own.items():

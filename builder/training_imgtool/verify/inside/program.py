@@ -1,7 +1,7 @@
 """The program that runs inside an image and prints what it sees, one JSON object per line.
 
 `inspect_container` sends it as the argument of `python -c`, behind the modules that it imports and before a call of
-`look` or `run` (`program_text`), so it needs the standard library only and keeps to Python 3.7. A child does the work;
+`look` or `run` (`write_program`), so it needs the standard library only and keeps to Python 3.7. A child does the work;
 its parent ends it when the time is up and prints how it ended, since importing TensorFlow or a trainer may crash or
 never return. The output contains text of the image: the reader must sanitize it.
 """
@@ -26,9 +26,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from training_imgtool.verify.inside.bytecode import differing_bytecode, source_of
-from training_imgtool.verify.inside.interesting_paths import describe, kind_of, settle, summed, wants_look
-from training_imgtool.verify.inside.venv_files import VENV, compare_records, content_of
+from training_imgtool.verify.inside.bytecode import find_differing_bytecode, name_source
+from training_imgtool.verify.inside.interesting_paths import classify, describe, settle, sum_folders, wants_look
+from training_imgtool.verify.inside.venv_files import VENV, compare_records, hash_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,25 +42,25 @@ def look(request: Fields) -> None:
     """Prints the interpreter, the files and the libraries. Nothing of the image but its interpreter is run."""
 
     def work(report: Report) -> None:
-        _interpreter(report)
-        bytecode = _files(request["folders"], request["exclude"], report)
-        _libraries(request["libraries"], report)
-        _bytecode(bytecode, request["compared"], report)
+        _report_interpreter(report)
+        bytecode = _report_files(request["folders"], request["exclude"], report)
+        _report_libraries(request["libraries"], report)
+        _report_bytecode(bytecode, request["compared"], report)
 
-    _apart(request["seconds"], work)
+    _run_apart(request["seconds"], work)
 
 
 def run(request: Fields) -> None:
     """Imports TensorFlow, computes a little with it, then imports the trainer as a module, without running it."""
 
     def work(report: Report) -> None:
-        _tensorflow(report)
-        _trainer(request["module"], report)
+        _report_tensorflow(report)
+        _report_trainer(request["module"], report)
 
-    _apart(request["seconds"], work)
+    _run_apart(request["seconds"], work)
 
 
-def _interpreter(report: Report) -> None:
+def _report_interpreter(report: Report) -> None:
     version = platform.python_version()
     info = {
         "implementation_name": sys.implementation.name,
@@ -78,7 +78,7 @@ def _interpreter(report: Report) -> None:
     report({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
 
 
-def _files(hashed: list[str], exclude: list[str], report: Report) -> list[list[Any]]:
+def _report_files(hashed: list[str], exclude: list[str], report: Report) -> list[list[Any]]:
     """Reports the files of interest, and the hashes of those in the folders `hashed`.
 
     Returns the path of each file of bytecode with the hashes of its source and its own.
@@ -113,30 +113,30 @@ def _files(hashed: list[str], exclude: list[str], report: Report) -> list[list[A
             else:
                 own[folder] += state.st_size
             if path.startswith(prefixes):
-                contents[path] = content_of(path, state)
+                contents[path] = hash_content(path, state)
             fields = _describe_file(path, state)
             if fields is not None:
                 items.append(fields)
     records = {fields["path"]: fields["text"] for fields in items if fields["kind"] == "record"}
     venv = {path: contents.pop(path) for path in list(contents) if path.startswith(VENV)}
     settled = [dict(fields, text="") if fields["kind"] == "record" else fields for fields in settle(items)]
-    files = {"items": settled, "folders": summed(own), "bytes": sum(own.values()), "unread": unread}
+    files = {"items": settled, "folders": sum_folders(own), "bytes": sum(own.values()), "unread": unread}
     report(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
-    return [[path, venv[str(source_of(path))], venv[path]] for path in sorted(venv) if source_of(path) in venv]
+    return [[path, venv[str(name_source(path))], venv[path]] for path in sorted(venv) if name_source(path) in venv]
 
 
-def _bytecode(files: list[list[Any]], compared: list[str], report: Report) -> None:
+def _report_bytecode(files: list[list[Any]], compared: list[str], report: Report) -> None:
     """Compares the bytecode with its sources, unless files of the same hashes were `compared` before."""
     content = hashlib.sha256(json.dumps(files).encode()).hexdigest()
     report({"part": "reading bytecode", "count": len(files), "content": content})
     if content in compared:
         return
-    differ = differing_bytecode([["/" + path, "/" + str(source_of(path)), "/" + path] for path, _, _ in files])
+    differ = find_differing_bytecode([["/" + path, "/" + str(name_source(path)), "/" + path] for path, _, _ in files])
     report({"part": "bytecode", "differ": [path[1:] for path in differ]})
 
 
 def _describe_file(path: str, state: os.stat_result) -> Fields | None:
-    kind = kind_of(path)
+    kind = classify(path)
     link = os.readlink("/" + path) if stat.S_ISLNK(state.st_mode) else None
     if kind == "source" or (link is None and not stat.S_ISREG(state.st_mode)):
         return None
@@ -153,7 +153,7 @@ def _describe_file(path: str, state: os.stat_result) -> Fields | None:
     return describe(path, kind, state.st_size, read, link)
 
 
-def _libraries(names: list[str], report: Report) -> None:
+def _report_libraries(names: list[str], report: Report) -> None:
     libraries = []
     for name in names:
         fields: Fields = {"name": name, "place": "loader"}
@@ -169,13 +169,13 @@ def _libraries(names: list[str], report: Report) -> None:
                 except OSError as inner:
                     fields["error"] = str(inner)[:300]
         if library is not None:
-            fields["version"] = _version(name, library)
-            fields["file"] = _mapped(name)
+            fields["version"] = _ask_version(name, library)
+            fields["file"] = _find_mapped(name)
         libraries.append(fields)
     report({"part": "libraries", "libraries": libraries})
 
 
-def _version(name: str, library: ctypes.CDLL) -> int | None:
+def _ask_version(name: str, library: ctypes.CDLL) -> int | None:
     """The version that the library itself answers, as a number; None for libraries without such a function."""
     try:
         if name.startswith("libcudart."):
@@ -189,7 +189,7 @@ def _version(name: str, library: ctypes.CDLL) -> int | None:
     return None
 
 
-def _mapped(name: str) -> str | None:
+def _find_mapped(name: str) -> str | None:
     stem = name.partition(".so")[0] + ".so"
     try:
         with open("/proc/self/maps") as stream:
@@ -198,25 +198,25 @@ def _mapped(name: str) -> str | None:
         return None
 
 
-def _tensorflow(report: Report) -> None:
+def _report_tensorflow(report: Report) -> None:
     try:
         tensorflow = importlib.import_module("tensorflow")
     except BaseException as error:
-        report(dict(_failure(error), part="tensorflow"))
+        report(dict(_describe_failure(error), part="tensorflow"))
         return
     fields: Fields = {"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))}
     try:
-        fields["build"] = {key: _plain(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
+        fields["build"] = {key: _simplify(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
     except Exception:  # before 2.3 there is none; the reader names what is missing
         fields["build"] = {}
     report(fields)
     try:
-        report(dict(_computed(tensorflow), part="compute"))
+        report(dict(_compute(tensorflow), part="compute"))
     except BaseException as error:
-        report(dict(_failure(error), part="compute"))
+        report(dict(_describe_failure(error), part="compute"))
 
 
-def _computed(tensorflow: Any) -> Fields:
+def _compute(tensorflow: Any) -> Fields:
     config = tensorflow.config
     listed = getattr(config, "list_physical_devices", None) or config.experimental.list_physical_devices
     gpus = [device.name for device in listed("GPU")]
@@ -232,7 +232,7 @@ def _computed(tensorflow: Any) -> Fields:
     return {"gpus": gpus, "used": used}
 
 
-def _trainer(module: str, report: Report) -> None:
+def _report_trainer(module: str, report: Report) -> None:
     script = module.endswith(".py")
     sys.path.insert(0, module.rpartition("/")[0] if script else "")  # where `python FILE` and `python -m` look first
     try:
@@ -247,12 +247,12 @@ def _trainer(module: str, report: Report) -> None:
         report({"part": "trainer", "left": str(left.code)})
         return
     except BaseException as error:
-        report(dict(_failure(error), part="trainer"))
+        report(dict(_describe_failure(error), part="trainer"))
         return
     report({"part": "trainer", "file": file})
 
 
-def _failure(error: BaseException) -> Fields:
+def _describe_failure(error: BaseException) -> Fields:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
     if isinstance(error, SyntaxError) and error.filename:
@@ -261,11 +261,11 @@ def _failure(error: BaseException) -> Fields:
     return {"error": type(error).__name__, "message": words[:300], "where": where}
 
 
-def _plain(value: Any) -> Any:
+def _simplify(value: Any) -> Any:
     return value if isinstance(value, (bool, int, str)) else [str(part) for part in value]
 
 
-def _apart(seconds: float, work: Callable[[Report], object]) -> None:
+def _run_apart(seconds: float, work: Callable[[Report], object]) -> None:
     """Does the work in a child, whose prints go to stderr; reports how it ended, after `seconds` at the latest."""
     channel = os.dup(1)
     os.dup2(2, 1)
@@ -280,7 +280,7 @@ def _apart(seconds: float, work: Callable[[Report], object]) -> None:
         try:
             work(report)
         except BaseException as error:
-            report(dict(_failure(error), part="broken"))
+            report(dict(_describe_failure(error), part="broken"))
         os._exit(0)
     deadline, ended, status, late = time.time() + seconds, 0, 0, False
     while not ended:
@@ -293,7 +293,7 @@ def _apart(seconds: float, work: Callable[[Report], object]) -> None:
     report({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
 
 
-def program_text(call: str, request: Fields, modules: tuple[str, ...]) -> str:
+def write_program(call: str, request: Fields, modules: tuple[str, ...]) -> str:
     """Returns a program: the texts of modules that import each other, in that order, and a call of a function."""
     lines = [line for text in modules for line in text.splitlines()]
     code = [line for line in lines if not line.startswith(("from __future__", "from training_imgtool."))]

@@ -37,34 +37,34 @@ _PAIRS = {  # instructions of 3.13 that do two things with two variables
 _MOST = 50  # pairs of instructions per instruction; compilers' code needs about one
 
 
-def same_value(one: Any, other: Any) -> bool:
+def same_value(first: Any, second: Any) -> bool:
     """Whether two constants are the same; 1, 1.0 and True are equal in Python, and not here."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, types.CodeType):
-        return same_code(one, other)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same_value, one, other))
-    if isinstance(one, frozenset):
-        return sorted(map(_typed, one)) == sorted(map(_typed, other))
-    return bool(repr(one) == repr(other) if isinstance(one, (float, complex)) else one == other)
+    if isinstance(first, types.CodeType):
+        return same_code(first, second)
+    if isinstance(first, tuple):
+        return len(first) == len(second) and all(map(same_value, first, second))
+    if isinstance(first, frozenset):
+        return sorted(map(_format_typed, first)) == sorted(map(_format_typed, second))
+    return bool(repr(first) == repr(second) if isinstance(first, (float, complex)) else first == second)
 
 
-def same_code(one: types.CodeType, other: types.CodeType) -> bool:
+def same_code(first: types.CodeType, second: types.CodeType) -> bool:
     """Whether two code objects do the same. Raises for code that no compiler makes, such as a jump out of it."""
     for part in _PARTS:
-        if getattr(one, "co_" + part, None) != getattr(other, "co_" + part, None):
+        if getattr(first, "co_" + part, None) != getattr(second, "co_" + part, None):
             return False
-    if not same_value(one.co_consts, other.co_consts):
+    if not same_value(first.co_consts, second.co_consts):
         return False
-    return _raw(one) == _raw(other) or _same_steps(_Steps(one), _Steps(other))
+    return _read_raw(first) == _read_raw(second) or _have_same_steps(_Steps(first), _Steps(second))
 
 
-def _typed(value: Any) -> str:
+def _format_typed(value: Any) -> str:
     return type(value).__name__ + repr(value)
 
 
-def _raw(code: types.CodeType) -> tuple[bytes, bytes]:
+def _read_raw(code: types.CodeType) -> tuple[bytes, bytes]:
     """The bytes that the interpreter runs: `co_code` hides that instructions are specialised already."""
     return getattr(code, "_co_code_adaptive", code.co_code), getattr(code, "co_exceptiontable", b"")
 
@@ -84,15 +84,15 @@ class _Steps:
 
     def __init__(self, code: types.CodeType) -> None:
         self.at: dict[int, _Step] = {}
-        raw = _raw(code)[0]
+        raw = _read_raw(code)[0]
         begin, steps = -1, [_Step("", None, None, -1, None)]
-        for found in dis.get_instructions(code):
-            if raw[found.offset] != found.opcode:
+        for instruction in dis.get_instructions(code):
+            if raw[instruction.offset] != instruction.opcode:
                 raise ValueError("the code is specialised")
-            begin = found.offset if begin < 0 else begin
-            if found.opname == "EXTENDED_ARG":
+            begin = instruction.offset if begin < 0 else begin
+            if instruction.opname == "EXTENDED_ARG":
                 continue
-            for number, step in enumerate(_steps_of(found)):
+            for number, step in enumerate(_make_steps(instruction)):
                 self.at[begin + number] = step  # instructions begin at even offsets
                 steps[-1].following = begin + number
                 steps.append(step)
@@ -100,9 +100,9 @@ class _Steps:
         for number, step in enumerate(steps):
             if step.name == "GET_ITER" and _follows_iterator(steps[:number], code):
                 step.name = "NOP"
-        self._handlers = _handlers(getattr(code, "co_exceptiontable", b""))
+        self._handlers = _parse_handlers(getattr(code, "co_exceptiontable", b""))
 
-    def handler(self, offset: int) -> tuple[int, int] | None:
+    def find_handler(self, offset: int) -> tuple[int, int] | None:
         """Where an exception at an offset goes on, and with how much of the stack."""
         return next(((target, depth) for start, end, target, depth in self._handlers if start <= offset < end), None)
 
@@ -120,19 +120,19 @@ class _Steps:
                 return offset
         return -1
 
-    def stores(self, offset: int) -> tuple[Any, int]:
+    def follow_stores(self, offset: int) -> tuple[Any, int]:
         """What a row of SWAP, STORE_FAST and POP_TOP does to variables and stack, and the offset behind it."""
         stack: list[int] = []  # the places on the stack at the beginning, top first
         variables: dict[Any, list[int]] = {}  # all that is stored in each, since releases differ in which is last
         count = depth = 0
         while offset >= 0 and self.at[offset].name in _STORES:
             step = self.at[offset]
-            needed = step.arg if step.name == "SWAP" else 1
-            while len(stack) < needed:
+            depth_used = step.arg if step.name == "SWAP" else 1
+            while len(stack) < depth_used:
                 stack.append(depth)
                 depth += 1
             if step.name == "SWAP":
-                stack[0], stack[needed - 1] = stack[needed - 1], stack[0]
+                stack[0], stack[depth_used - 1] = stack[depth_used - 1], stack[0]
             elif step.name == "STORE_FAST":
                 variables[step.arg] = sorted((*variables.get(step.arg, ()), stack.pop(0)))
             else:
@@ -146,16 +146,24 @@ class _Steps:
         return (variables, stack, depth), offset
 
 
-def _steps_of(found: dis.Instruction) -> list[_Step]:
-    names = _PAIRS.get(found.opname)
-    if names and found.arg is not None:
-        variables = (found.arg >> 4, found.arg & 15)
-        return [_Step(*pair, None, found.offset, None) for pair in zip(names, variables)]  # noqa: B905 - 3.10 has strict
-    jumps = found.opcode in _JUMPS
-    name = found.opname.replace("FORWARD_IF", "IF").replace("BACKWARD_IF", "IF") if jumps else found.opname
-    is_constant = found.opcode in dis.hasconst
-    arg = None if jumps or is_constant else found.arg
-    return [_Step(name, arg, found.argval if is_constant else None, found.offset, found.argval if jumps else None)]
+def _make_steps(instruction: dis.Instruction) -> list[_Step]:
+    names = _PAIRS.get(instruction.opname)
+    if names and instruction.arg is not None:
+        variables = (instruction.arg >> 4, instruction.arg & 15)
+        return [_Step(*pair, None, instruction.offset, None) for pair in zip(names, variables)]  # noqa: B905 - 3.10 has strict
+    jumps = instruction.opcode in _JUMPS
+    name = instruction.opname.replace("FORWARD_IF", "IF").replace("BACKWARD_IF", "IF") if jumps else instruction.opname
+    is_constant = instruction.opcode in dis.hasconst
+    arg = None if jumps or is_constant else instruction.arg
+    return [
+        _Step(
+            name,
+            arg,
+            instruction.argval if is_constant else None,
+            instruction.offset,
+            instruction.argval if jumps else None,
+        )
+    ]
 
 
 def _follows_iterator(steps: list[_Step], code: types.CodeType) -> bool:
@@ -168,7 +176,7 @@ def _follows_iterator(steps: list[_Step], code: types.CodeType) -> bool:
     return steps[-1].name == "GET_ITER"
 
 
-def _handlers(table: bytes) -> list[tuple[int, int, int, int]]:
+def _parse_handlers(table: bytes) -> list[tuple[int, int, int, int]]:
     """Start, end, target and depth of each entry (CPython 3.11, Objects/exception_handling_notes.txt)."""
     rows: list[list[int]] = []
     more = False
@@ -181,47 +189,47 @@ def _handlers(table: bytes) -> list[tuple[int, int, int, int]]:
             rows[-1].append(byte & 63)
         more = bool(byte & 64)
     handlers = [(2 * start, 2 * (start + size), 2 * target, depth) for start, size, target, depth in rows]
-    if more or any(one[1] > two[0] for one, two in zip(handlers, handlers[1:])):  # noqa: B905, RUF007
+    if more or any(entry[1] > following[0] for entry, following in zip(handlers, handlers[1:])):  # noqa: B905, RUF007
         raise ValueError("the exception table is not in order")
     return handlers
 
 
-def _same_steps(one: _Steps, other: _Steps) -> bool:
+def _have_same_steps(left: _Steps, right: _Steps) -> bool:
     reached = set()
     waiting = [(0, 0)]
     while waiting:
         first, second = waiting.pop()
-        pair = (one.settle(first), other.settle(second))
+        pair = (left.settle(first), right.settle(second))
         if pair in reached:
             continue
         reached.add(pair)
-        following = _compare(one, other, *pair)
-        if following is None or len(reached) > _MOST * len(one.at):
+        following = _compare(left, right, *pair)
+        if following is None or len(reached) > _MOST * len(left.at):
             return False
         waiting += following
     return True
 
 
-def _compare(one: _Steps, other: _Steps, first: int, second: int) -> list[tuple[int, int]] | None:
+def _compare(left: _Steps, right: _Steps, first: int, second: int) -> list[tuple[int, int]] | None:
     """The pairs of offsets that follow two instructions that do the same; None if they do not."""
     if first < 0 or second < 0:
         return [] if first == second else None
-    left, right = one.at[first], other.at[second]
-    if left.name in _STORES or right.name in _STORES:
-        (does, first), (likewise, second) = one.stores(first), other.stores(second)
+    first_step, second_step = left.at[first], right.at[second]
+    if first_step.name in _STORES or second_step.name in _STORES:
+        (does, first), (likewise, second) = left.follow_stores(first), right.follow_stores(second)
         return [(first, second)] if does == likewise else None
-    kind, ways = _ways(left)
-    other_kind, other_ways = _ways(right)
-    if kind != other_kind or left.arg != right.arg or not same_value(left.value, right.value):
+    kind, successors = _list_successors(first_step)
+    other_kind, other_successors = _list_successors(second_step)
+    if kind != other_kind or first_step.arg != second_step.arg or not same_value(first_step.value, second_step.value):
         return None
-    both = list(zip(ways, other_ways))  # noqa: B905 - as many, since they are of one kind
-    handlers = one.handler(left.offset), other.handler(right.offset)
+    both = list(zip(successors, other_successors))  # noqa: B905 - as many, since they are of one kind
+    handlers = left.find_handler(first_step.offset), right.find_handler(second_step.offset)
     if handlers[0] is None or handlers[1] is None:
         return both if handlers[0] == handlers[1] else None
     return [*both, (handlers[0][0], handlers[1][0])] if handlers[0][1] == handlers[1][1] else None
 
 
-def _ways(step: _Step) -> tuple[str, tuple[int, ...]]:
+def _list_successors(step: _Step) -> tuple[str, tuple[int, ...]]:
     """What an instruction does, by name, and the offsets that may follow it: of a condition, where it holds first."""
     if step.target is None:
         return step.name, () if step.name in _ENDS else (step.following,)

@@ -18,7 +18,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from training_imgtool.verify.inside.bytecode import source_of
+from training_imgtool.verify.inside.bytecode import name_source
 
 if TYPE_CHECKING:
     from typing import Any
@@ -58,9 +58,9 @@ def compare_records(files: dict[str, Any], records: dict[str, str], exclude: lis
         del rows[path]
     for path, entries in rows.items():
         if path in files:
-            if not source_of(path) and not any(_matches(files[path], digest, size) for digest, size in entries):
+            if not name_source(path) and not any(_matches(files[path], digest, size) for digest, size in entries):
                 changed.append(path)
-        elif not source_of(path):
+        elif not name_source(path):
             missing.append(path)
     unowned = [path for path in files if _is_below(path, left_out) or (path not in rows and not _belongs(path, files))]
     return {"missing": sorted(missing), "changed": sorted(changed), "unowned": sorted(unowned)}
@@ -81,11 +81,11 @@ def _matches(file: Any, digest: str, size: str) -> bool:
 def _belongs(path: str, files: dict[str, Any]) -> bool:
     if path == _LIB64:
         return bool(files[path][1] == "->lib")
-    source = source_of(path)
+    source = name_source(path)
     return source in files if source else bool(_SKELETON.match(path))
 
 
-def content_of(path: str, state: os.stat_result) -> list[Any]:
+def hash_content(path: str, state: os.stat_result) -> list[Any]:
     """Size and SHA-256 of a file below the root, as RECORD spells them; the target of a link."""
     if stat.S_ISLNK(state.st_mode):
         return [0, "->" + os.readlink("/" + path)]

@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, TemporaryError, VerificationError
 from training_imgtool.core.http_pool import Pool, Response, make_pool, transport_errors
-from training_imgtool.wheels.index.credentials import authorization, without_login
+from training_imgtool.wheels.index.credentials import find_authorization, without_login
 
 ATTEMPTS = 5
 SCHEMES = frozenset({"http", "https"})
@@ -61,7 +61,7 @@ class IndexClient:
     @contextmanager
     def open(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[Response]:
         """One answer of 200 or 206, redirects followed and faults retried; its connection is given back."""
-        response = self._answer(method, url, headers)
+        response = self._request_until_answered(method, url, headers)
         try:
             yield response
         except BaseException:
@@ -70,7 +70,7 @@ class IndexClient:
         response.drain_conn()
         response.release_conn()
 
-    def _answer(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
+    def _request_until_answered(self, method: str, url: str, headers: Mapping[str, str]) -> Response:
         index_urls = self._index_urls()
         for attempt in range(1, ATTEMPTS + 1):
             target, response = url, None
@@ -81,11 +81,11 @@ class IndexClient:
                     if response.status not in (301, 302, 303, 307, 308) or not location:
                         break
                     response.drain_conn()
-                    target = _redirected(target, location)
+                    target = _resolve_redirect(target, location)
             except transport_errors() as error:
                 if attempt == ATTEMPTS:
                     raise TemporaryError(
-                        f"the package index {host_of(target)} does not answer: {short_cause(error)}",
+                        f"the package index {host_of(target)} does not answer: {shorten_cause(error)}",
                         hint="try again later",
                     ) from error
                 self.wait(attempt)
@@ -94,26 +94,26 @@ class IndexClient:
                 break
             if response.status in (200, 206):
                 return response
-            self._refused(response, target)
+            self._raise_refusal(response, target)
             if attempt == ATTEMPTS:
                 raise TemporaryError(f"{host_of(target)} answers {response.status}", hint="try again later")
             self.wait(attempt, response.headers.get("Retry-After"))
         raise TemporaryError(f"{host_of(url)} does not answer")
 
     def _request(self, method: str, url: str, headers: Mapping[str, str], index_urls: tuple[str, ...]) -> Response:
-        login = authorization(url, index_urls, self._environ)
-        sent = {**headers, **({"Authorization": login} if login else {})}
+        login = find_authorization(url, index_urls, self._environ)
+        request_headers = {**headers, **({"Authorization": login} if login else {})}
         plain = without_login(url)
-        pool = self._pool(plain)
+        pool = self._open_pool(plain)
         return pool.request(
             method,
             plain,
-            headers={**pool.headers, "Accept-Encoding": "identity", **sent},
+            headers={**pool.headers, "Accept-Encoding": "identity", **request_headers},
             preload_content=False,
             redirect=False,
         )
 
-    def _refused(self, response: Response, url: str) -> None:
+    def _raise_refusal(self, response: Response, url: str) -> None:
         """Raises for an answer that will not get better."""
         status = response.status
         response.drain_conn()
@@ -134,7 +134,7 @@ class IndexClient:
         seconds = min(float(retry_after), 60.0) if retry_after and retry_after.isdigit() else 0.5 * 2 ** (attempt - 1)
         self._pause(seconds * random.uniform(0.75, 1.25))  # noqa: S311 jitter, not a secret
 
-    def _pool(self, url: str) -> Pool:
+    def _open_pool(self, url: str) -> Pool:
         parts = urlsplit(url)
         key = (parts.scheme, parts.netloc)
         with self._lock:
@@ -151,12 +151,12 @@ def host_of(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def short_cause(error: Exception) -> str:
+def shorten_cause(error: Exception) -> str:
     """The last words of a urllib3 message, which are the cause; its first hold addresses of objects."""
     return str(getattr(error, "reason", None) or error).rpartition(": ")[2][:120]
 
 
-def _redirected(url: str, location: str) -> str:
+def _resolve_redirect(url: str, location: str) -> str:
     """Where a redirect leads; raises VerificationError unless that is an http or https address."""
     target = urljoin(url, location)
     if urlsplit(target).scheme not in SCHEMES or not urlsplit(target).netloc:

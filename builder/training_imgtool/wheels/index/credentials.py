@@ -16,18 +16,18 @@ from urllib.parse import SplitResult, unquote, urlsplit
 _KEYRING_SECONDS = 10
 
 
-def authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+def find_authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
     """The Authorization header for `url`, or None when nobody gave credentials for its origin."""
     target = urlsplit(url)
-    own = [parts for parts in map(urlsplit, (url, *index_urls)) if _origin(parts) == _origin(target)]
+    own = [parts for parts in map(urlsplit, (url, *index_urls)) if _read_origin(parts) == _read_origin(target)]
     for parts in own:
         if parts.password is not None:
-            return _basic(unquote(parts.username or ""), unquote(parts.password))
-    login = _named(target, environ) or _netrc(target.hostname or "", environ)
+            return _encode_basic(unquote(parts.username or ""), unquote(parts.password))
+    login = _find_named(target, environ) or _read_netrc(target.hostname or "", environ)
     if login is None and environ.get("UV_KEYRING_PROVIDER") == "subprocess":
         user = next((unquote(parts.username) for parts in own if parts.username), None)
-        login = _keyring(target, user, environ) if user else None
-    return _basic(*login) if login else None
+        login = _ask_keyring(target, user, environ) if user else None
+    return _encode_basic(*login) if login else None
 
 
 def without_login(url: str) -> str:
@@ -36,7 +36,7 @@ def without_login(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
 
 
-def _origin(parts: SplitResult) -> tuple[str, str, int | None]:
+def _read_origin(parts: SplitResult) -> tuple[str, str, int | None]:
     try:
         port = parts.port
     except ValueError:
@@ -44,15 +44,15 @@ def _origin(parts: SplitResult) -> tuple[str, str, int | None]:
     return parts.scheme, (parts.hostname or "").lower(), port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _basic(user: str, password: str) -> str:
+def _encode_basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def _named(target: SplitResult, environ: Mapping[str, str]) -> tuple[str, str] | None:
+def _find_named(target: SplitResult, environ: Mapping[str, str]) -> tuple[str, str] | None:
     """Indexes named in UV_INDEX and UV_DEFAULT_INDEX as NAME=URL."""
     for entry in f"{environ.get('UV_INDEX', '')} {environ.get('UV_DEFAULT_INDEX', '')}".split():
         name, equals, url = entry.partition("=")
-        if not equals or "/" in name or _origin(urlsplit(url)) != _origin(target):
+        if not equals or "/" in name or _read_origin(urlsplit(url)) != _read_origin(target):
             continue
         prefix = f"UV_INDEX_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         password = environ.get(f"{prefix}_PASSWORD")
@@ -61,7 +61,7 @@ def _named(target: SplitResult, environ: Mapping[str, str]) -> tuple[str, str] |
     return None
 
 
-def _netrc(host: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+def _read_netrc(host: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
     from netrc import NetrcParseError, netrc
 
     home = environ.get("HOME")
@@ -75,7 +75,7 @@ def _netrc(host: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
     return (login[0], login[2] or "") if login else None
 
 
-def _keyring(target: SplitResult, user: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+def _ask_keyring(target: SplitResult, user: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
     for service in (f"{target.scheme}://{target.netloc.rpartition('@')[2]}", target.hostname or ""):
         try:
             done = subprocess.run(

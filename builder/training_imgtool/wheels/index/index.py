@@ -12,11 +12,18 @@ from urllib.parse import unquote, urljoin, urlsplit
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.http_pool import Response, transport_errors
 from training_imgtool.core.settings import Settings
-from training_imgtool.wheels.index.client import ATTEMPTS, SCHEMES, IndexClient, MissingFileError, host_of, short_cause
+from training_imgtool.wheels.index.client import (
+    ATTEMPTS,
+    SCHEMES,
+    IndexClient,
+    MissingFileError,
+    host_of,
+    shorten_cause,
+)
 from training_imgtool.wheels.index.credentials import without_login
-from training_imgtool.wheels.index.page import ACCEPT, IndexedFile, PageError, page_url, parse_page
-from training_imgtool.wheels.index.pip_config import pip_settings, uv_environ
-from training_imgtool.wheels.uv import Indexes, indexes
+from training_imgtool.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
+from training_imgtool.wheels.index.pip_config import make_uv_environ, read_pip_settings
+from training_imgtool.wheels.uv import Indexes, find_indexes
 
 BLOCK = 1 << 18
 _PAGE_BYTES = 64 << 20
@@ -28,7 +35,7 @@ class Index:
     """This machine's indexes. Safe to use from several threads.
 
     Args:
-        indexes: gives where to look; it is called once, when first needed.
+        find: finds the indexes; it is called once, when first needed.
         environ: for credentials: UV_INDEX_…, NETRC, HOME.
         proxies: as in Settings.
         ca_file: a PEM file to trust.
@@ -38,7 +45,7 @@ class Index:
 
     def __init__(
         self,
-        indexes: Callable[[], Indexes],
+        find: Callable[[], Indexes],
         *,
         environ: Mapping[str, str],
         proxies: Mapping[str, str],
@@ -46,7 +53,7 @@ class Index:
         insecure: tuple[str, ...] = (),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._find_indexes = indexes
+        self._find = find
         self._lock = threading.Lock()
         self._indexes: Indexes | None = None
         self._client = IndexClient(
@@ -61,7 +68,7 @@ class Index:
     def places(self) -> Indexes:
         """Where this machine looks; looks up the settings once."""
         with self._lock:
-            self._indexes = self._indexes or self._find_indexes()
+            self._indexes = self._indexes or self._find()
             return self._indexes
 
     def locate(self, name: str, file: str, sha256: str) -> str | None:
@@ -69,7 +76,7 @@ class Index:
 
         Raises TemporaryError when an index that might have it does not answer, CredentialsError when one refuses.
         """
-        for row in self._listed(name):
+        for row in self._list_files(name):
             digest = _digest(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
             if row.file == file and digest in {None, sha256}:
                 return row.url
@@ -77,12 +84,12 @@ class Index:
 
     def files(self, name: str) -> tuple[IndexedFile, ...]:
         """Every file of a project on this machine's indexes; none when no index has the project. Raises as `locate`."""
-        return tuple(self._listed(name))
+        return tuple(self._list_files(name))
 
     def size(self, url: str) -> int:
         """A file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
-            return _local(url).stat().st_size
+            return _path_of(url).stat().st_size
         with self._client.open("HEAD", url, {}) as response:
             length = response.headers.get("Content-Length", "")
         if length.isdigit() and int(length):
@@ -98,7 +105,7 @@ class Index:
         is called and the bytes begin anew; without `restarted` that is a TemporaryError.
         """
         if urlsplit(url).scheme == "file":
-            yield from _within(_read_local(_local(url), offset), offset, limit, url)
+            yield from _limit(_read_local(_path_of(url), offset), offset, limit, url)
             return
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -109,39 +116,39 @@ class Index:
                             raise TemporaryError(f"{host_of(url)} cannot continue a broken download", hint="try again")
                         restarted()
                         offset = 0
-                    for block in _within(response.stream(BLOCK), offset, limit, url):
+                    for block in _limit(response.stream(BLOCK), offset, limit, url):
                         offset += len(block)
                         yield block
             except transport_errors() as error:
                 if attempt == ATTEMPTS:
-                    raise TemporaryError(f"{host_of(url)}: the download broke off: {short_cause(error)}") from error
+                    raise TemporaryError(f"{host_of(url)}: the download broke off: {shorten_cause(error)}") from error
                 self._client.wait(attempt)
             else:
                 return
 
-    def _listed(self, name: str) -> Iterator[IndexedFile]:
+    def _list_files(self, name: str) -> Iterator[IndexedFile]:
         places = self.places()
         for place in places.find_links:
-            yield from self._links(place)
+            yield from self._list_find_links(place)
         for index in places.urls:
-            yield from self._page(page_url(index, name))
+            yield from self._list_page(make_page_url(index, name))
 
-    def _links(self, place: str) -> Iterator[IndexedFile]:
+    def _list_find_links(self, place: str) -> Iterator[IndexedFile]:
         """A find-links entry: a folder, or a page."""
         if "://" in place and not place.startswith("file:"):
-            yield from self._page(place)
+            yield from self._list_page(place)
             return
-        folder = _local(place) if place.startswith("file:") else Path(place)
+        folder = _path_of(place) if place.startswith("file:") else Path(place)
         if folder.is_dir():
             for path in sorted(folder.iterdir()):
                 yield IndexedFile(path.name, path.absolute().as_uri(), None, None)
 
-    def _page(self, url: str) -> tuple[IndexedFile, ...]:
+    def _list_page(self, url: str) -> tuple[IndexedFile, ...]:
         try:
             if urlsplit(url).scheme == "file":
-                path = _local(url) / "index.html"
+                path = _path_of(url) / "index.html"
                 return parse_page(path.read_bytes(), "text/html", path.as_uri())
-            rows = self._remote_page(url)
+            rows = self._fetch_page(url)
             return tuple(row for row in rows if urlsplit(row.url).scheme in SCHEMES)
         except (FileNotFoundError, NotADirectoryError, MissingFileError):
             return ()
@@ -150,7 +157,7 @@ class Index:
         except OSError as error:
             raise LocalFileError(f"{without_login(url)}: {error.strerror}") from error
 
-    def _remote_page(self, url: str) -> tuple[IndexedFile, ...]:
+    def _fetch_page(self, url: str) -> tuple[IndexedFile, ...]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._client.open("GET", url, {"Accept": ACCEPT}) as response:
@@ -159,23 +166,23 @@ class Index:
                     return parse_page(data, response.headers.get("Content-Type", ""), urljoin(url, final))
             except transport_errors() as error:
                 if attempt == ATTEMPTS:
-                    raise TemporaryError(f"{host_of(url)}: the page broke off: {short_cause(error)}") from error
+                    raise TemporaryError(f"{host_of(url)}: the page broke off: {shorten_cause(error)}") from error
                 self._client.wait(attempt)
         raise AssertionError
 
 
 def open_index(settings: Settings, folder: Path, find_links: tuple[str, ...] = ()) -> Index:
     """The indexes that uv and pip use on this machine when they run in `folder`, and the folders `find_links`."""
-    environ = uv_environ(settings.environ, ca_file=settings.ca_file)
+    environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
-    trusted = f"{environ.get('UV_INSECURE_HOST', '')} {pip_settings(settings.environ).get('trusted-host', '')}"
+    trusted = f"{environ.get('UV_INSECURE_HOST', '')} {read_pip_settings(settings.environ).get('trusted-host', '')}"
 
-    def find_indexes() -> Indexes:
-        configured = indexes(environ, folder)
+    def find() -> Indexes:
+        configured = find_indexes(environ, folder)
         return Indexes(configured.urls, (*find_links, *configured.find_links))
 
     return Index(
-        find_indexes,
+        find,
         environ=environ,
         proxies=settings.proxies,
         ca_file=Path(certificate) if certificate else None,
@@ -183,7 +190,7 @@ def open_index(settings: Settings, folder: Path, find_links: tuple[str, ...] = (
     )
 
 
-def _within(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator[bytes]:
+def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator[bytes]:
     """The blocks, as long as they and the `have` bytes before them are at most `limit` bytes."""
     for block in blocks:
         have += len(block)
@@ -214,13 +221,13 @@ def _read_page(response: Response, url: str) -> bytes:
 def _digest(url: str) -> str:
     """The sha256 of a local file, so that another build of the same name hides no file with the right hash."""
     try:
-        with _local(url).open("rb") as stream:
+        with _path_of(url).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError:
         return ""
 
 
-def _local(url: str) -> Path:
+def _path_of(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 

@@ -38,7 +38,7 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
     """The files of a page that came from `url`; raises PageError when it is no such page."""
     try:
         if "json" in content_type:
-            return _json(data, url)
+            return _parse_json(data, url)
         reader = _Anchors(url)
         reader.feed(data.decode())
     except (UnicodeDecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -48,12 +48,12 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
     return tuple(reader.files)
 
 
-def page_url(index: str, name: str) -> str:
+def make_page_url(index: str, name: str) -> str:
     """Where an index has the page of a project (PEP 503 normalised)."""
     return f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
 
 
-def _json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
+def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
     rows = json.loads(data)["files"]
     return tuple(
         IndexedFile(

@@ -23,7 +23,7 @@ _KEYS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "trus
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
-def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
+def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
     """The environment for uv: `environ`, with pip's index settings where it has no setting of uv's own.
 
     `UV_NO_INDEX`, which uv itself does not read, stands for its option --no-index.
@@ -35,14 +35,14 @@ def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> di
     result = dict(environ)
     for name in ("VIRTUAL_ENV", "UV_PYTHON", "UV_NO_BINARY", "UV_NO_BUILD", "UV_PROJECT"):
         result.pop(name, None)  # they are about the Python that runs here, not about the image's
-    pip = pip_settings(environ)
+    pip = read_pip_settings(environ)
     cert = str(ca_file) if ca_file else result.get("SSL_CERT_FILE") or pip.get("cert")
     if cert:
         result["SSL_CERT_FILE"] = cert
-    named = [name for name in _UV_INDEX_SETTINGS if environ.get(name)]
-    if pip.get("no-index", "").lower() in _TRUE and named in ([], ["UV_FIND_LINKS"]):
+    names = [name for name in _UV_INDEX_SETTINGS if environ.get(name)]
+    if pip.get("no-index", "").lower() in _TRUE and names in ([], ["UV_FIND_LINKS"]):
         result["UV_NO_INDEX"] = "1"  # "only my folders" holds until a setting of uv names an index
-    if named:
+    if names:
         return result
     if pip.get("index-url"):
         result["UV_INDEX_URL"] = pip["index-url"]
@@ -57,10 +57,10 @@ def uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> di
     return result
 
 
-def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """The keys that matter here as pip sees them: its files in their order, then its variables."""
     settings: dict[str, str] = {}
-    for path in _files(environ):
+    for path in _list_files(environ):
         settings.update(_read(path))
     for key in _KEYS:
         value = environ.get(f"PIP_{key.upper().replace('-', '_')}")
@@ -69,7 +69,7 @@ def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _files(environ: Mapping[str, str]) -> list[Path]:
+def _list_files(environ: Mapping[str, str]) -> list[Path]:
     """Global, user, site, then PIP_CONFIG_FILE; later ones win. PIP_CONFIG_FILE=/dev/null means none at all."""
     chosen = environ.get("PIP_CONFIG_FILE")
     if chosen == "/dev/null":

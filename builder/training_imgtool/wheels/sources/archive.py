@@ -39,14 +39,14 @@ class TreeWriter:
                 f"the folder holds more than {_LARGEST >> 20} MiB, too much for a package's source",
                 hint="move data out of it, or name a folder below it that holds the package alone",
             )
-        member = _member(path)
+        member = _make_member(path)
         member.size = len(content)
         member.mode = 0o755 if executable else 0o644
         self._tar.addfile(member, io.BytesIO(content))
 
     def link(self, path: str, target: str) -> None:
         """Adds a symbolic link."""
-        member = _member(path)
+        member = _make_member(path)
         member.type, member.linkname, member.mode = tarfile.SYMTYPE, target, 0o777
         self._tar.addfile(member)
 
@@ -55,7 +55,7 @@ class TreeWriter:
         self._tar.close()
 
 
-def _member(path: str) -> tarfile.TarInfo:
+def _make_member(path: str) -> tarfile.TarInfo:
     member = tarfile.TarInfo(f"{_ROOT}/{path}")
     member.mtime = 0
     return member
@@ -77,7 +77,7 @@ def pack_folder(
     writer = TreeWriter(stream)
     try:
         top = folder.resolve()
-        for path in _files(top, leave_out, names=_LEFT_OUT_AT_TOP):
+        for path in _find_files(top, leave_out, names=_LEFT_OUT_AT_TOP):
             state = path.lstat()
             name = path.relative_to(top).as_posix()
             if stat.S_ISLNK(state.st_mode):
@@ -115,7 +115,7 @@ class _Digest:
         return self._hash.hexdigest()
 
 
-def _files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
+def _find_files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
     """The files and links below a folder, sorted by path."""
     with os.scandir(folder) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
@@ -125,6 +125,6 @@ def _files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = 
             continue
         if entry.is_dir(follow_symlinks=False):
             if not (path / "pyvenv.cfg").exists():
-                yield from _files(path, leave_out)
+                yield from _find_files(path, leave_out)
         else:
             yield path

@@ -92,16 +92,16 @@ def build_wheel(
     """
     with tempfile.TemporaryDirectory(prefix="imgtool-build-") as temporary:
         work = Path(temporary).resolve()
-        source = _unpacked(archive, work / "source")
+        source = _unpack(archive, work / "source")
         system = replace(read_build_system(source), version=version)
         environment = work / "env"
         _install(requirements(system.requires), environment)
         (work / "out").mkdir()
-        added = _hook(work, source, system, python, "get_requires_for_build_wheel", {})
+        added = _call_hook(work, source, system, python, "get_requires_for_build_wheel", {})
         if added:
             _install(requirements((*system.requires, *map(str, added))), environment)
-        name = str(_hook(work, source, system, python, "build_wheel", str(work / "out"), {}, None))
-        return _normalised(work / "out" / Path(name).name, output)
+        name = str(_call_hook(work, source, system, python, "build_wheel", str(work / "out"), {}, None))
+        return _normalise(work / "out" / Path(name).name, output)
 
 
 def read_build_system(source: Path) -> BuildSystem:
@@ -124,7 +124,7 @@ def read_build_system(source: Path) -> BuildSystem:
     return BuildSystem(requires, str(table["build-backend"]), tuple(map(str, folders)))
 
 
-def _unpacked(archive: Path, folder: Path) -> Path:
+def _unpack(archive: Path, folder: Path) -> Path:
     """Unpacks an archive; returns the one folder in it."""
     folder.mkdir()
     try:
@@ -162,7 +162,7 @@ def _install(wheels: Iterable[Path], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def _hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str, *arguments: object) -> Any:
+def _call_hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str, *arguments: object) -> Any:
     """Calls a hook of the backend in a confined process and returns its answer."""
     for name in ("home", "tmp"):
         (work / name).mkdir(exist_ok=True)
@@ -170,7 +170,7 @@ def _hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str
         "work": str(work),
         "source": str(source),
         "env": str(work / "env"),
-        "variables": {"PYTHONPATH": str(work / "env"), **_version_variables(system.version)},
+        "variables": {"PYTHONPATH": str(work / "env"), **_make_version_variables(system.version)},
         "backend": system.backend,
         "backend_path": system.backend_path,
         "hook": hook,
@@ -181,7 +181,7 @@ def _hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str
     with subprocess.Popen(
         command,
         cwd=work,
-        env=_environment(work, python),
+        env=_make_environment(work, python),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -196,11 +196,11 @@ def _hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # also what it started and left running
     if process.returncode:
-        raise _failure(process.returncode, output.decode(errors="replace"), str(work))
+        raise _explain_failure(process.returncode, output.decode(errors="replace"), str(work))
     return json.loads((work / "result.json").read_bytes())
 
 
-def _environment(work: Path, python: Path) -> dict[str, str]:
+def _make_environment(work: Path, python: Path) -> dict[str, str]:
     return {
         "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": str(work / "home"),
@@ -215,11 +215,11 @@ def _environment(work: Path, python: Path) -> dict[str, str]:
     }
 
 
-def _version_variables(version: str) -> dict[str, str]:
+def _make_version_variables(version: str) -> dict[str, str]:
     return dict.fromkeys(_VERSION_VARIABLES, version) if version else {}
 
 
-def _failure(code: int, output: str, work: str) -> SourceBuildError:
+def _explain_failure(code: int, output: str, work: str) -> SourceBuildError:
     printed = [line.replace(work, "") for line in output.splitlines() if line.strip()]
     lines = tuple(map(sanitize_line, printed[-_LAST_LINES:]))
     if code == build_child.NOT_CONFINED:
@@ -231,7 +231,7 @@ def _failure(code: int, output: str, work: str) -> SourceBuildError:
     return SourceBuildError(f"its build fails: {lines[-1] if lines else f'exit status {code}'}", details=lines)
 
 
-def _normalised(wheel: Path, output: Path) -> Path:
+def _normalise(wheel: Path, output: Path) -> Path:
     """Writes a wheel anew into `output`; raises SourceBuildError for one that is not pure Python."""
     if not wheel.name.endswith("-none-any.whl"):
         raise SourceBuildError("it needs a compiler: its wheel is for this machine only")

@@ -54,16 +54,16 @@ class Git:
         """
         if _COMMIT.fullmatch(revision):
             return revision
-        wanted = revision or "HEAD"
-        output = self._run("ls-remote", "--", url, wanted, f"{wanted}^{{}}").decode(errors="replace")
+        name_or_head = revision or "HEAD"
+        output = self._run("ls-remote", "--", url, name_or_head, f"{name_or_head}^{{}}").decode(errors="replace")
         rows = (line.partition("\t") for line in output.splitlines())
         commits = {name: commit for commit, _, name in rows}
         for name in ("refs/tags/{}^{{}}", "refs/tags/{}", "refs/heads/{}", "{}"):
-            commit = commits.get(name.format(wanted))
+            commit = commits.get(name.format(name_or_head))
             if commit and _COMMIT.fullmatch(commit):
                 return commit
         raise InputError(
-            f"{_shown(url)} has no branch and no tag {wanted}",
+            f"{_hide_credentials(url)} has no branch and no tag {name_or_head}",
             hint="write a full commit, a branch or a tag after the @",
         )
 
@@ -79,9 +79,9 @@ class Git:
             try:
                 listing = self._run("-C", folder, "ls-tree", "-r", "-z", tree)
             except InputError as error:
-                raise InputError(f"{_shown(url)} has no folder {subdirectory} in {commit[:12]}") from error
+                raise InputError(f"{_hide_credentials(url)} has no folder {subdirectory} in {commit[:12]}") from error
             writer = TreeWriter(stream)
-            for mode, name, content in self._contents(folder, listing):
+            for mode, name, content in self._read_contents(folder, listing):
                 if content.startswith(_LFS_POINTER):
                     raise InputError(
                         f"{name} is kept by Git LFS, which imgtool does not read",
@@ -105,9 +105,9 @@ class Git:
             self._run("-C", folder, "cat-file", "-e", f"{commit}^{{commit}}")
         except InputError as error:
             hint = "push the commit, or name another one"
-            raise InputError(f"{_shown(url)} has no commit {commit}", hint=hint) from error
+            raise InputError(f"{_hide_credentials(url)} has no commit {commit}", hint=hint) from error
 
-    def _contents(self, folder: str, listing: bytes) -> Iterator[tuple[str, str, bytes]]:
+    def _read_contents(self, folder: str, listing: bytes) -> Iterator[tuple[str, str, bytes]]:
         """Mode, path and content of each file, in Git's order."""
         rows = []
         for row in filter(None, listing.split(b"\0")):
@@ -140,11 +140,11 @@ class Git:
         except subprocess.TimeoutExpired as error:
             raise TemporaryError(f"git did not finish within {_SECONDS} seconds") from error
         if done.returncode:
-            raise _failure(done.stderr.decode(errors="replace"))
+            raise _explain_failure(done.stderr.decode(errors="replace"))
         return done.stdout
 
 
-def _failure(stderr: str) -> ImgtoolError:
+def _explain_failure(stderr: str) -> ImgtoolError:
     lines = tuple(sanitize_line(_LOGIN.sub("://", line)) for line in stderr.splitlines() if line.strip())
     text = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "git failed")
     message = text.removeprefix("fatal: ").removeprefix("error: ")
@@ -156,5 +156,5 @@ def _failure(stderr: str) -> ImgtoolError:
     return TemporaryError(f"Git: {message}", hint="try again later", details=lines)
 
 
-def _shown(url: str) -> str:
+def _hide_credentials(url: str) -> str:
     return _LOGIN.sub("://", url)

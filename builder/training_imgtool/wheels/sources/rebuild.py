@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def rebuilt(
+def rebuild_wheel(
     wheel: Wheel, source: Source, store: WheelStore, *, settings: Settings, folder: Path, progress: Progress
 ) -> Iterator[Path]:
     """The wheel's file, until the block ends.
@@ -48,7 +48,7 @@ def rebuilt(
     progress(Step(f"wheel {wheel.name}", f"building {source.archive.file}"))
     store.fetch(source.requires if source.origin else (source.archive, *source.requires), progress)
     with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
-        code = _packed(source, settings, folder, Path(temporary)) if source.origin else None
+        code = _pack(source, settings, folder, Path(temporary)) if source.origin else None
         archive = code.path if code else store.require(source.archive)
         required = [store.require(requirement) for requirement in source.requires]
         (output := Path(temporary, "out")).mkdir()
@@ -64,7 +64,7 @@ def rebuilt(
         yield path
 
 
-def _packed(source: Source, settings: Settings, folder: Path, work: Path) -> PackedCode:
+def _pack(source: Source, settings: Settings, folder: Path, work: Path) -> PackedCode:
     """The code that no index has; raises VerificationError when it is not what the lock says."""
     git = Git(settings.environ, ca_file=settings.ca_file)
     code = Packer(folder, git, work).pack(source.origin, source.commit)

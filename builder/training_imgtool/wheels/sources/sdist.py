@@ -26,7 +26,7 @@ _MAX_BYTES = 8 << 20
 _LICENSES = frozenset({"LICENSE", "LICENSE.txt", "COPYING", "COPYING.txt"})
 
 
-def wheel_name(archive: SourceArchive) -> str:
+def name_wheel(archive: SourceArchive) -> str:
     """The wheel's file name."""
     return f"{archive.name}-{archive.version}-py3-none-any.whl"
 
@@ -45,7 +45,7 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
     if digest != archive.sha256:
         raise VerificationError(f"{archive.file}: sha256 {digest}, expected {archive.sha256}")
     root = f"{archive.file.removesuffix('.tar.gz')}/"
-    members = _members(data, root)
+    members = _read_members(data, root)
     modules = {
         name.removeprefix("src/"): text
         for name, text in members.items()
@@ -56,24 +56,24 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
     info = f"{archive.name}-{archive.version}.dist-info"
     files = {
         **modules,
-        f"{info}/METADATA": _metadata(members["PKG-INFO"]),
+        f"{info}/METADATA": _make_metadata(members["PKG-INFO"]),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: imgtool 1\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/top_level.txt": f"{archive.name}\n".encode(),
         **{f"{info}/{name}": text for name, text in members.items() if name in _LICENSES},
     }
-    return _zip({**files, f"{info}/RECORD": _record(files, f"{info}/RECORD")})
+    return _write_zip({**files, f"{info}/RECORD": _record(files, f"{info}/RECORD")})
 
 
-def remade(wheel: Wheel, index: Index) -> bytes | None:
+def remake_wheel(wheel: Wheel, index: Index) -> bytes | None:
     """The wheel of one of the matrix' source archives; None for another wheel, or when no index has the archive."""
     archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
-    if archive is None or wheel_name(archive) != wheel.file:
+    if archive is None or name_wheel(archive) != wheel.file:
         return None
     url = index.locate(archive.name, archive.file, archive.sha256)
     return build_wheel(archive, b"".join(index.read(url, limit=LARGEST_ARCHIVE))) if url else None
 
 
-def _members(data: bytes, root: str) -> dict[str, bytes]:
+def _read_members(data: bytes, root: str) -> dict[str, bytes]:
     members = {}
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive:
@@ -87,7 +87,7 @@ def _is_module(path: str, name: str) -> bool:
     return path == f"{name}.py" or path.startswith(f"{name}/")
 
 
-def _metadata(pkg_info: bytes) -> bytes:
+def _make_metadata(pkg_info: bytes) -> bytes:
     """PKG-INFO's own fields; its Metadata-Version 1.x is raised to one that wheels may have."""
     _, _, rest = pkg_info.replace(b"\r\n", b"\n").partition(b"\n")
     return b"Metadata-Version: 2.1\n" + rest
@@ -101,7 +101,7 @@ def _record(files: Mapping[str, bytes], own: str) -> bytes:
     return "".join([*lines, f"{own},,\n"]).encode()
 
 
-def _zip(files: Mapping[str, bytes]) -> bytes:
+def _write_zip(files: Mapping[str, bytes]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, content in files.items():

@@ -1,0 +1,204 @@
+"""Whole images: config, manifest, archives, layouts, and bases that contradict themselves."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.direct.builds import BASE, BASE_LAYER, LOCKED, Maker, make_base, make_start
+from training_imgtool.context.context import Context
+from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.direct.build import build_image
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage, read_config
+from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.stage_plan import Material
+from training_imgtool.direct.wheels.layer_tools import LayerTools
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.registry.manifests import (
+    DOCKER_LAYER_GZIP,
+    DOCKER_MANIFEST,
+    OCI_CONFIG,
+    OCI_LAYER_GZIP,
+    OCI_LAYER_ZSTD,
+    OCI_MANIFEST,
+    Descriptor,
+    sha256_digest,
+)
+
+
+def test_config_and_manifest(make: Maker) -> None:
+    image = make('COPY code/ /app/code/\nWORKDIR /app\nENV B="2 3" A=$A$A\nLABEL x.y="z"\nENTRYPOINT ["go"]\n')
+    config, manifest = json.loads(image.config), json.loads(image.manifest)
+    assert config["config"] == {
+        "Env": ["PATH=/usr/bin:/bin", "A=11", "B=2 3"],
+        "WorkingDir": "/app",
+        "Labels": {"x.y": "z"},
+        "Entrypoint": ["go"],
+    }
+    assert config["variant"] == "kept"
+    assert config["created"] == "1970-01-02T00:00:00Z"
+    layers = [line for line in config["history"] if not line.get("empty_layer")]
+    assert len(layers) == len(manifest["layers"]) == len(config["rootfs"]["diff_ids"]) == 2
+    assert manifest["layers"][0]["future"] == "field"
+    assert {layer["mediaType"] for layer in manifest["layers"]} == {DOCKER_LAYER_GZIP}
+    assert manifest["config"]["digest"] == sha256_digest(image.config)
+    assert image.digest == sha256_digest(image.manifest)
+    assert image.manifest_type == manifest["mediaType"] == DOCKER_MANIFEST
+    assert make("COPY code/ /app/code/\n", oci=True).manifest_type == OCI_MANIFEST
+
+
+def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp_path: Path) -> None:
+    text = "COPY code/ /app/code/\n"
+    assert make(text).digest == make(text).digest == Maker(context, tmp_path / "other")(text).digest
+
+
+def test_layers_are_never_there_twice(make: Maker) -> None:
+    assert len(make("COPY b.txt /opt/\nCOPY b.txt /opt/\n").layers) == 1
+    with pytest.raises(NeedsEngineError, match="the same layer"):
+        make("COPY b.txt /opt/\nCOPY code /opt/\nCOPY b.txt /opt/\n")
+
+
+def test_127_layers_are_the_limit(make: Maker) -> None:
+    lines = [f"COPY b.txt /opt/{number}/\n" for number in range(127)]
+    assert len(make("".join(lines[:126])).layers) == 126
+    with pytest.raises(NeedsEngineError, match="127"):
+        make("".join(lines))
+
+
+def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_path: Path) -> None:
+    with pytest.raises(NeedsEngineError, match="must not be pushed"):
+        _assembled(context, tmp_path, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", oci=True)
+    image = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True)
+    assert [layer["mediaType"] for layer in json.loads(image.manifest)["layers"]] == [OCI_LAYER_ZSTD, OCI_LAYER_GZIP]
+
+
+def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
+    dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
+    material = Material(context=context, locked=LOCKED)
+    tools = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
+    return build_image(dockerfile, dockerfile.stages, material, tools, start=make_start(oci=oci, layer=layer))
+
+
+def test_a_base_that_contradicts_itself(context: Context) -> None:
+    from training_imgtool.direct.image.image import assemble
+
+    manifest, config = make_base()
+    broken = config.replace(b'["sha256:' + b"d" * 64 + b'"]', b"[]")
+    with pytest.raises(VerificationError, match="different numbers of layers"):
+        assemble(manifest, broken, {}, (), created=0)
+    with pytest.raises(VerificationError, match="not JSON"):
+        assemble(manifest, b"{", {}, (), created=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"Env": [1, 2]},
+        {"Env": "x"},
+        {"WorkingDir": ["/"]},
+        {"Labels": ["a"]},
+        {"Labels": {"a": 1}},
+        {"Entrypoint": "x"},
+        {"Cmd": {"a": "b"}},
+        {"Volumes": ["/v"]},
+        {"ExposedPorts": "80"},
+        {"Healthcheck": ["NONE"]},
+        {"Healthcheck": {"Test": "x"}},
+        {"Healthcheck": {"Test": ["NONE"], "Interval": "9s"}},
+        {"User": 5},
+        {"OnBuild": "RUN x"},
+        {"Shell": 1},
+        {"User": "\ud800"},
+    ],
+)
+def test_a_hostile_config_is_refused(make: Maker, settings: dict[str, Any]) -> None:
+    with pytest.raises(VerificationError, match="config"):
+        make("ENV a=b\nWORKDIR x\nLABEL c=d\nHEALTHCHECK CMD x\n", settings)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b"[" * 200_000,
+        b'{"rootfs": {"diff_ids": [5]}}',
+        b'{"rootfs": {"diff_ids": "x"}}',
+        b'{"rootfs": {"diff_ids": []}, "history": ["x"]}',
+        b'{"rootfs": {"diff_ids": []}, "history": "x"}',
+        b'{"rootfs": {"diff_ids": []}, "config": "x"}',
+        b'{"rootfs": []}',
+        b"5",
+    ],
+)
+def test_what_is_no_config_is_refused(config: bytes) -> None:
+    with pytest.raises(VerificationError, match="config"):
+        read_config(config)
+
+
+def test_load_archive(make: Maker) -> None:
+    image = make("COPY code/ /app/\n")
+    data = b"".join(load_archive({"a:1": image, "b:1": image}, lambda _: iter((BASE_LAYER,))))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        names = archive.getnames()
+        listed = json.loads(archive.extractfile("manifest.json").read())  # type: ignore[union-attr]
+        assert len(names) == len(set(names)) == 4
+        assert archive.extractfile(listed[0]["Layers"][0]).read() == BASE_LAYER  # type: ignore[union-attr]
+        assert archive.extractfile(listed[0]["Config"]).read() == image.config  # type: ignore[union-attr]
+    assert [one["RepoTags"] for one in listed] == [["a:1"], ["b:1"]]
+
+
+def test_a_docker_image_as_an_oci_one(make: Maker) -> None:
+    from training_imgtool.direct.image.image import as_oci
+
+    docker, oci = make("COPY b.txt /opt/\n"), as_oci(make("COPY b.txt /opt/\n"))
+    manifest = json.loads(oci.manifest)
+    assert {layer["mediaType"] for layer in manifest["layers"]} == {OCI_LAYER_GZIP}
+    assert manifest["config"]["mediaType"] == oci.config_descriptor.media_type == OCI_CONFIG
+    assert oci.manifest_type == manifest["mediaType"] == OCI_MANIFEST
+    assert oci.digest == sha256_digest(oci.manifest) != docker.digest
+    assert (oci.config, oci.diff_ids) == (docker.config, docker.diff_ids)
+    assert as_oci(oci) is oci
+
+
+def test_layout(make: Maker, tmp_path: Path) -> None:
+    image, folder = make("COPY code/ /app/\n", oci=True), tmp_path / "layout"
+    platform = {"os": "linux", "architecture": "amd64"}
+    read: list[Descriptor] = []
+
+    def read_base(descriptor: Descriptor) -> Any:
+        read.append(descriptor)
+        return iter((BASE_LAYER,))
+
+    write_layout(folder, {"master": image, "worker": image}, read_base, platform)
+    write_layout(folder, {"master": image}, read_base, platform)
+    assert len(read) == 1
+    index = json.loads((folder / "index.json").read_bytes())
+    names = [one["annotations"]["org.opencontainers.image.ref.name"] for one in index["manifests"]]
+    assert sorted(names) == ["master", "worker"]
+    for blob in (folder / "blobs/sha256").iterdir():
+        assert sha256_digest(blob.read_bytes()) == f"sha256:{blob.name}"
+    damaged = folder / "blobs/sha256" / sha256_digest(BASE_LAYER).removeprefix("sha256:")
+    damaged.write_bytes(b"x" * len(BASE_LAYER))
+    write_layout(folder, {"master": image}, read_base, platform)
+    assert damaged.read_bytes() == BASE_LAYER
+    damaged.unlink()
+    with pytest.raises(VerificationError, match="came out as"):
+        write_layout(folder, {"master": image}, lambda _: iter((b"other",)), platform)
+    assert not damaged.exists()
+    (folder / "index.json").write_text("{}")
+    with pytest.raises(LocalFileError, match="not an OCI index"):
+        write_layout(folder, {"master": image}, read_base, platform)
+
+
+def test_a_file_that_changes_after_the_scan(make: Maker, tmp_path: Path) -> None:
+    from training_imgtool.core.errors import InputError
+
+    (tmp_path / "spec/b.txt").write_text("other")
+    with pytest.raises(InputError, match="changed while reading"):
+        make("COPY b.txt /opt/\n")
