@@ -6,10 +6,14 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.package_graph import (
     ADAPTERS,
@@ -34,6 +38,7 @@ HEAVY = ("docker", "google", "jinja2", "rich.live")
 
 
 ARCHITECTURE = Path(__file__).resolve().parents[1] / "docs/architecture.md"
+PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 
 def test_architecture_describes_every_room_from_the_ground_up() -> None:
@@ -98,6 +103,23 @@ def test_each_third_party_package_has_one_adapter() -> None:
             if not any(name == a or (a.endswith("*") and name.startswith(a[:-1])) for a in allowed):
                 wrong.append(f"{name}:{item.line} imports {package}, whose adapter is {allowed}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_dependency_has_an_adapter() -> None:
+    """What the package requires, and what its comment in pyproject.toml names as the adapter."""
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    declared = [*project["dependencies"], *(text for group in extras for text in group)]
+    providers = packages_distributions()
+    used = {canonicalize_name(name) for package in ADAPTERS for name in providers.get(package, ())}
+    unused = {name for text in declared if (name := canonicalize_name(Requirement(text).name)) not in used}
+    assert not unused, f"no adapter imports {unused}"
+    named = re.findall(
+        r"((?:\w+/)+\w+\.py)(?=[\n,])",
+        PYPROJECT.read_text().partition("\ndependencies")[2].partition("[project.scripts]")[0],
+    )
+    assert len(named) > 10
+    assert not [name for name in named if not (path_of("").parent / name).is_file()]
 
 
 @pytest.mark.parametrize("adapter", sorted({a for group in ADAPTERS.values() for a in group if "*" not in a}))

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from training_imgtool.build.buildx.secrets import with_own_secrets
+from training_imgtool.build.engine.secrets import with_own_secrets
 from training_imgtool.build.inputs import Inputs, open_spec, prepare
 from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed

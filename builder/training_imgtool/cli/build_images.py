@@ -148,7 +148,7 @@ def foresee_and_print(
     as_json: bool,
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
-    from training_imgtool.build.buildx.secrets import with_own_secrets
+    from training_imgtool.build.engine.secrets import with_own_secrets
     from training_imgtool.build.foresee import foresee
 
     settings, many = machine.settings(secrets), len(choices) > 1

@@ -81,7 +81,7 @@ def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int, contents: Co
         most: bytes after which reading stops with a fault.
         contents: takes the files that it wants.
     """
-    digest, content = hashlib.sha256(), _Content(hashed, kept)
+    digest, content = hashlib.sha256(), _Content(hashed, contents)
     reader = TarReader(_counted(blocks, most, digest))
     try:
         for member in reader.members():
@@ -135,12 +135,12 @@ def _read_file(content: _Content, reader: TarReader, member: Member, path: str) 
     link = member.target if member.kind != FILE else None
     interesting = kind is not None or (link is None and wants_look(path, member.size))
     start = b""
-    keeps = content.kept is not None and content.kept.wants(path) and member.size <= LARGEST_TEXT
+    keeps = content.contents is not None and content.contents.wants(path) and member.size <= LARGEST_TEXT
     if member.kind == FILE and (interesting or content.hashed):
         start, digest = _read(reader, LARGEST_TEXT if interesting or keeps else 0)
         content.files[path] = (member.size, digest)
-        if content.kept is not None and keeps:
-            content.kept.keep(digest, start)
+        if content.contents is not None and keeps:
+            content.contents.keep(digest, start)
     elif member.kind == LINK:
         content.files[path] = (0, f"->{member.target}")
     elif member.kind == HARD_LINK:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.direct.layers.tarhead import BLOCK, padding
+from training_imgtool.direct.layers.tarhead import BLOCK, count_padding
 from training_imgtool.direct.tree import Attributes
 
 FILE, HARD_LINK, LINK, FOLDER = "0", "1", "2", "5"
@@ -61,7 +61,7 @@ class TarReader:
         while (header := self._header()) is not None:
             self._left = header.size
             yield header
-            self._skip(self._left + padding(header.size))
+            self._skip(self._left + count_padding(header.size))
         while self._fill():  # so that the layer's digest is checked
             self._rest = memoryview(b"")
 
@@ -105,7 +105,7 @@ class TarReader:
         if size > _LONGEST_EXTENSION:
             raise VerificationError(f"it has an extended header of {size} bytes")
         data = self._read(size)
-        self._skip(padding(size))
+        self._skip(count_padding(size))
         if len(data) != size:
             raise VerificationError("it ends in the middle of a header")
         return data

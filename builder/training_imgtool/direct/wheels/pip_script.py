@@ -17,7 +17,7 @@ _INSTALL = "pip/_internal/operations/install/wheel.py"
 _DISTLIB = "pip/_vendor/distlib/scripts.py"
 
 
-def find_script_template(pip: WheelFile) -> str:
+def read_template(pip: WheelFile) -> str:
     """The template, with `%(module)s`, `%(import_name)s` and `%(func)s`; else raises NeedsEngineError."""
     for path, name in ((_INSTALL, "script_template"), (_DISTLIB, "SCRIPT_TEMPLATE")):
         member = next((member for member in pip.members if member.name == path), None)

@@ -27,7 +27,7 @@ from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.direct.wheels.pip_script import find_script_template
+from training_imgtool.direct.wheels.pip_script import read_template
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
 
@@ -140,9 +140,7 @@ class _Making:
     def _environment(self) -> Environment:
         pip = open_wheel(self._tools.wheel_path(self._locked.installer), self._locked.installer.sha256)
         check_hash(pip)
-        return Environment(
-            prefix=install_step.VENV, python=self._locked.variant.python, script=find_script_template(pip)
-        )
+        return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=read_template(pip))
 
     def _check_clashes(self, records: Mapping[str, Record]) -> None:
         """Compares the files of the groups whose claims leave it open; they need their wheels for that."""
