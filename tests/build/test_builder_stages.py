@@ -64,6 +64,7 @@ def test_the_text_for_a_builder() -> None:
 # syntax=docker/dockerfile:1
 ARG A=1
 FROM {BASE} AS base
+ARG B=$A
 RUN true
 FROM base AS mine
 # a comment
@@ -78,12 +79,13 @@ RUN --mount=type=bind,from=base,source=/from=base2,target=/x \\
         "# syntax=docker/dockerfile:1",
         "ARG A=1",
         f"FROM {HERE} AS mine",
+        "ARG B=$A",
         f"COPY --from={HERE} \\",
         "  /a /b",
         f"RUN --mount=type=bind,from={HERE},source=/from=base2,target=/x \\",
         f"  --mount=type=bind,from={HERE},source=/from=base2,target=/x2 echo from=base",
     ]
-    assert lines == (1, 2, 5, 7, 8, 9, 10)
+    assert lines == (1, 2, 6, 4, 8, 9, 10, 11)
 
 
 def test_a_quoted_name_cannot_be_replaced() -> None:

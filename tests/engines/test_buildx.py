@@ -22,7 +22,7 @@ from training_imgtool.core.errors import (
     InputError,
     TemporaryError,
 )
-from training_imgtool.core.progress import LogLine, Step, Transfer
+from training_imgtool.core.progress import LogLine, Note, Step, Transfer
 from training_imgtool.core.reference import Login
 from training_imgtool.core.secret_source import SecretSource
 from training_imgtool.core.settings import Settings
@@ -111,6 +111,14 @@ def test_a_secret_that_a_step_prints_is_hidden() -> None:
     log, events = log_of(event(vertexes=[{**RUN, "started": "2026"}]), printed("got hunter22!\n"), hidden=("hunter22",))
     assert [line.text for line in events.of(LogLine)] == ["got ***!"]
     assert log.tail == ("got ***!",)
+
+
+def test_a_secret_that_a_step_printed_is_in_the_builders_log(fake: Path) -> None:
+    (fake / "stderr").write_text(event(vertexes=[{**RUN, "started": "2026"}]) + printed("got hunter22!\n"))
+    for hidden, notes in ((("hunter22",), 1), (("hunter23",), 0)):
+        events = Events()
+        Buildx(machine(fake), "team").run(solve(hidden=hidden), events)
+        assert len([note for note in events.of(Note) if "a step printed a secret" in note.text]) == notes
 
 
 def test_a_step_that_fails_is_named_with_its_line_in_the_rendered_dockerfile() -> None:

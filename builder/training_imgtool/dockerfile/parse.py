@@ -140,6 +140,13 @@ class Dockerfile:
                 return stage
         return None
 
+    def below(self, stage: Stage) -> tuple[Stage, ...]:
+        """The stages that a stage starts from, the lowest first."""
+        found: list[Stage] = []
+        while (earlier := self.earlier(stage.base, stage)) is not None:
+            found.insert(0, stage := earlier)
+        return tuple(found)
+
 
 @lru_cache(maxsize=64)
 def parse(text: str, *, file: str = "Dockerfile") -> Dockerfile:

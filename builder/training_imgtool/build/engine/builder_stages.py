@@ -173,6 +173,8 @@ class BuilderStages:
 def builder_text(dockerfile: Dockerfile, stage: Stage, references: dict[str, str]) -> tuple[str, tuple[int, ...]]:
     """The stage as a Dockerfile of its own, and for each of its lines the line of the rendered Dockerfile.
 
+    It repeats the ARGs of the stages below, whose values BuildKit passes on.
+
     Args:
         dockerfile: the whole.
         stage: what to run.
@@ -184,6 +186,8 @@ def builder_text(dockerfile: Dockerfile, stage: Stage, references: dict[str, str
     texts = [(text, 1) for text in directives]
     texts += [(argument.raw, argument.line) for argument in dockerfile.args]
     texts.append((f"FROM {platform}{references[stage.base]}{name}\n", stage.line))
+    below = (instruction for other in dockerfile.below(stage) for instruction in other.instructions)
+    texts += [(instruction.raw, instruction.line) for instruction in below if instruction.name == "ARG"]
     texts += [(_with_references(instruction, references), instruction.line) for instruction in stage.instructions]
     ended = [(text if text.endswith("\n") else f"{text}\n", line) for text, line in texts]
     lines = tuple(line + offset for text, line in ended for offset in range(text.count("\n")))

@@ -26,8 +26,7 @@ def split_wheels(inputs: Inputs, image: RoleImage, label: str) -> RoleImage:
     if not cut or any(other.name == name for other in dockerfile.stages) or _has_numbers(dockerfile):
         return image
     lower = replace(stage, name=name, instructions=stage.instructions[:cut])
-    arguments = tuple(instruction for instruction in lower.instructions if instruction.name == "ARG")
-    upper = replace(stage, base=name, instructions=(*arguments, *stage.instructions[cut:]))
+    upper = replace(stage, base=name, instructions=stage.instructions[cut:])
     stages = [*dockerfile.stages[: stage.index], lower, upper, *dockerfile.stages[stage.index + 1 :]]
     split = replace(dockerfile, stages=tuple(replace(each, index=number) for number, each in enumerate(stages)))
     compression, runs = inputs.plan.layers.compression, debian_runs(image.plan)

@@ -34,11 +34,13 @@ class SolveLog:
     Attributes:
         instruction: the instruction of the vertex that failed, else of the one that began last; empty before the first.
         source_line: the line of the Dockerfile that buildx blames, 1-based; None when it names none.
+        hid: whether a step printed a secret.
     """
 
     def __init__(self, subject: str, progress: Progress, hidden: tuple[str, ...] = ()) -> None:
         self.instruction = ""
         self.source_line: int | None = None
+        self.hid = False
         self._subject = subject
         self._progress = progress
         self._hidden = hidden
@@ -130,9 +132,11 @@ class SolveLog:
             self._progress(LogLine(self._subject, masked))
 
     def _mask(self, line: str) -> str:
+        shown = line
         for secret in self._hidden:
-            line = line.replace(secret, "***")
-        return line
+            shown = shown.replace(secret, "***")
+        self.hid = self.hid or shown != line
+        return shown
 
     def finish(self) -> None:
         """Shows lines without an end."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from training_imgtool.core.errors import EngineUnavailableError, LocalFileError
-from training_imgtool.core.progress import Progress
+from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Login
 from training_imgtool.core.secret_source import SecretSource
 from training_imgtool.core.settings import Settings
@@ -98,6 +98,9 @@ class Buildx:
             log = SolveLog(solve.subject, progress, solve.hidden)
             with open_environment(self._settings, solve.logins) as environment:
                 status = _follow(self._command(solve, folder, context), environment, log)
+            if log.hid:
+                text = f"{solve.subject}: a step printed a secret, which the log of {self.name} now has: change it"
+                progress(Note(text))
             if status:
                 raise failure(self._attempt(solve, log, status))
             return _read_metadata(folder / "metadata.json", solve, self.name)
