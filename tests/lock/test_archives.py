@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lock.test_update import Events, Place, add, place
-from tests.servers.simple_index import tiny_wheel
+from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from tests.wheels.archives import NEEDS_LANDLOCK, source_archive
 from training_imgtool.core.errors import FieldError, InputError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
@@ -15,7 +15,7 @@ from training_imgtool.core.progress import Note
 from training_imgtool.lock.lockfile import dump_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Wheel
-from training_imgtool.spec.requirements import local_folders
+from training_imgtool.spec.requirements import index_options
 from training_imgtool.wheels.store import WheelStore
 
 __all__ = ["place"]
@@ -112,15 +112,34 @@ def test_a_local_wheel_and_a_relative_folder_serve_on_another_machine(archives: 
     texts = (("requirements.txt", lines),)
     fresh = WheelStore(
         replace(archives.settings, cache=archives.folder / "fresh"),
-        find_links=lambda: local_folders(archives.folder, texts),
+        options=lambda: index_options(archives.folder, texts),
     )
     fresh.fetch([wheels["mine"], wheels["other"]])
     (archives.folder / "wheels/mine-1.0-py3-none-any.whl").write_bytes(b"another")
     with pytest.raises(VerificationError, match=r"mine-1\.0"):
         WheelStore(
             replace(archives.settings, cache=archives.folder / "changed"),
-            find_links=lambda: local_folders(archives.folder, texts),
+            options=lambda: index_options(archives.folder, texts),
         ).fetch([wheels["mine"]])
+
+
+def test_an_index_that_the_requirements_name_serves_every_machine(archives: Place) -> None:
+    """Its wheels, its source archives, and the variable in its URL instead of a password."""
+    team = SimpleIndex(login=("robot", "s3cret"))
+    add(team, "mine", "1.0", ("helper",))
+    team.add("helper", "helper-1.0.tar.gz", source_archive("helper", "1.0"))
+    settings = replace(archives.settings, environ={**archives.settings.environ, "TEAM": "s3cret"})
+    with serving(team):
+        index = team.url.replace("://", "://robot:${TEAM}@")
+        lines = f"--extra-index-url {index}\nmine\n"
+        wheels, notes = locked(replace(archives, settings=settings), requirements=lines)
+        assert {"mine", "helper"} <= set(wheels)
+        assert notes == []
+        options = index_options(archives.folder, (("requirements.txt", lines),))
+        fresh = replace(settings, cache=archives.folder / "fresh")
+        WheelStore(fresh, options=lambda: options).fetch([wheels["mine"], wheels["helper"]])
+    with pytest.raises(FieldError, match="a URL with a password"):
+        locked(archives, requirements=f"--index-url {index.replace('${TEAM}', 's3cret')}\n")
 
 
 def test_a_pyproject_with_extras_and_groups(archives: Place) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.load import load
 from training_imgtool.spec.source_requirements import parse_source
+from training_imgtool.wheels.sources.archive import pack_folder
 from training_imgtool.wheels.store import WheelStore
 
 __all__ = ["place"]
@@ -169,8 +172,10 @@ def test_a_local_archive_and_a_pyproject(code: Place) -> None:
 
 
 def test_the_trainers_own_project_gives_its_requirements_alone(code: Place) -> None:
-    write(code.folder, source_files("own", "0.1", requires=("dep", "extra; extra == 'more'")))
-    write(code.folder, {"own/__init__.py": "", "own/task.py": "", "own/data.bin": "x" * (2 << 20), "setup.py": "x"})
+    tagged = "os.environ['SETUPTOOLS_SCM_PRETEND_VERSION']"  # which Git tags say, elsewhere
+    write(code.folder, source_files("own", "0.1", requires=("dep", "extra; extra == 'more'"), body=tagged))
+    write(code.folder, {"own/__init__.py": "", "own/task.py": "", "own/data.bin": "x" * (2 << 20)})
+    write(code.folder, {"setup.py": "open('deps/base.txt')", "deps/base.txt": ""})
     spec_file = code.spec(f"{SPEC}trainer: own\n", "-e .[more]\n")
     lock = code.lock(spec_file)
     names = {wheel.name for wheel in lock.variants[0].wheels}
@@ -178,8 +183,24 @@ def test_the_trainers_own_project_gives_its_requirements_alone(code: Place) -> N
     assert "own" not in names
     write(code.folder, {"own/task.py": "changed = 1"})
     assert lock_inputs(spec_file) == lock.inputs
-    write(code.folder, {"setup.py": "changed"})
-    assert lock_inputs(spec_file) != lock.inputs
+    for name in ("deps/base.txt", "setup.py"):  # setup.py names the first
+        write(code.folder, {name: "changed"})
+        changed = lock_inputs(spec_file)
+        assert changed != lock.inputs
+        lock = replace(lock, inputs=changed)
+
+
+def test_no_package_is_left_out_of_a_folder_for_its_name(code: Place) -> None:
+    """Only what tools leave behind is: `.mypy_cache`, and `build` without code of its own."""
+    folder = code.folder / "libs/private"
+    names = ("private/feature_cache/__init__.py", "private/lru_cache", "dist/__init__.py", "private/build/__init__.py")
+    write(folder, {**private(), **dict.fromkeys((*names, ".mypy_cache/x", "build/lib/y.py"), "")})
+    with tempfile.TemporaryFile() as stream:
+        pack_folder(folder, stream)
+        stream.seek(0)
+        with tarfile.open(fileobj=stream) as archive:
+            packed = {name.removeprefix("source/") for name in archive.getnames()}
+    assert packed == {*names, *private()}
 
 
 def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) -> None:

@@ -22,6 +22,7 @@ from training_imgtool.spec.load import SpecFile
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
+    from training_imgtool.spec.load import SpecFile
     from training_imgtool.wheels.store import WheelStore
 
 
@@ -32,7 +33,7 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
 def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, settings: Settings) -> WheelStore:
     """The same for a spec whose images lie, or would lie, in `repository`."""
-    from training_imgtool.spec.requirements import local_folders, read_texts
+    from training_imgtool.spec.requirements import index_options, read_texts
     from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.wheels.store import WheelStore
 
@@ -46,7 +47,7 @@ def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, setting
         with_index_logins(spec_file, settings),
         spec_file.folder,
         read_artifact=read,
-        find_links=lambda: local_folders(spec_file.folder, read_texts(spec_file)),
+        options=lambda: index_options(spec_file.folder, read_texts(spec_file)),
     )
 
 

@@ -113,14 +113,20 @@ class ArchiveBuilder:
                 return SourceBuildError("uv refuses the wheel that was built from it")
             return self._results[key]
 
-    def build_code(self, code: PackedCode, python: str) -> Wheel:
-        """Builds the wheel of packed code, once per Python; raises SourceBuildError."""
+    def build_code(self, code: PackedCode, python: str, version: str) -> Wheel:
+        """Builds the wheel of packed code, once per Python; raises SourceBuildError.
+
+        Args:
+            code: what is packed.
+            python: the version that builds.
+            version: what a Git tag says, for a build that reads it there; empty if none does.
+        """
         key = (code.origin, code.sha256, python)
         with self._lock:
             built = self._results.get(key)
             if not isinstance(built, Wheel):
                 self._progress(Step(f"wheel {code.label}", "building"))
-                wheel, requires = self._made(code.path, python, code.version)
+                wheel, requires = self._made(code.path, python, version)
                 self._progress(Done(f"wheel {code.label}", Outcome.BUILT, wheel.file))
                 file = f"{wheel.name}-{wheel.version}{code.suffix}"
                 size = code.path.stat().st_size

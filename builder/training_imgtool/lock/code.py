@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,8 +29,13 @@ from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.pack import Packer, own_paths, require_project
 from training_imgtool.wheels.store import WheelStore
 
-_METADATA_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "requirements*.in")
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+_METADATA_FILES = (*_PROJECT_FILES, "requirements*.txt", "requirements*.in")
+_LIST = re.compile(
+    r"[\w-][\w./-]*\.(?:txt|in)\b"
+)  # requirements that a build computes are most often read from such a file
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
+_NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
 _CURE = (
     "imgtool builds it with what its [build-system] requires, and no compiler, network or Git history; else run "
     "`pip wheel --no-deps -w wheels {}` once and require ./wheels/NAME.whl"
@@ -93,11 +99,13 @@ class CodeBuilder:
         if not requirement.is_git:
             _require_reachable(requirement.path, self._spec_file.folder)
         with tempfile.TemporaryDirectory(prefix="imgtool-code-") as work:
-            largest = _LARGEST_METADATA if is_own_project(requirement, self._spec_file) else None
+            is_own = is_own_project(requirement, self._spec_file)
+            largest = _LARGEST_METADATA if is_own else None
             leave_out = own_paths(self._spec_file.folder, self._spec_file.path.name)
             folder = self._spec_file.folder
             packer = Packer(folder, self._git, Path(work), largest_file=largest, leave_out=leave_out)
-            return self._archives.build_code(packer.pack(requirement.origin, commit), python)
+            code = packer.pack(requirement.origin, commit)
+            return self._archives.build_code(code, python, _NO_VERSION if is_own else code.version)
 
     def _commit(self, origin: str) -> str:
         if origin not in self._commits:
@@ -149,9 +157,12 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
 
 
 def _hash_metadata(folder: Path) -> str:
-    """The hash of the files that say what a project requires."""
+    """The hash of the files that say what a project requires, and of the lists that those name."""
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in _METADATA_FILES for path in folder.glob(pattern)}):
+    files = {path for pattern in _METADATA_FILES for path in folder.glob(pattern)}
+    texts = [path.read_text(errors="replace") for path in files if path.name in _PROJECT_FILES]
+    named = (folder / name for text in texts for name in _LIST.findall(text))
+    for path in sorted(files | {path for path in named if path.is_file()}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 

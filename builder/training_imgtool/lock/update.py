@@ -18,13 +18,14 @@ from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.sizes import Sizes
 from training_imgtool.lock.trim import WheelReader
+from training_imgtool.lock.wheel_contents import RULES
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.requirements import (
     Named,
+    index_options,
     list_code,
-    local_folders,
     normalise_name,
     parse_requirements,
     read_hashes,
@@ -125,7 +126,7 @@ class _Maker:
         self._carried_over = carried_over
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
-        self._store = WheelStore(settings, spec_file.folder, find_links=lambda: local_folders(spec_file.folder, texts))
+        self._store = WheelStore(settings, spec_file.folder, options=lambda: index_options(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
         self._archives = ArchiveBuilder(
             self._store, self._sizes, environ=self._environ, folder=spec_file.folder, progress=progress
@@ -138,7 +139,7 @@ class _Maker:
             git=Git(settings.environ, ca_file=settings.ca_file),
             commits=carried_over.commits,
         )
-        self._reader = WheelReader(self._store, settings.cache / "wheel-contents.json", progress)
+        self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
 
     def check(self, variant: Variant) -> list[Finding]:
@@ -148,8 +149,7 @@ class _Maker:
         platform = self._spec.platform
         findings = check_requirements(self._named, variant, minor, release, platform=platform, cuda_base=cuda_base)
         if variant.package == "tensorflow-tpu":
-            own = [line for _, text in self._texts for line in text.splitlines() if line.startswith(("-f", "--find-l"))]
-            findings += check_libtpu(release, self._matrix, (*own, *self._store.index.places().find_links))
+            findings += check_libtpu(release, self._matrix, self._store.index.places().find_links)
         return findings
 
     def build_missing(self, variants: tuple[Variant, ...]) -> None:

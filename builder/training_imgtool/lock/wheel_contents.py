@@ -13,10 +13,13 @@ from typing import IO, Any
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.versions.trim_rules import TOKENS, named_in_elf, named_in_source, owned_by, rule_of
 
+RULES = 2
+"""Counts up when the same wheel is read in another way: what a machine remembers is of one count."""
 ELF = b"\x7fELF"
 ALWAYS = ""
 """The rule of files that no rule is about: they stay."""
 _SOURCES = (".py", ".pyx", ".pth")
+_SCRIPT = re.compile(r"[^/]+\.data/scripts/")
 _INSTALLED = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
 _BLOCK = 1 << 20
 _OVERLAP = max(map(len, TOKENS)) - 1
@@ -94,7 +97,7 @@ def names_in(name: str, blocks: Iterable[bytes]) -> frozenset[str]:
     first = next(stream, b"")
     if first.startswith(ELF):
         return named_in_elf(_tokens(first, stream))
-    if not name.endswith(_SOURCES):
+    if not name.endswith(_SOURCES) and not _SCRIPT.match(name):
         return frozenset()
     text = bytearray(first)
     for block in stream:

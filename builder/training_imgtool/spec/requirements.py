@@ -26,13 +26,14 @@ PACKAGES = "python_packages"
 _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
 _COMMENT = r"(?:^|\s+)#.*$"
-_LOGIN = r"://[^/\s@]+:[^/\s@]+@"
+_LOGIN = r"://[^/\s@:]+:(?!\$\{[A-Z0-9_]+\}@)[^/\s@]+@"  # a variable in place of the password tells nobody anything
 _FILE = r"[\w.+-]+://|(?:git|hg|svn|bzr)\+|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
 _ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
 _EDITABLE = r"(?:-e|--editable)[\s=]"
 _LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
 _FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
 _OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
+_INDEX_OPTION = r"(?:-i|-f|--index-url|--extra-index-url|--find-links|--no-index)(?:[\s=]|$)|-[if]\S"
 _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do; the first that matches counts
     (
         _LOGIN,
@@ -176,17 +177,19 @@ def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ..
     return tuple(requirement for requirement in parsed if requirement)
 
 
-def local_folders(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Returns the folders with wheels that the files name: their relative --find-links, and those of local wheels."""
-    folders = []
+def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Returns what the files say about where wheels are, as options: indexes, and folders by their absolute path.
+
+    A local wheel counts as --find-links of its folder.
+    """
+    options = []
     for name, text in texts:
         for _, line in _lines(text):
-            links = re.match(_FIND_LINKS, line)
-            if links and _is_relative(links["place"]):
-                folders.append(_join(name, links["place"]))
+            if re.match(_INDEX_OPTION, line):
+                options.append(_absolute(folder, name, line))
             elif wheel := _local_wheel(name, line):
-                folders.append(posixpath.dirname(wheel))
-    return tuple(str(folder.resolve() / path) for path in dict.fromkeys(folders))
+                options.append(f"--find-links {folder.resolve() / posixpath.dirname(wheel)}")
+    return tuple(dict.fromkeys(options))
 
 
 def _absolute(folder: Path, name: str, line: str) -> str:

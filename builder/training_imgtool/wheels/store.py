@@ -42,7 +42,7 @@ class WheelStore:
         folder: whose uv.toml counts; the current folder by default.
         index: the indexes; by default those of the settings.
         read_artifact: reads a wheel that imgtool built elsewhere; None where there is no such wheel.
-        find_links: gives further folders with wheels.
+        options: gives what the spec's requirements say about indexes and folders.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class WheelStore:
         *,
         index: Index | None = None,
         read_artifact: ReadArtifact | None = None,
-        find_links: Callable[[], tuple[str, ...]] = tuple,
+        options: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        self._read_artifact, self._find_links = read_artifact, find_links
+        self._read_artifact, self._options = read_artifact, options
         self._root = settings.cache / "wheels"
         self._settings, self._folder = settings, folder or Path()
         if index:
@@ -65,7 +65,7 @@ class WheelStore:
         """The machine's indexes; opened at the first request, which most runs never send."""
         from training_imgtool.wheels.index.index import open_index
 
-        return open_index(self._settings, self._folder, self._find_links())
+        return open_index(self._settings, self._folder, self._options())
 
     def path(self, wheel: Wheel) -> Path | None:
         """The wheel's file when it is here with the right size, else None."""

@@ -29,6 +29,7 @@ _OWN_WHEEL = (
 )
 _TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
 _SYSCONFIG = threading.Lock()
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # as in requirements files of pip and uv
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"Failed to (?:download and )?build `([^`=\s]+)==([^`\s]+)`")
 _WANTED_BY = re.compile(r"was included because `([^`]+)` \(v([^)]+)\) depends on")
@@ -86,10 +87,18 @@ class Indexes:
     find_links: tuple[str, ...]
 
 
-def find_indexes(environ: Mapping[str, str], folder: Path) -> Indexes:
-    """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default."""
+def find_indexes(environ: Mapping[str, str], folder: Path, options: tuple[str, ...] = ()) -> Indexes:
+    """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default.
+
+    Args:
+        environ: the machine's environment for uv; its values replace `${NAME}` in options.
+        folder: where uv runs.
+        options: lines of a requirements file, such as `--extra-index-url URL`.
+    """
+    lines = "".join(f"{option}\n" for option in options)
     with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
-        text = _run(("--emit-index-url", "--emit-find-links"), "", Path(temporary), environ=environ, folder=folder)
+        text = _run(("--emit-index-url", "--emit-find-links"), lines, Path(temporary), environ=environ, folder=folder)
+    text = _VARIABLE.sub(lambda variable: environ.get(variable[1], variable[0]), text)
     values: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
     for line in text.splitlines():
         option, _, value = line.partition(" ")

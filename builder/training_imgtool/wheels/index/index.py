@@ -171,18 +171,13 @@ class Index:
         raise AssertionError
 
 
-def open_index(settings: Settings, folder: Path, find_links: tuple[str, ...] = ()) -> Index:
-    """The indexes that uv and pip use on this machine when they run in `folder`, and the folders `find_links`."""
+def open_index(settings: Settings, folder: Path, options: tuple[str, ...] = ()) -> Index:
+    """The indexes that uv and pip use on this machine when they run in `folder` with a requirements file's options."""
     environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {read_pip_settings(settings.environ).get('trusted-host', '')}"
-
-    def find() -> Indexes:
-        configured = find_indexes(environ, folder)
-        return Indexes(configured.urls, (*find_links, *configured.find_links))
-
     return Index(
-        find,
+        lambda: find_indexes(environ, folder, options),
         environ=environ,
         proxies=settings.proxies,
         ca_file=Path(certificate) if certificate else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ from training_imgtool.core.errors import InputError
 
 _ROOT = "source"
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", ".tox", ".nox", ".git", ".hg", ".svn"})
-_LEFT_OUT_AT_TOP = _LEFT_OUT | {"build", "dist"}  # deeper they may be packages
-_LEFT_OUT_ENDS = (".pyc", ".egg-info", "_cache")
+_BUILT = frozenset({"build", "dist"})  # at the top, unless they are packages
+_LEFT_OUT_FORM = re.compile(r".*\.(?:pyc|egg-info)|\..*_cache")
 _LARGEST = 256 << 20  # bytes of all files
 
 
@@ -77,7 +78,7 @@ def pack_folder(
     writer = TreeWriter(stream)
     try:
         top = folder.resolve()
-        for path in _find_files(top, leave_out, names=_LEFT_OUT_AT_TOP):
+        for path in _find_files(top, leave_out, names=_LEFT_OUT | _BUILT):
             state = path.lstat()
             name = path.relative_to(top).as_posix()
             if stat.S_ISLNK(state.st_mode):
@@ -121,7 +122,9 @@ def _find_files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[st
         entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         path = Path(entry.path)
-        if entry.name in names or entry.name.endswith(_LEFT_OUT_ENDS) or path in leave_out:
+        if _LEFT_OUT_FORM.fullmatch(entry.name) or path in leave_out:
+            continue
+        if entry.name in names and not (entry.name in _BUILT and (path / "__init__.py").exists()):
             continue
         if entry.is_dir(follow_symlinks=False):
             if not (path / "pyvenv.cfg").exists():
