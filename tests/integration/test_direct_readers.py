@@ -18,7 +18,10 @@ import pytest
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Base, Machine, Project, Wheels, document
 from tests.registry.support import machine as settings_of
-from training_imgtool.core.reference import parse_repository
+from training_imgtool.build.engine.pull import pull_image
+from training_imgtool.core.reference import Digest, parse_reference, parse_repository
+from training_imgtool.core.settings import from_environment
+from training_imgtool.engines.docker.client import connect
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 
@@ -107,16 +110,25 @@ def test_the_manifest_is_of_the_bases_family(pushed: Pushed) -> None:
     assert len({layer["digest"] for layer in manifest["layers"]}) == len(manifest["layers"])
 
 
-def test_docker_runs_it(pushed: Pushed) -> None:
-    reference = pushed.images["worker"]
+def test_docker_runs_it(pushed: Pushed, tmp_path: Path) -> None:
+    """Docker before 23 reads no zstd layers, and gets the same image loaded."""
+    image = parse_reference(pushed.images["worker"])
+    assert isinstance(image, Digest)
     version = _run("docker", "version", "--format", "{{.Server.Version}}")
-    if pushed.compression == "zstd" and int(version.partition(".")[0]) < 23:
-        pytest.skip(f"Docker {version} reads no zstd layers, 23.0 is the first that does")
-    _run("docker", "pull", "--quiet", reference)
+    settings = from_environment({**os.environ, "IMGTOOL_CACHE": str(tmp_path)})
+    engine = connect(settings)
+    old = int(version.partition(".")[0]) < 23
+    assert engine.reads_zstd is not old
+    with Registries(settings) as registries:
+        key = image.digest.partition(":")[2]
+        names = [pull_image(image, key, platform="linux/amd64", engine=engine, registries=registries) for _ in "12"]
     try:
-        assert _run("docker", "run", "--rm", "--network=none", reference) == SAID
+        config = document(pushed.registry, str(image))["config"]["digest"]
+        assert names == [config if old and pushed.compression == "zstd" else str(image)] * 2
+        assert _run("docker", "run", "--rm", "--network=none", names[0]) == SAID
     finally:
-        _run("docker", "rmi", "--force", reference)
+        engine.close()
+        _run("docker", "rmi", "--force", names[0])
 
 
 def test_docker_loads_it(pushed: Pushed) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.build.build import build_in_engine
 from training_imgtool.build.engine.engine_stages import pull_parents
+from training_imgtool.build.engine.pull import pull_image
 from training_imgtool.build.find import find_images, head
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun
@@ -65,7 +66,7 @@ def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> di
     try:
         with connect(work.settings, work.progress) as registries:
             digests = find_images(work.wanted, partial(head, registries), work.progress)
-            run_all(
+            names = run_all(
                 {
                     image.role: partial(_pull, work, engine, registries, image, digest)
                     for image in work.wanted
@@ -78,13 +79,16 @@ def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> di
         work.progress(Note(f"no image is taken from the registry: {error}"))
         return {}
     return {
-        role: RunImage(reference=str(digest), digest=digest, source="registry")
+        role: RunImage(reference=names[role], digest=digest, source="registry")
         for role, digest in digests.items()
         if digest is not None
     }
 
 
-def _pull(work: BuildRun, engine: Engine, registries: Registries, image: RoleImage, digest: Digest) -> None:
-    login = registries.login(digest.repository.registry).login
-    engine.pull_base(digest, image.plan.platform, login, work.progress)
+def _pull(work: BuildRun, engine: Engine, registries: Registries, image: RoleImage, digest: Digest) -> str:
+    platform = image.plan.platform
+    name = pull_image(
+        digest, image.key, platform=platform, engine=engine, registries=registries, progress=work.progress
+    )
     work.progress(Done(f"base {digest.repository.path}", Outcome.FOUND, "in the engine"))
+    return name

@@ -47,6 +47,7 @@ class Engine(Protocol):
     """Builds stages and pushes images. Implementations read no environment and print nothing."""
 
     name: str
+    reads_zstd: bool  # whether it unpacks zstd layers
 
     def image_id(self, key: str) -> str | None:
         """The image built under `key` that the engine still has, or None."""

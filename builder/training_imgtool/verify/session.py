@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from training_imgtool.build.engine.pull import pull_image
 from training_imgtool.build.find import find_images, head, require_images
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.platforms import check_index
@@ -239,15 +240,21 @@ def _inspect_inside(
     reader: inspect_registry.LayerReader,
 ) -> dict[str, Any]:
     """What containers tell; of a platform that the engine cannot run, nothing, with the reason."""
-    plan, registries, compared = image.plan, reader.registries, reader.contents.compared_inside
+    plan, name, compared = image.plan, location.name, reader.contents.compared_inside
     if location.digest is not None:
-        login = registries.login(location.digest.repository.registry).login
-        engine.pull_base(location.digest, plan.platform, login, run.progress)
+        name = pull_image(
+            location.digest,
+            image.key,
+            platform=plan.platform,
+            engine=engine,
+            registries=reader.registries,
+            progress=run.progress,
+        )
     run.progress(Step(image.role, "looking into the image"))
     folders = find_copied_files(image.dockerfile, run.inputs.context, {}).folders
     libraries = plan.locked.variant.libraries
     inspection = inspect_container.look(
-        engine.api, location.name, libraries, folders, exclude=plan.exclude, compared=tuple(compared)
+        engine.api, name, libraries, folders, exclude=plan.exclude, compared=tuple(compared)
     )
     if inspection.fault is not None and "exec format error" in inspection.fault:
         why = f"the engine's machine does not run {plan.platform}"
@@ -261,9 +268,7 @@ def _inspect_inside(
         return values
     gpus, values["no_gpus"] = _find_gpus(image, engine)
     run.progress(Step(image.role, f"importing tensorflow and {plan.entry.name}"))
-    values["run"] = inspect_container.run(
-        engine.api, location.name, plan.entry.module or plan.entry.arguments[-1], gpus=gpus
-    )
+    values["run"] = inspect_container.run(engine.api, name, plan.entry.module or plan.entry.arguments[-1], gpus=gpus)
     values["gpus"] = gpus
     return values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
+from training_imgtool.build.engine.pull import pull_image
 from training_imgtool.build.inputs import RoleImage
 from training_imgtool.build.request import BuildRun, missing_push
 from training_imgtool.build.run_wheels import WheelContext
@@ -176,7 +177,6 @@ def pull_parents(
 
     Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
     """
-    login = registries.login(repository.registry).login
     parents = {}
     for image in images:
         own = image.dockerfile.stages[-1]
@@ -188,8 +188,15 @@ def pull_parents(
             continue
         stored = registries.at(repository).head(tag_of_stage(repository, label, key))
         if stored is not None:
-            engine.pull_base(repository.digest(stored), run.inputs.plan.platform, login, run.progress)
-            engine.name_stage(str(repository.digest(stored)), key)
+            name = pull_image(
+                repository.digest(stored),
+                key,
+                platform=run.inputs.plan.platform,
+                engine=engine,
+                registries=registries,
+                progress=run.progress,
+            )
+            engine.name_stage(name, key)
 
 
 def _refuse_secrets(image: RoleImage, label: str) -> None:

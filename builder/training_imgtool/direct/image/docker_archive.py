@@ -1,20 +1,26 @@
 """An image as the tar that `docker load` reads: for `--load`, straight into an engine's socket.
 
 The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). An engine
-unpacks layers by their content, so gzip ones may stay as they are; zstd ones are for engines since 23.0,
-so callers should give none.
+unpacks layers by their content, so gzip ones stay as they are. Docker reads zstd ones since 23.0 only, so the archive
+has them unpacked.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import IO
 
+from training_imgtool.core.errors import LocalFileError
 from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, Kind, count_padding, make_header
 from training_imgtool.registry.manifests import Descriptor
 
 ReadBlob = Callable[[Descriptor], Iterator[bytes]]
+_BLOCK = 1 << 18
 
 
 def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iterator[bytes]:
@@ -23,6 +29,8 @@ def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iter
     Args:
         images: by the full `REPOSITORY:TAG` they are to have.
         read_base: the bytes of a layer of the base, which an engine wants too, even if it has them.
+
+    Raises LocalFileError when a layer has no room in the temporary folder.
     """
     written: set[str] = set()
     listed = []
@@ -34,7 +42,7 @@ def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iter
         for descriptor, read in blobs:
             if descriptor.digest not in written:
                 written.add(descriptor.digest)
-                yield from _write_file(_name(descriptor.digest), descriptor.size, read())
+                yield from _write_layer(descriptor, read())
         config = image.config_descriptor
         if config.digest not in written:
             written.add(config.digest)
@@ -61,6 +69,31 @@ def _strip_algorithm(digest: str) -> str:
 
 def _name(digest: str) -> str:
     return f"{_strip_algorithm(digest)}/layer.tar"
+
+
+def _write_layer(descriptor: Descriptor, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    path = _name(descriptor.digest)
+    if not descriptor.media_type.endswith("zstd"):
+        yield from _write_file(path, descriptor.size, blocks)
+        return
+    with _unpack(descriptor, blocks) as file:
+        size = file.tell()
+        file.seek(0)
+        yield from _write_file(path, size, iter(partial(file.read, _BLOCK), b""))
+
+
+def _unpack(descriptor: Descriptor, blocks: Iterator[bytes]) -> IO[bytes]:
+    """A layer's archive in a temporary file, because a tar names the size first."""
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        for block in decompress(blocks, descriptor.media_type):
+            file.write(block)
+        for _ in blocks:  # bytes behind the end of the stream belong to the digest too
+            pass
+    except OSError as error:
+        why = f"{tempfile.gettempdir()}: {error.strerror}"
+        raise LocalFileError(f"unpacking a layer in {why}", hint="free space there, or set TMPDIR") from error
+    return file
 
 
 def _write_file(path: str, size: int, blocks: Iterator[bytes]) -> Iterator[bytes]:

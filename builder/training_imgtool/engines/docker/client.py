@@ -6,6 +6,7 @@ environment's proxies and .netrc, and let the errors of four packages through. `
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -26,6 +27,8 @@ from training_imgtool.engines.docker.errors import cause_of, engine_error, hint_
 from training_imgtool.engines.stream import Event, follow
 
 _OLDEST_API = (1, 32)  # the first that takes a platform for a build
+_PRODUCT = re.compile(r"Docker/(\d+)\.")  # in the header Server; Podman says Libpod
+_FIRST_WITH_ZSTD = 23
 _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 3.0
@@ -43,6 +46,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
             answer = client.get(f"{client.base_url}/_ping", timeout=timeout)
             answer.raise_for_status()
             version = answer.headers.get("Api-Version", "")
+            product = _PRODUCT.match(answer.headers.get("Server", ""))
     except Exception as error:
         if not is_engine_fault(error):
             raise
@@ -50,7 +54,8 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
             f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {cause_of(error)}",
             hint=hint_for(error),
         ) from error
-    return DockerEngine(DockerApi(endpoint, _api_version(version, endpoint)))
+    reads_zstd = product is None or int(product[1]) >= _FIRST_WITH_ZSTD
+    return DockerEngine(DockerApi(endpoint, _api_version(version, endpoint)), reads_zstd=reads_zstd)
 
 
 def _api_version(version: str, endpoint: Endpoint) -> str:

@@ -46,8 +46,9 @@ class DockerEngine:
 
     name = "docker"
 
-    def __init__(self, api: DockerApi) -> None:
+    def __init__(self, api: DockerApi, *, reads_zstd: bool = True) -> None:
         self.api = api
+        self.reads_zstd = reads_zstd
 
     def image_id(self, key: str) -> str | None:
         """The image built under `key` that the engine still has, or None."""
