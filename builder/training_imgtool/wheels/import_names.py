@@ -21,7 +21,7 @@ from training_imgtool.wheels.store import WheelStore
 
 _TAIL = 128 << 10  # bytes at the end of a wheel; most directories are smaller
 _EXTENSIONS = (".so", ".pyd")
-_DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
+DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
     "absl": "absl-py",
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -36,6 +36,7 @@ _DISTRIBUTIONS = {  # import names of well-known packages, to save a look into t
     "tensorflow": "tensorflow-cpu",
     "yaml": "pyyaml",
 }
+_OTHERWISE_NAMED = {*DISTRIBUTIONS.values(), "protobuf"} - {"attrs", "setuptools"}  # they have no module of that name
 _STANDARD_SINCE = {  # modules that a version of Python brought, from https://docs.python.org/3/whatsnew
     "contextvars": (3, 7),
     "dataclasses": (3, 7),
@@ -55,6 +56,7 @@ _STANDARD_UNTIL = {  # the version that removed them, from the same pages
     **dict.fromkeys(("telnetlib", "uu", "xdrlib"), (3, 13)),
 }
 _ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # in no list of standard modules
+_OTHER_SYSTEMS = frozenset({"_overlapped", "_scproxy", "_winapi", "msilib", "msvcrt", "nt", "winreg", "winsound"})
 _HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # they add no module that has another name than its file
 
 
@@ -88,18 +90,28 @@ class ImportNames:
             return True
         return False if complete else None
 
+    def is_namespace(self, module: str) -> bool:
+        """Whether a module is a folder that several wheels may share: it has nothing but their modules."""
+        if self._is_standard(module.partition(".")[0]) or self._is_named(module):
+            return False
+        roots, _ = self._roots
+        within = any(f"{module}.".startswith(f"{root}.") for root in roots)
+        return not within and any(root.startswith(f"{module}.") for root in roots)
+
     def _is_standard(self, top: str) -> bool:
         """Whether the image's Python has a module, whatever the version of the Python that runs this."""
         if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
             return _STANDARD_SINCE.get(top, (3,)) <= self._python < _STANDARD_UNTIL.get(top, (4,))
-        return top in sys.stdlib_module_names or top in _ALWAYS_THERE
+        return (top in sys.stdlib_module_names and top not in _OTHER_SYSTEMS) or top in _ALWAYS_THERE
 
     def _is_named(self, module: str) -> bool:
         """Whether a wheel has the module's name, the name that a namespace package goes by, or a well-known one."""
-        if _DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
+        if DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
             return True
-        parts = module.lower().replace("_", "-").split(".")
-        names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)}
+        if not module.partition(".")[0].islower():
+            return False  # Pandas is another module than pandas
+        parts = module.replace("_", "-").split(".")
+        names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)} - _OTHERWISE_NAMED
         return bool(names & self._names) or (parts[:2] == ["google", "protobuf"] and "protobuf" in self._names)
 
     @cached_property

@@ -12,6 +12,7 @@ from training_imgtool.build.code.trainer_check import check_trainer
 from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.context import python_source
 from training_imgtool.core.errors import FieldListError
+from training_imgtool.core.json_cache import write_cached
 from training_imgtool.core.progress import Event, Note, silent
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.spec.load import load
@@ -68,10 +69,20 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "import numpy.linalg\nfrom numpy import anything\n",
         "\tx = 1\n".lstrip() + "if x:\n\ty = 2\n",
         "print(f'{1!r:>{10}}')\n",
+        "try:\n    from . import util\nexcept ImportError:\n    import util\n",
+        "try:\n    import tomli\nexcept ModuleNotFoundError:\n    import tomllib as tomli\n",
+        "try:\n    import horovod\nexcept (KeyError, OwnError):\n    pass\n",
+        "try:\n    import horovod\nexcept ImportError as error:\n    if x:\n        raise\n",
+        "try:\n    import a\nexcept ValueError:\n    pass\nexcept Exception:\n    import b\n".replace(" a", " os"),
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import horovod\n",
+        "from trainer.util import x as y, MAX\nfrom trainer import util\nfrom trainer.dynamic import anything\n",
+        "import warnings\nwith warnings.catch_warnings():\n    import numpy\n",
+        "if __name__ == '__main__':\n    try:\n        import horovod\n    except ImportError:\n        pass\n",
     ],
 )
 def test_what_can_start_passes(project: Project, code: str) -> None:
-    project.write("trainer/util.py", "x = 1\n")
+    project.write("trainer/util.py", "x = 1\nfor MAX in range(3): pass\n")
+    project.write("trainer/dynamic.py", "def __getattr__(name): return 1\n")
     project.write("trainer/paths.py", "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n")
     project.write("trainer/native.cpython-311-x86_64-linux-gnu.so", "")
     project.write("trainer/other/deep.py", "")
@@ -113,12 +124,77 @@ def test_what_can_start_passes(project: Project, code: str) -> None:
             "if __name__ == '__main__':\n    get_ipython().run_line_magic('matplotlib', 'inline')\n",
             "trainer/task.py:2:1: get_ipython() exists in notebooks only",
         ),
+        (
+            "try:\n    import pandas\nexcept ImportError as error:\n    print(1)\n    raise SystemExit(2) from error\n",
+            "trainer/task.py:2:1: no locked wheel provides pandas",
+        ),
+        ("try:\n    import pandas\nexcept KeyError:\n    pass\n", "task.py:2:1: no locked wheel provides pandas"),
+        ("try:\n    import pandas\nexcept ImportError:\n    sys.exit(1)\n", "no locked wheel provides pandas"),
+        (
+            "try:\n    import cudf\nexcept ImportError:\n    import pandas\n",
+            "task.py:2:1: no locked wheel provides cudf",
+        ),
+        ("try:\n    pass\nfinally:\n    import pandas\n", "task.py:4:1: no locked wheel provides pandas"),
+        ("try:\n    import os\nexcept OSError:\n    pass\nelse:\n    import pandas\n", "task.py:6:1: no locked"),
+        (
+            "import warnings\nwith warnings.catch_warnings():\n    import pandas\n",
+            "trainer/task.py:3:1: no locked wheel provides pandas",
+        ),
+        ("import Numpy\n", "trainer/task.py:1:1: no locked wheel provides Numpy"),
+        ("import tensorflow_cpu\n", "trainer/task.py:1:1: no locked wheel provides tensorflow_cpu"),
+        ("import msvcrt\n", "trainer/task.py:1:1: no locked wheel provides msvcrt"),
+        ("from trainer import modle\n", "trainer/task.py:1:1: trainer/__init__.py does not define modle"),
+        ("from trainer.a import build\n", "trainer/task.py:1:1: trainer/a.py does not define build"),
+        ("from .a import build\n", "trainer/task.py:1:1: trainer/a.py does not define build"),
+        (
+            "def main():\n    'Trains.'\n    import os\n    import pandas\n\nif __name__ == '__main__':\n    main()\n",
+            "trainer/task.py:4:1: no locked wheel provides pandas",
+        ),
+        (
+            "import pandas\nimport subprocess\nsubprocess.run([])\n",
+            "trainer/task.py:1:1: no locked wheel provides pandas",
+        ),
     ],
 )
 def test_what_cannot_start_is_refused_with_its_place(project: Project, code: str, says: str) -> None:
     project.write("trainer/a.py", "")
     project.write("trainer/task.py", code)
     assert [says in error for error in _errors(project)] == [True]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pathlib\npathlib.Path('made.py').write_text('x = 1')\nimport made\n",
+        "import subprocess\n\ndef make():\n    subprocess.run(['protoc'])\n\nmake()\nfrom trainer import made\n",
+        "def export():\n    import made\n\nif __name__ == '__main__':\n    print(1)\n",
+        "def main(x=1):\n    if x == 1: return\n    import made\n\nif __name__ == '__main__':\n    main()\n",
+    ],
+)
+def test_what_may_be_made_or_not_run_gives_a_note(project: Project, code: str) -> None:
+    project.write("trainer/task.py", code)
+    (note,) = _notes(project)
+    assert "made" in note
+
+
+def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
+    inputs = _inputs(project)
+    before = inputs.plan.roles[0].locked
+    storage = replace(before.wheels[0], name="vendor-cloud-storage", file="x-1.0-py3-none-any.whl", sha256="0" * 64)
+    locked = replace(before, wheels=(*before.wheels, storage))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+    write_cached(_settings(project).cache / "imports" / f"{'0' * 64}.json", ["vendor.cloud.storage"])
+    project.write("trainer/task.py", "from vendor.cloud import storage\nimport vendor.cloud.storage.blob\n")
+    assert _notes(project, replace(_inputs(project), plan=plan)) == []
+    project.write("trainer/task.py", "from vendor.cloud import storage, bigquery\n")
+    says = "trainer/task.py:1:1: no locked wheel provides vendor.cloud.bigquery"
+    assert _errors(project, replace(_inputs(project), plan=plan)) == [says]
+
+
+def test_a_package_may_change_the_search_path_for_its_program(project: Project) -> None:
+    project.write("trainer/__init__.py", "import sys\nsys.path.append('/mnt')\n")
+    project.write("trainer/task.py", "import mounted\n")
+    assert len(_notes(project)) == 1
 
 
 def test_newer_syntax_than_the_images_python(project: Project) -> None:
@@ -166,6 +242,13 @@ def test_a_function_runs_nothing_below_the_main_guard(project: Project) -> None:
     project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas\n")
     project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: run"))
     assert _notes(project) == []
+
+
+def test_a_function_that_the_module_does_not_define(project: Project) -> None:
+    project.write("trainer/task.py", "def run(): pass\n")
+    project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: rnu"))
+    (error,) = _errors(project)
+    assert "trainer.function: trainer/task.py does not define rnu" in error
 
 
 @pytest.mark.parametrize(

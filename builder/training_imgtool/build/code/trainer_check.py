@@ -10,7 +10,7 @@ import hashlib
 import json
 import posixpath
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,9 @@ from training_imgtool.plan import RolePlan
 
 if TYPE_CHECKING:
     from training_imgtool.build.code.trainer_modules import TrainerModules
-    from training_imgtool.context.python_source import Import, Source
+    from training_imgtool.context.python_source import Source
     from training_imgtool.wheels.import_names import ImportNames
 
-_HINT = "--no-check skips this check"
 _MOST_NOTES = 5
 
 
@@ -75,7 +74,10 @@ class _Check:
         first = posixpath.dirname(entry.script) if entry.script else entry.home
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
-        self._searches_more = any(folder and not _is_below_app(folder) for folder in python_path)
+        self._searches_more = any(
+            folder and (not _is_below_app(folder) or folder.endswith((".zip", ".egg", ".whl")))
+            for folder in python_path
+        )
         self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
         self._inputs, self._settings = inputs, settings
         self.python = plan.locked.variant.python
@@ -112,22 +114,36 @@ class _Check:
 
     def run(self, sources: MutableMapping[str, Source]) -> tuple[list[FieldError], list[str]]:
         """Returns errors and notes; reads and adds to what files of these hashes say."""
+        from training_imgtool.build.code.import_check import ImportCheck
+
         errors: list[FieldError] = []
         notes: list[str] = []
         entry = self._entry_file()
         if self._is_entry and entry is None:
             self._check_missing_entry(errors, notes)
+        elif self._is_entry and entry is not None and self._plan.entry.function:
+            self._check_function(self._files[entry], self._plan.entry.function, errors)
         read = {path: self._read(path, file, sources, errors, notes) for path, file in self._files.items()}
         readable = {path: source for path, source in read.items() if source}
         reached = self._modules.reached(entry, readable) if entry else ()
-        self._searches_more |= any(readable[path].finds_more for path in reached if path in readable)
+        others = (readable[path] for path in reached if path in readable and path != entry)
+        self._searches_more |= any(source.finds_more for source in others)
+        check = ImportCheck(
+            modules=self._modules,
+            wheels=self._wheels,
+            files=self._files,
+            entry=entry,
+            searches_more=self._searches_more,
+        )
+        is_proof = self._is_entry and self._is_proof
         for path, source in readable.items():
-            for problem, is_sure in self._problems(path, source, is_program=path == entry):
-                self.is_complete &= is_sure
-                if is_sure and path == entry and self._is_entry and self._is_proof:
-                    errors.append(problem)
+            runs_main = path == entry and self._plan.entry.function is None
+            for problem in check.problems(path, source, runs_main=runs_main):
+                self.is_complete &= problem.is_sure
+                if is_proof and path == entry and problem.is_sure and not problem.is_late:
+                    errors.append(problem.error)
                 else:
-                    notes.append(str(problem))
+                    notes.append(str(problem.error))
         return errors, notes
 
     def _entry_file(self) -> str | None:
@@ -140,6 +156,8 @@ class _Check:
         return path or None
 
     def _check_missing_entry(self, errors: list[FieldError], notes: list[str]) -> None:
+        from training_imgtool.build.code.import_check import HINT
+
         entry = self._plan.entry
         is_sure = True
         if entry.file is not None:
@@ -150,7 +168,7 @@ class _Check:
                 return
             is_sure = (provided is False or self._modules.is_own(entry.name)) and not self._searches_more
             message = f"no module {entry.name} in {entry.folder}/ and no locked wheel with it"
-            hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
+            hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {HINT}"
         field = "trainer.module" if entry.module else "trainer.script"
         error = FieldError(message, field=field, location=self._spec_file.locate(field), hint=hint)
         self.is_complete &= is_sure
@@ -158,6 +176,13 @@ class _Check:
             errors.append(error)
         else:
             notes.append(str(error))
+
+    def _check_function(self, file: Entry, function: str, errors: list[FieldError]) -> None:
+        from training_imgtool.context.python_source import may_define
+
+        if not may_define(b"".join(blocks(file)), function.partition(".")[0]):
+            message, field = f"{file.path} does not define {function}", "trainer.function"
+            errors.append(FieldError(message, field=field, location=self._spec_file.locate(field)))
 
     def _read(
         self,
@@ -167,6 +192,7 @@ class _Check:
         errors: list[FieldError],
         notes: list[str],
     ) -> Source | None:
+        from training_imgtool.build.code.import_check import HINT, error_at
         from training_imgtool.context.python_source import is_notebook_command, read_source
 
         major, minor = (int(part) for part in self.python.split("."))
@@ -179,74 +205,19 @@ class _Check:
             sources[digest] = read_source(b"".join(blocks(file)), path, (major, minor))
             return sources[digest]
         except SyntaxError as error:
-            message, hint = f"Python {major}.{minor} cannot parse it: {error.msg}", _HINT
+            message, hint = f"Python {major}.{minor} cannot parse it: {error.msg}", HINT
             if is_notebook_command(error):
                 message = f"{(error.text or '').strip()[:60]!r} is a command of a notebook, not Python"
-                hint = f"delete the line, and put packages into requirements; {_HINT}"
-            problem = _at(path, error.lineno or 1, message, column=error.offset or 1, hint=hint)
+                hint = f"delete the line, and put packages into requirements; {HINT}"
+            problem = error_at(path, error.lineno or 1, message, column=error.offset or 1, hint=hint)
             if sys.version_info[:2] < (major, minor):
                 notes.append(str(problem))  # it may be syntax that this Python does not know yet
             else:
                 errors.append(problem)
         except (ValueError, RecursionError, MemoryError) as error:
-            errors.append(_at(path, 1, f"Python cannot parse it: {error}"))
-        return None
-
-    def _problems(self, path: str, source: Source, *, is_program: bool) -> Iterator[tuple[FieldError, bool]]:
-        """Yields what does not work when the file loads, and whether that is sure."""
-        if source.notebook:
-            line, name = source.notebook
-            hint = f"delete the line, or guard it with `try`; packages belong in requirements; {_HINT}"
-            yield _at(path, line, f"{name}() exists in notebooks only", hint=hint), True
-        runs_main = is_program and self._plan.entry.function is None
-        for item in source.imports + (source.main_imports if runs_main else ()):
-            module = self._modules.absolute(path, item)
-            if module is None:
-                yield _at(path, item.line, "a relative import outside a package"), True
-            elif not self._modules.is_own(module):
-                yield from self._not_installed(path, item.line, module)
-            else:
-                missing = [name for name in self._own_names(module, item) if not self._modules.has(name)]
-                if missing and not self._wheels.provides(module):
-                    yield _at(path, item.line, f"the trainer has no module {missing[0]}"), not self._searches_more
-
-    def _own_names(self, module: str, item: Import) -> Iterator[str]:
-        """Yields the modules that an import from the trainer needs: a folder that is no package has nothing else."""
-        yield module
-        if self._modules.files.get(module) == "" and module not in self._modules.links:
-            yield from (f"{module}.{name}" for name in item.names if name != "*")
-
-    def _not_installed(self, path: str, line: int, module: str) -> Iterator[tuple[FieldError, bool]]:
-        provided, hint = self._wheels.provides(module), f"add it to requirements; {_HINT}"
-        top = module.partition(".")[0]
-        if provided:
-            return
-        folder = self._folder_with(top)
-        if folder is not None and not self._searches_more:
-            shown = posixpath.normpath(posixpath.join("/app", folder))
-            hint = f"it is in {folder or '.'}, where Python does not look: env: {{PYTHONPATH: {shown}}}; {_HINT}"
-        if self._searches_more:
-            if folder is None:
-                message = f"no locked wheel provides {top}, unless code or PYTHONPATH adds a folder with it"
-                yield _at(path, line, message, hint=hint), False
-        elif provided is None:
-            yield _at(path, line, f"no wheel that imgtool can read provides {module}", hint=hint), False
-        else:
-            name = module if self._wheels.provides(top) else top
-            yield _at(path, line, f"no locked wheel provides {name}", hint=hint), True
-
-    def _folder_with(self, top: str) -> str | None:
-        """Returns a folder of the trainer that has a module or a package of that name, else None."""
-        for path in self._files:
-            parts = path.removesuffix(".py").split("/")
-            if top in parts:
-                return "/".join(parts[: parts.index(top)])
+            errors.append(error_at(path, 1, f"Python cannot parse it: {error}"))
         return None
 
 
 def _is_below_app(folder: str) -> bool:
     return f"{folder}/".startswith("/app/")
-
-
-def _at(path: str, line: int, message: str, *, column: int = 1, hint: str | None = _HINT) -> FieldError:
-    return FieldError(message, field="", location=f"{path}:{line}:{column}", hint=hint)

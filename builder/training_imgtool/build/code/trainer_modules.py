@@ -48,7 +48,9 @@ class TrainerModules:
 
     def reached(self, entry: str, sources: Mapping[str, Source]) -> Iterator[str]:
         """Yields the files that the program in `entry` imports as it starts, itself first; `sources` are by path."""
-        waiting, seen = [entry], {entry}
+        packages = _prefixes(self._names.get(entry, "").rpartition(".")[0])  # `-m` runs their __init__.py first
+        waiting = [entry, *filter(None, map(self.files.get, packages))]
+        seen = set(waiting)
         while waiting:
             path = waiting.pop()
             yield path
