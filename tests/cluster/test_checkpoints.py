@@ -30,6 +30,16 @@ def test_one_in_the_folder_itself(tmp_path: Path) -> None:
     assert found.path == "model.ckpt-120"
 
 
+def test_those_of_keras(tmp_path: Path) -> None:
+    state(tmp_path / "a", "ckpt-9", 100)
+    for number, name in enumerate(("model.weights.h5", "epoch-2.keras", "notes.txt")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (200 + number, 200 + number))
+    newest = latest(tmp_path)
+    assert newest is not None
+    assert (newest.path, newest.written) == ("epoch-2.keras", 201)
+
+
 def test_none(tmp_path: Path) -> None:
     assert latest(tmp_path / "missing") is None
     assert latest(tmp_path) is None

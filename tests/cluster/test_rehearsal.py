@@ -76,6 +76,14 @@ def test_what_to_follow() -> None:
         # before the first checkpoint a program's own error ends the run, a signal does not
         (TF, Death(exit_code=1, unstarted=True), None, FAIL, True),
         (TF, Death(exit_code=137, unstarted=True), None, RESTART, True),
+        (TF, Death(exit_code=143, unstarted=True), None, RESTART, True),
+        (VX, Death(exit_code=255, unstarted=True), None, FAIL, True),
+        (AI, Death(exit_code=139, unstarted=True), None, FAIL, True),
+        (VX, Death(exit_code=143, unstarted=True), None, RESTART, True),
+        (TF, Death(exit_code=255, unstarted=True), None, FAIL, True),  # sys.exit(-1)
+        (TF, Death(exit_code=134, unstarted=True), None, FAIL, True),  # abort()
+        (TF, Death(exit_code=139, unstarted=True), None, FAIL, True),
+        (TF, Death(exit_code=137, unstarted=True, out_of_memory=True), None, FAIL, True),
         (LO, Death(exit_code=137), None, FAIL, True),
     ],
 )

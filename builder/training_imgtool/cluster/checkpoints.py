@@ -1,4 +1,7 @@
-"""What a job directory has of TensorFlow's checkpoints: the evidence that a restarted trainer could resume."""
+"""What a job directory has of checkpoints: the evidence that a restarted trainer could resume.
+
+TensorFlow's have a state file beside them. Keras writes files of its own, without one.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 _STATE = "checkpoint"  # tf.train.CheckpointState as text: what every CheckpointManager keeps beside its files
 _LATEST = re.compile(r'^model_checkpoint_path: "([^"\n]{1,400})"', re.MULTILINE)
+_KERAS = (".keras", ".h5")  # models and weights: https://keras.io/api/callbacks/model_checkpoint/
 _DEEPEST = 3  # folders below the job directory
 _MOST = 2000  # folders looked at
 
@@ -24,27 +28,29 @@ class Checkpoint:
 
 def latest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint below `folder`, or None; a folder that cannot be read has none."""
-    checkpoints = [checkpoint for state in _states(folder) if (checkpoint := _read(state, folder)) is not None]
+    checkpoints = [checkpoint for file in _files(folder) if (checkpoint := _read(file, folder)) is not None]
     return max(checkpoints, key=lambda checkpoint: checkpoint.written, default=None)
 
 
-def _states(folder: Path) -> Iterator[Path]:
+def _files(folder: Path) -> Iterator[Path]:
     for number, (where, folders, files) in enumerate(os.walk(folder)):
         if number == _MOST:
             return
         if len(Path(where).relative_to(folder).parts) >= _DEEPEST:
             folders.clear()
-        if _STATE in files:
-            yield Path(where, _STATE)
+        yield from (Path(where, name) for name in files if name == _STATE or name.endswith(_KERAS))
 
 
-def _read(state: Path, folder: Path) -> Checkpoint | None:
+def _read(file: Path, folder: Path) -> Checkpoint | None:
     try:
-        text, written = state.read_text(errors="replace")[:10_000], state.stat().st_mtime
+        written = file.stat().st_mtime
+        if file.name != _STATE:
+            return Checkpoint(path=str(file.relative_to(folder)), written=written)
+        text = file.read_text(errors="replace")[:10_000]
     except OSError:
         return None
     match = _LATEST.search(text)
     if match is None:
         return None
-    place = state.parent.relative_to(folder)
+    place = file.parent.relative_to(folder)
     return Checkpoint(path=str(place / Path(match[1]).name), written=written)

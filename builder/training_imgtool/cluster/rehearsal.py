@@ -8,6 +8,7 @@ assumed here, said with every verdict (`documented` is False), and listed in doc
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,7 +18,11 @@ from training_imgtool.spec.job import Scheduling
 from training_imgtool.spec.model import Role
 
 RESTARTS = 5  # documented for AI Platform and Vertex AI: restarts of one replica
-_SIGNALLED = 128  # exit codes from here on are a signal's
+_SIGNALLED = 128  # exit codes above are a signal's, up to its number 64; those above 192 are the program's own again
+_SIGNALS = 64
+_CRASHES = frozenset(  # signals that a program brings upon itself
+    _SIGNALLED + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+)
 _LONGEST_PAUSE = 300.0  # Kubernetes: seconds between two restarts of a container
 _KILL = re.compile(r"(?P<role>[a-z]+)(?::(?P<index>\d{1,4}))?@(?P<number>\d{1,6}(?:\.\d{1,3})?)(?P<unit>ms|s|m|h)\Z")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -68,6 +73,12 @@ class Death:
     restarts_in_all: int = 0
     unstarted: bool = False
 
+    @property
+    def would_repeat(self) -> bool:
+        """Whether the program would end so again: it failed, crashed or needs more memory, and nobody stopped it."""
+        is_signal = _SIGNALLED < self.exit_code <= _SIGNALLED + _SIGNALS
+        return self.out_of_memory or not is_signal or self.exit_code in _CRASHES
+
 
 def parse_kill(text: str) -> Kill:
     """Parses `ROLE[:INDEX]@DURATION`; the index is 0 when left out. Raises UsageError."""
@@ -94,11 +105,16 @@ def _role(word: str) -> Role | None:
 def judge(service: Service, death: Death, scheduling: Scheduling | None = None) -> Verdict:
     """What the service does with a replica that died.
 
-    A program that ends with an error of its own before the first checkpoint would do so again: the run ends at once.
+    A program that fails by itself before the first checkpoint would do so again: the run ends at once.
     """
-    if death.unstarted and death.exit_code < _SIGNALLED and service is Service.TFJOB:
-        because = f"exit code {death.exit_code} before the first checkpoint; --restart restarts it, as {service} does"
-        return Verdict(action=Action.FAIL, because=because, documented=True)
+    verdict = _verdict(service, death, scheduling)
+    if verdict.action is Action.FAIL or not (death.unstarted and death.would_repeat):
+        return verdict
+    because = f"exit code {death.exit_code} before the first checkpoint; --restart restarts it, as {service} does"
+    return Verdict(action=Action.FAIL, because=because, documented=True)
+
+
+def _verdict(service: Service, death: Death, scheduling: Scheduling | None) -> Verdict:
     match service:
         case Service.AI_PLATFORM:
             return _google(death, restart_job=False)
