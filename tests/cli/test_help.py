@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from tests.faults.project import IMGTOOL
 from training_imgtool.cli import app
+from training_imgtool.cluster.replicas import Service
+from training_imgtool.jobs.model import Format
 from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Role
 
@@ -45,6 +47,10 @@ def test_every_option_has_a_text(verb: str) -> None:
         ("imgtool build --engine ", {"auto", "buildx", "docker", "direct"}),
         ("imgtool push --progress ", {"auto", "tty", "plain", "json", "quiet"}),
         ("imgtool config --target ", {str(target) for target in Target}),
+        ("imgtool config --format ", {str(form) for form in Format}),
+        ("imgtool run --as ", {str(service) for service in Service}),
+        ("imgtool run --follow ", {str(role) for role in Role}),
+        ("imgtool verify --engine ", {"auto", "docker", "direct"}),
         ("imgtool build --role ", {str(role) for role in Role}),
     ],
 )

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from training_imgtool.jobs.model import Format
 
 
+def _list_formats() -> list[str]:
+    from training_imgtool.jobs.model import Format
+
+    return list(Format)
+
+
 def register(app: typer.Typer) -> None:
     """Adds the verb."""
     app.command("config")(config)
@@ -34,7 +40,13 @@ def config(
         bool, typer.Option("--command", help="Print the command that submits the job, not the file.")
     ] = False,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="yaml, json, gcloud (one line, no file), env, docker-run.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="yaml, json, gcloud (one line, no file), env, docker-run.",
+            autocompletion=_list_formats,
+        ),
     ] = "yaml",
     hosts: Annotated[
         str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: the machines.")

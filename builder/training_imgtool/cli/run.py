@@ -43,6 +43,18 @@ class _Command(typer.core.TyperCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
 
 
+def _list_roles() -> list[str]:
+    from training_imgtool.spec.model import Role
+
+    return list(Role)
+
+
+def _list_services() -> list[str]:
+    from training_imgtool.cluster.replicas import Service
+
+    return list(Service)
+
+
 def register(app: typer.Typer) -> None:
     """Adds the verb."""
     app.command("run", cls=_Command)(run)
@@ -57,7 +69,12 @@ def run(
     ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers.")] = None,
     service: Annotated[
         str | None,
-        typer.Option("--as", metavar="SERVICE", help="ai-platform, vertex, tfjob or local; by default job.target's."),
+        typer.Option(
+            "--as",
+            metavar="SERVICE",
+            help="ai-platform, vertex, tfjob or local; by default job.target's.",
+            autocompletion=_list_services,
+        ),
     ] = None,
     job_dir: Annotated[
         str | None,
@@ -75,7 +92,11 @@ def run(
     ] = False,
     follow: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE[:INDEX]", help="Show only what these replicas print; repeatable."),
+        typer.Option(
+            metavar="ROLE[:INDEX]",
+            help="Show only what these replicas print; repeatable.",
+            autocompletion=_list_roles,
+        ),
     ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,

@@ -23,7 +23,13 @@ def verify(
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="auto, docker, or direct (read the registry, run nothing).")
+        str,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="auto, docker, or direct (read the registry, run nothing).",
+            autocompletion=lambda: ["auto", "docker", "direct"],
+        ),
     ] = "auto",
     sbom: Annotated[
         Path | None,
