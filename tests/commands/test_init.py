@@ -207,3 +207,83 @@ def test_files_that_say_nothing(tmp_path: Path) -> None:
     assert tmp_path / "trainer/task.py" in written
     spec = load(tmp_path / "image.yaml").spec
     assert (spec.name, spec.tensorflow, spec.accelerator) == ("m", "2.15.1", Accelerator.CPU)
+
+
+def test_a_dockerfile_alone_says_what_to_install_and_to_start(tmp_path: Path) -> None:
+    dockerfile = """FROM python:3.11-slim
+RUN pip install --no-cache-dir -U pip tensorflow==2.14.0 "scikit-learn>=1.3" -i https://mirror.example.com/simple $MORE
+COPY . /code
+ENTRYPOINT ["python", "-u", "/code/fit_model.py"]
+CMD ["--steps", "5"]
+"""
+    spec, text = proposed(
+        tmp_path,
+        {"Dockerfile": dockerfile, "train.py": program(), "fit_model.py": program("import sklearn, PIL, cudf")},
+    )
+    assert (spec.tensorflow, spec.python) == ("2.14.0", "3.11")
+    assert (spec.trainer.source, spec.trainer.script, spec.args) == (".", "fit_model.py", ("--steps", "5"))
+    requirements = (tmp_path / "requirements.txt").read_text()
+    assert "scikit-learn>=1.3  # from Dockerfile\n" in requirements
+    assert "# missing: the packages that provide these imports: PIL (pillow), cudf\n" in requirements
+    assert "mirror" not in requirements + text
+
+
+def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> None:
+    files = {
+        "Dockerfile": "FROM tensorflow/tensorflow:2.15.0\nCOPY . .\nRUN pip3 install -r docker/needs.txt\n",
+        "docker/needs.txt": "tensorflow-gpu==2.10.1\n",
+        "train.py": program("import pandas"),
+    }
+    spec, text = proposed(tmp_path, files)
+    assert (spec.requirements, spec.tensorflow, spec.accelerator) == ("docker/needs.txt", "2.10.1", Accelerator.GPU)
+    assert "# missing: the packages that provide these imports: pandas\n" in text
+
+
+def test_a_script_of_a_notebook(tmp_path: Path) -> None:
+    code = "# In[1]:\n!pip install pandas\nimport tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"
+    spec, text = proposed(tmp_path, {"My-Notebook.py": code, "prepare.py": "print(1)\n"})
+    assert (spec.trainer.source, spec.trainer.script) == (".", "My-Notebook.py")
+    assert "first delete the notebook's commands, such as line 2" in text
+    assert not (tmp_path / "trainer").exists()
+
+
+def test_a_notebook_alone_is_named(tmp_path: Path) -> None:
+    project(tmp_path, {"digits.ipynb": "{}"})
+    _, (note,) = write_starter(tmp_path)
+    assert note.startswith("digits.ipynb is a notebook: jupyter nbconvert --to script")
+
+
+def test_a_console_script_whose_file_starts_nothing(tmp_path: Path) -> None:
+    metadata = '[project]\nname = "pkg"\ndependencies = ["tensorflow==2.15.1"]\nscripts = {fit = "pkg.cli:main"}\n'
+    code = """import click
+@click.command()
+@click.option("--epochs", default=1)
+@click.option("--data", required=True)
+@click.argument("name")
+def main(epochs, data, name): pass
+"""
+    spec, text = proposed(tmp_path, {"pyproject.toml": metadata, "src/pkg/cli.py": code, "src/pkg/__init__.py": ""})
+    assert (spec.trainer.module, spec.trainer.function) == ("pkg.cli", "main")
+    assert "trainer: {source: ., script: fit}" in text
+    assert "its options: --epochs, --data (required), name (required)" in text
+    assert "# missing: the packages that provide these imports: click" in text
+
+
+def test_flags_and_a_setup_py(tmp_path: Path) -> None:
+    code = """from absl import app, flags
+import tensorflow as tf
+flags.DEFINE_integer("steps", 3, "")
+flags.DEFINE_string("data", None, "")
+flags.DEFINE_string("job_dir", None, "")
+flags.mark_flag_as_required("data")
+def main(argv): pass
+if __name__ == "__main__":
+    app.run(main)
+"""
+    setup = "from setuptools import setup\nsetup(install_requires=['tensorflow>=2.12,<2.14', 'scipy'])\n"
+    spec, text = proposed(tmp_path, {"setup.py": setup, "census/main.py": code, "census/main_test.py": code})
+    assert (spec.tensorflow, spec.trainer.script or spec.trainer.module) == ("2.13.1", "main.py")
+    assert "its options: --steps, --data (required), --job_dir" in text
+    assert "the program takes --job_dir: write it into args" in text
+    assert "main_test" not in text
+    assert "scipy  # from setup.py\n" in (tmp_path / "requirements.txt").read_text()

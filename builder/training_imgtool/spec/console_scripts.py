@@ -23,7 +23,7 @@ def find_console_script(folder: Path, name: str) -> tuple[str, str]:
 
     Raises FieldError: there is no such script, or a setup.py computes its scripts.
     """
-    scripts = {**_of_setup_py(folder / "setup.py"), **_of_setup_cfg(folder / "setup.cfg"), **_of_pyproject(folder)}
+    scripts = read_console_scripts(folder)
     if name not in scripts:
         close = find_nearest(name, sorted(scripts))
         hint = f"did you mean {close}?" if close else _CURE
@@ -32,6 +32,11 @@ def find_console_script(folder: Path, name: str) -> tuple[str, str]:
     if match is None:
         raise FieldError(f"{name} = {quote(scripts[name])}: expected MODULE:FUNCTION", field=_FIELD)
     return match["module"], match["function"]
+
+
+def read_console_scripts(folder: Path) -> dict[str, str]:
+    """Returns the console scripts of the project in `folder`: name to MODULE:FUNCTION; raises FieldError."""
+    return {**_of_setup_py(folder / "setup.py"), **_of_setup_cfg(folder / "setup.cfg"), **_of_pyproject(folder)}
 
 
 def _of_pyproject(folder: Path) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from training_imgtool.core.resources import data_file
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.value_rules import check_text, quote
 from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.wheels.import_names import DISTRIBUTIONS
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
@@ -47,7 +49,7 @@ tensorflow: "{tensorflow}"  # {tensorflow_from}
 {python}
 accelerator: {accelerator}  # {accelerator_from}
 {system_packages}requirements: {requirements}  # resolved together with TensorFlow, and locked in image.lock
-{trainer}
+{unlisted}{trainer}
 {args}
 env: {{TF_CPP_MIN_LOG_LEVEL: "1"}}
 
@@ -99,7 +101,7 @@ def starter(
     code = _Lines(seen, folder)
     target = "ai-platform" if kind is Accelerator.TPU else "vertex"
     spec = _SPEC.format(
-        origin=f"# imgtool init read {', '.join((*seen.files, *code.read))}. Check what it proposes.\n"
+        origin=f"# imgtool init read {', '.join(dict.fromkeys((*seen.files, *code.read)))}. Check what it proposes.\n"
         if seen.files or code.read
         else "",
         name=chosen,
@@ -114,6 +116,7 @@ def starter(
         else "cpu, gpu or tpu; a role may have its own",
         system_packages=_system_packages(seen),
         requirements=seen.requirements or "requirements.txt",
+        unlisted=_unlisted(seen) if seen.requirements else "",
         trainer=code.trainer,
         args=code.args,
         roles=code.roles(kind),
@@ -123,7 +126,7 @@ def starter(
     )
     files = {"image.yaml": spec, **({} if code.program else _trainer(chosen)), ".dockerignore": _DOCKERIGNORE}
     if not seen.requirements:
-        files["requirements.txt"] = _REQUIREMENTS
+        files["requirements.txt"] = _requirements(seen)
     return Starter(files=files, notes=code.notes)
 
 
@@ -136,7 +139,12 @@ class _Lines:
         self._trainer = (
             find_trainer(self.program, folder) if self.program else "{source: trainer, module: trainer.task}"
         )
+        self._arguments = seen.arguments if all(map(str.isprintable, seen.arguments)) else ()
         self._strategies = seen.code.strategies
+        notebooks = () if self.program else sorted(path.name for path in folder.glob("*.ipynb"))
+        self._notebooks = tuple(
+            f"{name} is a notebook: jupyter nbconvert --to script {name}, and run init again" for name in notebooks[:1]
+        )
         self._others = tuple(str(program.path) for program in seen.code.programs[1:5])
 
     @property
@@ -144,7 +152,9 @@ class _Lines:
         if self._trainer is None:
             return "# trainer: FOLDER/FILE.py"
         others = f"  # or {', '.join(self._others)}" if self._others else ""
-        return f"trainer: {self._trainer}{others}"
+        line = self.program.notebook_line if self.program else None
+        notebook = f"  # first delete the notebook's commands, such as line {line}" if line else ""
+        return f"trainer: {self._trainer}{others}{notebook}"
 
     @property
     def args(self) -> str:
@@ -153,12 +163,19 @@ class _Lines:
         options = ", ".join(
             f"{option.name}{' (required)' if option.required else ''}" for option in self.program.options[:12]
         )
-        return f"# args: []  # its options: {options}" if options else "# args: []"
+        shown = f"  # its options: {options}" if options else ""
+        if self._arguments:
+            words = json.dumps(list(self._arguments), ensure_ascii=False)
+            return f"args: {words}  # from Dockerfile{shown.replace('  # ', '; ')}"
+        return f"# args: []{shown}"
 
     @property
     def job_dir(self) -> str:
         """A warning where the program would refuse `--job-dir`."""
-        return "; the program must take it" if self.program and not self.program.has_job_dir else ""
+        if self.program is None or self.program.has_job_dir:
+            return ""
+        own = any(option.name == "--job_dir" for option in self.program.options)
+        return "; the program takes --job_dir: write it into args" if own else "; the program must take it"
 
     def roles(self, accelerator: Accelerator) -> str:
         """The roles that the program's strategy needs: one process does not become three by itself."""
@@ -174,11 +191,24 @@ class _Lines:
     @property
     def notes(self) -> tuple[str, ...]:
         if self._trainer is not None:
-            return ()
+            return self._notebooks
         names = "names of folders may have letters, digits and ._@+-"
         return (
             f"{self.program and self.program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml",
         )
+
+
+def _requirements(seen: Survey) -> str:
+    """The text of a new requirements file."""
+    lines = [f"{clue.value}  # from {clue.where}\n" for clue in seen.python_packages]
+    return _REQUIREMENTS + "".join(lines) + _unlisted(seen)
+
+
+def _unlisted(seen: Survey) -> str:
+    """A comment: which package has a module is not for imgtool to guess."""
+    names = [f"{name} ({DISTRIBUTIONS[name]})" if name in DISTRIBUTIONS else name for name in seen.unlisted[:12]]
+    more = f" and {len(seen.unlisted) - 12} more" if len(seen.unlisted) > 12 else ""
+    return f"# missing: the packages that provide these imports: {', '.join(names)}{more}\n" if names else ""
 
 
 def _python(seen: Survey, release: str) -> str:

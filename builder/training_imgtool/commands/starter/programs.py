@@ -8,28 +8,29 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
+
+from training_imgtool.commands.starter.program_options import Option, read_options
+from training_imgtool.context.python_source import is_main_guard, sure_imports
 
 _MOST_FILES = 2000
 _LARGEST_FILE = 1 << 20  # bytes
 _DEEPEST = 5  # folders inside each other
 _SKIPPED = re.compile(r"\..*|__pycache__|build|dist|docs?|env|venv|node_modules|site-packages|tests?|.*\.egg-info")
+_TEST = re.compile(r"test_.*|.*_test\.py|setup\.py|conftest\.py|noxfile\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*")
+_COMMAND = re.compile(rb"(?m)^(?P<indent>[ \t]*)[!%][^\n]*")  # of a notebook
+_TRAINS = frozenset({"fit", "fit_generator", "train", "train_and_evaluate", "train_on_batch", "minimize"})
+_STARTS = frozenset({"main", "train", "run", "app.run", "tf.app.run", "tf.compat.v1.app.run"})
 _TENSORFLOW = frozenset({"keras", "tensorflow", "tf_keras"})
 _STRATEGIES = frozenset({"MultiWorkerMirroredStrategy", "ParameterServerStrategy"})
 _USUAL_NAMES = ("task", "train", "trainer", "main", "__main__")
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A command-line option that a program defines with argparse."""
-
-    name: str
-    required: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,40 +39,80 @@ class Program:
 
     Attributes:
         path: below the folder that was searched.
-        options: its argparse options, in the order of the file.
+        options: its options and required arguments, in the order of the file.
         imports: the first names of its absolute imports.
+        console_script: the name that the project installs it under, where its file alone starts nothing.
+        notebook_line: the first line with a command that only a notebook understands.
     """
 
     path: PurePosixPath
     options: tuple[Option, ...]
     imports: frozenset[str]
+    console_script: str | None = None
+    notebook_line: int | None = None
 
     @property
     def has_job_dir(self) -> bool:
         """Whether it takes `--job-dir`."""
-        return any(option.name in {"--job-dir", "--job_dir"} for option in self.options)
+        return any(option.name == "--job-dir" for option in self.options)
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The Python code of a folder: its programs, and the strategies of tf.distribute that any of its files names."""
+    """The Python code of a folder.
+
+    Attributes:
+        programs: the one that most likely trains comes first.
+        strategies: those of tf.distribute that any file names.
+        missing: the first names of the imports that the standard library, the folder and TensorFlow do not provide.
+    """
 
     programs: tuple[Program, ...]
     strategies: frozenset[str]
+    missing: tuple[str, ...] = ()
 
 
-def read_code(folder: Path) -> Code:
+def read_code(folder: Path, command: tuple[str, ...] = (), scripts: Mapping[str, str] | None = None) -> Code:
     """Reads the Python files below `folder`.
 
-    A program is a file with `if __name__ == "__main__"`; the one that most likely trains comes first.
+    A program is a file with `if __name__ == "__main__"`, one that trains as it loads, or the function of a console
+    script.
+
+    Args:
+        folder: of the project.
+        command: how a container of it starts; the program that this names comes first.
+        scripts: its console scripts, name to MODULE:FUNCTION.
     """
-    programs, strategies = [], set()
+    programs: list[Program] = []
+    strategies: set[str] = set()
+    imports: dict[str, None] = {}
+    own = {"src"}
+    targets = {target.partition(":")[0].strip(): name for name, target in (scripts or {}).items()}
     for path in _python_files(folder):
-        if tree := _parse(path):
-            strategies |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & _STRATEGIES
-            if any(map(_is_main_guard, tree.body)):
-                programs.append(_program(PurePosixPath(path.relative_to(folder).as_posix()), tree))
-    return Code(tuple(sorted(programs, key=_rank)), frozenset(strategies))
+        below = PurePosixPath(path.relative_to(folder).as_posix())
+        own |= {*below.parts[:-1], below.stem}
+        tree, line = _parse(path)
+        if tree is None:
+            continue
+        strategies |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & _STRATEGIES
+        imports |= dict.fromkeys(item.module.partition(".")[0] for item in sure_imports(tree) if not item.level)
+        script = targets.get(".".join(below.with_suffix("").parts).removeprefix("src.").removesuffix(".__init__"))
+        if script or _is_program(tree):
+            name = None if _is_program(tree) else script
+            programs.append(_program(below, tree, console_script=name, notebook_line=line))
+    missing = tuple(name for name in imports if name not in own and name not in sys.stdlib_module_names)
+    return Code(tuple(sorted(programs, key=partial(_rank, command))), frozenset(strategies), missing)
+
+
+def _is_program(tree: ast.Module) -> bool:
+    """Whether a file runs something: under a main guard, or as it loads."""
+    return any(map(is_main_guard, tree.body)) or any(
+        (isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS) or ast.unparse(call.func) in _STARTS
+        for node in tree.body
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+    )
 
 
 def find_trainer(program: Program, folder: Path) -> str | None:
@@ -80,6 +121,8 @@ def find_trainer(program: Program, folder: Path) -> str | None:
     A program that imports its own package from above its folder, or lies in `src`, starts as a module.
     """
     parts = program.path.parts
+    if program.console_script is not None:
+        return f"{{source: ., script: {program.console_script}}}"
     if not all(map(_PART.fullmatch, parts[:-1])):
         return None
     root = _import_root(program, folder)
@@ -98,7 +141,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not _SKIPPED.fullmatch(name) and depth < _DEEPEST)
         for name in sorted(files):
             path = Path(place, name)
-            if name.endswith(".py") and not name.startswith("test_") and name not in {"setup.py", "conftest.py"}:
+            if name.endswith(".py") and not _TEST.fullmatch(name):
                 seen += 1
                 if seen > _MOST_FILES:
                     return
@@ -106,56 +149,60 @@ def _python_files(folder: Path) -> Iterator[Path]:
                     yield path
 
 
-def _parse(path: Path) -> ast.Module | None:
-    """A file's syntax tree; None when it is no Python that can be read."""
+def _parse(path: Path) -> tuple[ast.Module | None, int | None]:
+    """A file's syntax tree, None when it is no Python that can be read; and the line of a notebook's command in it."""
     try:
-        return ast.parse(path.read_bytes()) if path.stat().st_size <= _LARGEST_FILE else None
+        data = path.read_bytes() if path.stat().st_size <= _LARGEST_FILE else b""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return ast.parse(data), None
+            except SyntaxError:
+                command = _COMMAND.search(data)
+                tree = ast.parse(_COMMAND.sub(rb"\g<indent>pass", data))
+                return tree, data.count(b"\n", 0, command.start()) + 1 if command else None
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
+        return None, None
 
 
-def _program(path: PurePosixPath, tree: ast.Module) -> Program:
+def _program(
+    path: PurePosixPath, tree: ast.Module, *, console_script: str | None, notebook_line: int | None
+) -> Program:
     imports: set[str] = set()
-    options: dict[str, Option] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imports |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             imports.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.Call) and (option := _option(node)):
-            options.setdefault(option.name, option)
-    return Program(path=path, options=tuple(options.values()), imports=frozenset(imports))
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in {"__name__ == '__main__'", "'__main__' == __name__"}
-
-
-def _option(call: ast.Call) -> Option | None:
-    """The long option of an `add_argument` call."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
-        return None
-    texts = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    name = next((text for text in texts if _OPTION.fullmatch(text)), None)
-    required = any(
-        word.arg == "required" and isinstance(word.value, ast.Constant) and word.value.value is True
-        for word in call.keywords
+    return Program(
+        path=path,
+        options=read_options(tree),
+        imports=frozenset(imports),
+        console_script=console_script,
+        notebook_line=notebook_line,
     )
-    return Option(name, required) if name else None
 
 
-def _rank(program: Program) -> tuple[bool, bool, int, int, str]:
-    """Programs that use TensorFlow first, then the usual names, then those that lie higher up."""
+def _rank(command: tuple[str, ...], program: Program) -> tuple[bool, bool, bool, int, int, str]:
+    """What the container starts first, programs that use TensorFlow, the usual names, those that lie higher up."""
     stem = program.path.stem
     usual = _USUAL_NAMES.index(stem) if stem in _USUAL_NAMES else len(_USUAL_NAMES)
     package = program.path.parent.name in {"trainer", "training"}
     return (
+        not _is_started(program, command),
         not (program.imports & _TENSORFLOW or package),
         not package,
         usual,
         len(program.path.parts),
         str(program.path),
     )
+
+
+def _is_started(program: Program, command: tuple[str, ...]) -> bool:
+    """Whether a command names the program: as a file of the same name, a module, or a console script."""
+    module = ".".join(program.path.with_suffix("").parts).removeprefix("src.").removesuffix(".__main__")
+    files = {PurePosixPath(word).name for word in command if word.endswith(".py")}
+    return program.path.name in files or bool({module, program.console_script} & {*command})
 
 
 def _import_root(program: Program, folder: Path) -> tuple[str, ...] | None:

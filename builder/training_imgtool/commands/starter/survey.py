@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
+from training_imgtool.commands.job_files.setup_py import read_install_requires
+from training_imgtool.commands.starter.clues import Clue, find_newest, read_text
+from training_imgtool.commands.starter.dockerfile import ProjectDockerfile
 from training_imgtool.commands.starter.programs import Code, read_code
-from training_imgtool.core.errors import InputError
-from training_imgtool.dockerfile.parse import parse
+from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.spec.console_scripts import read_console_scripts
 from training_imgtool.spec.requirements import parse_requirements, read_requirement_files
-from training_imgtool.versions.matrix import Matrix, version_key
+from training_imgtool.versions.matrix import Matrix
+from training_imgtool.wheels.import_names import DISTRIBUTIONS
 
 _PACKAGES = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 _PROJECT = "pyproject.toml"
+_WITH_TENSORFLOW = frozenset(  # import names of what each release depends on
+    """absl astunparse flatbuffers gast google google_pasta grpc h5py keras libclang ml_dtypes numpy opt_einsum
+    packaging requests setuptools pkg_resources six tensorboard tensorflow tensorflow_estimator termcolor
+    typing_extensions urllib3 werkzeug wrapt""".split()  # noqa: SIM905 - a table of words reads best so
+)
 _REQUIREMENT_FILES = ("requirements.txt", "requirements/requirements.txt", "requirements/base.txt", "requirements.in")
-_LARGEST = 1 << 20  # bytes
-_PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
-_IMAGE = re.compile(_PATH + r"tensorflow:(?P<version>\d+\.\d+(?:\.\d+)?)(?P<gpu>-gpu)?[\w.-]*" + _DIGEST)
-_PYTHON_IMAGE = re.compile(_PATH + r"python:(?P<python>3\.\d+)[\w.-]*" + _DIGEST)
-_CUDA_IMAGE = re.compile(_PATH + r"nvidia/cuda:[\w.-]+" + _DIGEST)
-_APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|]+)")
-_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Clue:
-    """A value and the line or file that says it."""
-
-    value: str
-    where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +39,9 @@ class Survey:
         gpu: the line that asks for CUDA.
         system_packages: Debian packages that its Dockerfile installs.
         requirements: the file that names them: a requirements file, otherwise pyproject.toml.
+        python_packages: requirements that no such file has, and the file that does.
+        unlisted: the first names of imports for which there seems to be no requirement.
+        arguments: those that the Dockerfile starts the program with.
     """
 
     files: tuple[str, ...]
@@ -56,25 +52,77 @@ class Survey:
     gpu: str | None
     system_packages: tuple[str, ...]
     requirements: str | None
+    python_packages: tuple[Clue, ...]
+    unlisted: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
 def survey(folder: Path, matrix: Matrix) -> Survey:
     """Reads what `folder` has; a file that cannot be understood says nothing."""
-    requirements = next((name for name in _REQUIREMENT_FILES if (folder / name).is_file()), None)
-    listed = _requirements(folder, requirements) if requirements else _requirements(folder, _PROJECT)
-    requirements = requirements or (_PROJECT if listed else None)
-    docker = _Dockerfile(folder / "Dockerfile")
-    read = dict.fromkeys(("Dockerfile", _PROJECT, requirements or ""))
+    docker = ProjectDockerfile(folder / "Dockerfile")
+    own = next((name for name in (*docker.requirement_files(), *_REQUIREMENT_FILES) if (folder / name).is_file()), None)
+    listed = _requirements(folder, own or _PROJECT)
+    requirements = own or (_PROJECT if listed or _is_built(folder / _PROJECT) else None)
+    further = () if requirements else (*docker.packages(), *_of_setup(folder / "setup.py"))
+    named = (*listed, *(Requirement(clue.value) for clue in further))
+    code = read_code(folder, docker.command(), _scripts(folder))
+    read = dict.fromkeys(("Dockerfile", _PROJECT, requirements or "", *(clue.where for clue in further)))
+    where = requirements or next((clue.where for clue in further), "")
     return Survey(
         files=tuple(name for name in read if (folder / name).is_file()),
-        code=read_code(folder),
+        code=code,
         name=_project_name(folder / _PROJECT),
-        tensorflow=_tensorflow(listed, requirements or "", matrix) or docker.tensorflow(matrix),
+        tensorflow=_tensorflow(named, where, matrix) or docker.tensorflow(matrix),
         python=docker.python(),
-        gpu=docker.gpu(),
+        gpu=docker.gpu() or _gpu(named, where),
         system_packages=docker.system_packages(),
         requirements=requirements,
+        python_packages=tuple(clue for clue in further if not _is_tensorflow(Requirement(clue.value))),
+        unlisted=() if requirements and not listed else _unlisted(code.missing, named),
+        arguments=docker.arguments(),
     )
+
+
+def _scripts(folder: Path) -> dict[str, str]:
+    try:
+        return read_console_scripts(folder)
+    except FieldError:
+        return {}
+
+
+def _of_setup(path: Path) -> tuple[Clue, ...]:
+    return tuple(Clue(text, path.name) for text in read_install_requires(path, with_tensorflow=True) or ())
+
+
+def _is_built(path: Path) -> bool:
+    """Whether a pyproject.toml leaves its dependencies to the project's build, as Poetry's does."""
+    try:
+        document = tomllib.loads(read_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return False
+    return "build-system" in document and "project" not in document and "tool" in document
+
+
+def _is_tensorflow(item: Requirement) -> bool:
+    return item.name.lower() in _PACKAGES
+
+
+def _gpu(requirements: Iterable[Requirement], where: str) -> str | None:
+    for item in requirements:
+        if item.name.lower() == "tensorflow-gpu" or (_is_tensorflow(item) and "and-cuda" in item.extras):
+            return f"{where}: {item}"
+    return None
+
+
+def _unlisted(names: Iterable[str], requirements: Iterable[Requirement]) -> tuple[str, ...]:
+    """The imports that neither TensorFlow nor a requirement of about that name brings."""
+    listed = [canonicalize_name(item.name) for item in requirements]
+
+    def is_listed(name: str) -> bool:
+        likely = canonicalize_name(DISTRIBUTIONS.get(name, name))
+        return any(item == likely or item.startswith((f"{likely}-", canonicalize_name(name))) for item in listed)
+
+    return tuple(name for name in names if name not in _WITH_TENSORFLOW and not is_listed(name))
 
 
 def _requirements(folder: Path, name: str) -> tuple[Requirement, ...]:
@@ -86,70 +134,15 @@ def _requirements(folder: Path, name: str) -> tuple[Requirement, ...]:
 
 def _project_name(path: Path) -> str | None:
     try:
-        name = tomllib.loads(_text(path)).get("project", {}).get("name")
+        name = tomllib.loads(read_text(path)).get("project", {}).get("name")
     except (tomllib.TOMLDecodeError, AttributeError, RecursionError):
         return None
     return name if isinstance(name, str) else None
-
-
-def _text(path: Path) -> str:
-    """The text of a file; empty when it is missing, too large, or not text."""
-    try:
-        return path.read_text(encoding="utf-8-sig") if path.is_file() and path.stat().st_size <= _LARGEST else ""
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _tensorflow(requirements: Iterable[Requirement], where: str, matrix: Matrix) -> Clue | None:
     """The newest release of the matrix that the requirements allow; None when they do not restrict it."""
     for item in requirements:
         if item.name.lower() in _PACKAGES and item.specifier:
-            return _newest(matrix, item.specifier.contains, f"{where}: {item.name}{item.specifier}")
+            return find_newest(matrix, item.specifier.contains, f"{where}: {item.name}{item.specifier}")
     return None
-
-
-def _newest(matrix: Matrix, fits: Callable[[str], bool], where: str) -> Clue | None:
-    """The newest release that fits, a recommended one of its minor first."""
-    minors = sorted(matrix.minors.values(), key=lambda minor: version_key(minor.name), reverse=True)
-    for minor in minors:
-        for version in (minor.recommended, *sorted(minor.releases, key=version_key, reverse=True)):
-            if fits(version):
-                return Clue(version, where)
-    return None
-
-
-class _Dockerfile:
-    """What the project's own Dockerfile says; nothing when there is none, or none that can be read."""
-
-    def __init__(self, path: Path) -> None:
-        self._images: list[str] = []
-        self._runs: list[str] = []
-        try:
-            stages = parse(_text(path), file=path.name).stages
-        except InputError:
-            stages = ()
-        for stage in stages:
-            self._images.append(stage.base)
-            self._runs += [item.text for item in stage.instructions if item.name == "RUN" and item.json is None]
-
-    def tensorflow(self, matrix: Matrix) -> Clue | None:
-        for image in self._images:
-            if match := _IMAGE.fullmatch(image):
-                fits = SpecifierSet(f"=={match['version']}" + ("" if match["version"].count(".") == 2 else ".*"))
-                return _newest(matrix, fits.contains, f"Dockerfile: FROM {image}")
-        return None
-
-    def python(self) -> Clue | None:
-        matches = ((image, _PYTHON_IMAGE.fullmatch(image)) for image in self._images)
-        return next((Clue(match["python"], f"Dockerfile: FROM {image}") for image, match in matches if match), None)
-
-    def gpu(self) -> str | None:
-        for image in self._images:
-            match = _IMAGE.fullmatch(image)
-            if (match and match["gpu"]) or _CUDA_IMAGE.fullmatch(image):
-                return f"Dockerfile: FROM {image}"
-        return None
-
-    def system_packages(self) -> tuple[str, ...]:
-        words = {word for run in self._runs for match in _APT.finditer(run) for word in match["words"].split()}
-        return tuple(sorted(word for word in words if _DEBIAN.fullmatch(word)))
