@@ -14,6 +14,7 @@ import pytest
 
 from tests.direct.registry import MemoryRecords
 from tests.direct.tars import archive
+from tests.verify.tampering import raw_archive, raw_header
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.base_files import BaseReader
@@ -64,6 +65,12 @@ def test_layers_on_top_of_each_other() -> None:
     expected = {"/d": "750 0:0", "/d/x": None, "/e": None, "/e/x": None, "/f/y": "file", "/l": "755 0:0"}
     expected |= {"/o/x": None, "/o/y": "file", "/p": "?", "/p/z": "file"}
     assert {path: shown(root, path) for path in expected} == expected
+
+
+@pytest.mark.parametrize(("prefix", "path"), [("17", "/x"), ("srv", "/srv/x"), ("1 2", "/1 2/x")])
+def test_a_prefix_in_gnus_format_is_a_time_where_it_can_be(prefix: str, path: str) -> None:
+    root = listed(raw_archive(raw_header("x", prefix=prefix, gnu=True)))
+    assert shown(root, path) == "file"
 
 
 def test_a_hard_link_is_what_it_links_to() -> None:

@@ -75,6 +75,12 @@ def test_owners(make: Maker) -> None:
     assert owners == {"/mine": (7, 8), "/mine/run.sh": (7, 8), "/mine/b.txt": (0, 0), "/opt/b.txt": (9, 9)}
 
 
+def test_the_root_of_a_base_that_is_only_listed(make: Maker) -> None:
+    files = make_folder(children={"passwd": FILE, "group": FILE})
+    with pytest.raises(NeedsEngineError, match="only an engine reads the base's /etc/passwd; 0 is for root"):
+        make("COPY --chown=root b.txt /opt/\n", tree=debian(etc=files))
+
+
 @pytest.mark.parametrize(
     ("text", "settings", "why"),
     [
@@ -111,6 +117,10 @@ def test_owners(make: Maker) -> None:
         ("HEALTHCHECK CMD x", {"Healthcheck": {"Test": ["CMD", "y"], "Interval": 9}}, "what is left"),
         ("HEALTHCHECK --retries=2 CMD x\nHEALTHCHECK NONE", {}, "what is left"),
         ("ENV a=b", {"OnBuild": ["RUN x"]}, "ONBUILD"),
+        ("ENV a=b", {"Env": ["A=1", "B"]}, "without a value"),
+        ("ENV a=b", {"Env": ["=x"]}, "without a value"),
+        ("LABEL a=$A", {"Env": ["A=1", "B=2", "A=3"]}, "a variable twice"),
+        ("COPY --chown=0:root b.txt /opt/", {}, "has no /etc/group"),
         ("ENV a=b", {"WorkingDir": "/gone"}, "no folder /gone"),
         ("COPY --chown=root b.txt /opt/", {}, "has no /etc/passwd"),
     ],

@@ -176,7 +176,7 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "sparse": ((raw_archive(raw_header("srv/x", kind="S")),), None, "layers", "type 'S'"),
     "global-name": ((raw_header("x", kind="g", data=_pax(_LONG)) + _EVIL,), None, "wheels", "/evil.pth belongs to"),
     "gnu-prefix": (
-        (raw_archive(raw_header(f"{SITE}/evil.pth", prefix="srv", gnu=True)),),
+        (raw_archive(raw_header(f"{SITE}/evil.pth", prefix="17", gnu=True)),),
         None,
         "wheels",
         "/evil.pth belongs to no package",

@@ -132,6 +132,7 @@ def plan_stage(
     """
     if state.settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions")
+    image_config.check_environment(state.settings)
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
     _check_container(state)
     steps: list[Step] = []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.dockerfile.checks import is_signal, nanoseconds
 from training_imgtool.dockerfile.evaluate import Expanded
 from training_imgtool.dockerfile.substitution import fields
@@ -48,6 +49,14 @@ def apply(settings: Settings, step: Expanded, *, cmd_set: bool) -> dict[str, Any
 def read_environment(settings: Settings) -> dict[str, str]:
     """The variables of `Env`, in order."""
     return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
+
+
+def check_environment(settings: Settings) -> None:
+    """Raises DependsOnBaseError for a base whose `Env` has a line that is no variable, or a variable twice."""
+    env = settings.get("Env") or []
+    names = [pair.partition("=")[0] for pair in env if not pair.startswith("=") and "=" in pair]
+    if len({*names}) < len(env):
+        raise DependsOnBaseError("the base's Env has a variable twice, or one without a value, which engines keep")
 
 
 def with_path(settings: Settings) -> Settings:

@@ -139,9 +139,7 @@ class TarReader:
 
 
 def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
-    prefix, name = "", _text(block[:100])
-    if block[257:263] == b"ustar\0":
-        prefix = _text(block[345 : 476 if block[508:] == b"tar\0" else 500])
+    prefix, name = _prefix(block), _text(block[:100])
     path = extended.get("GNU.sparse.name") or extended.get("path") or (f"{prefix}/{name}" if prefix else name)
     if kind == _OLD_FILE:
         kind = FOLDER if path.endswith("/") else FILE  # what tar had for folders before 1988
@@ -158,6 +156,24 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
         target=extended.get("linkpath") or _text(block[157:257]),
         size=int(extended.get("size") or _number(block[124:136])) if kind == FILE else 0,
     )
+
+
+def _prefix(block: bytes) -> str:
+    """What goes before a header's name.
+
+    GNU has times there, and Go before 1.8 wrote a prefix; where they are no times, Go still reads one.
+    """
+    if block[257:263] == b"ustar\0":
+        return _text(block[345 : 476 if block[508:] == b"tar\0" else 500])
+    if block[257:265] != b"ustar  \0":
+        return ""
+    try:
+        for time in (block[345:357], block[357:369]):
+            _number(time)
+    except VerificationError:
+        prefix = _text(block[345:500])
+        return prefix if prefix.isascii() else ""
+    return ""
 
 
 def _check(block: bytes) -> None:
