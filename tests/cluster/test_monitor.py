@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.cluster.monitor import lines_of
+from training_imgtool.cluster.monitor import join_ends, lines_of
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,13 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
     shown = list(lines_of(blocks))
     assert len(shown) >= 4
     assert all(len(line) < 1100 for line in shown)
+
+
+def test_the_end_of_stderr_is_shown_even_if_it_was_logged_before_much_output() -> None:
+    output = tuple(f"line {number}" for number in range(20))
+    assert join_ends(output, ()) == output
+    assert join_ends(output, ("old", "line 7", "")) == output, "in its place among the others"
+    assert join_ends(output, ("Traceback", "  ValueError")) == (*output[2:], "Traceback", "  ValueError")
+    errors = tuple(f"error {number}" for number in range(20))
+    assert join_ends(output, errors) == (*output[15:], *errors[5:])
+    assert join_ends((), errors) == errors[5:]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from training_imgtool.engines.docker.containers import Containers
 
 LAST_LINES = 20  # of a replica, that a failure shows
+_LAST_ERRORS = 15  # of these, if stderr's end is not among them
 _LONGEST = 64 << 10  # bytes without a line's end that are shown as a line
 _QUIET_SECONDS = 2.0  # without a byte, after which a dead container's output counts as read
 
@@ -121,6 +122,23 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
             rest = b""
     if rest:
         yield _text(rest)
+
+
+def join_ends(lines: tuple[str, ...], errors: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the last lines of a replica, with the end of its stderr.
+
+    An engine reads stdout and stderr apart, so a traceback may be logged before the output that it follows.
+
+    Args:
+        lines: the last ones of both streams.
+        errors: those of stderr, of about the same time.
+    """
+    lines = lines[-LAST_LINES:]
+    last = next((line for line in reversed(errors) if line.strip()), None)
+    if last is None or last in lines:
+        return lines
+    end = errors[-_LAST_ERRORS:]
+    return (*lines[len(end) - LAST_LINES :], *end)
 
 
 def _text(line: bytes) -> str:

@@ -112,10 +112,10 @@ class Containers:
             for event in events:
                 yield event["data"]
 
-    def last_output(self, container_id: str, name: str, lines: int) -> bytes:
-        """The last lines that a container has printed."""
+    def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
+        """Returns the last lines that a container has printed, or those of them that it printed to stderr."""
         with self.api.ask(f"reading the end of {name}'s output", refused=_refused(name)) as client:
-            output: bytes = client.logs(container_id, stdout=True, stderr=True, tail=lines)
+            output: bytes = client.logs(container_id, stdout=not only_errors, stderr=True, tail=lines)
             return output
 
     def wait(self, container_id: str, name: str) -> Ended:
