@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,37 +143,32 @@ def prepare(
     renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
-    """Renders every role of a spec and works out its keys, for each of its platforms; arguments as `_prepare`.
+    """Renders every role of a spec and works out its keys, for each of its platforms.
+
+    Args:
+        spec_file: the spec.
+        settings: of the machine.
+        progress: receives what making a lock takes.
+        registry: instead of the spec's.
+        locked: refuse a lock that is missing or stale, instead of writing one.
+        registries: open clients.
+        renewal: make the lock anew.
+        write: whether a new lock is written; a dry run and `show` use it without that.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when `locked`.
     """
-    files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
-    prepare_file = partial(
-        _prepare, registry=registry, locked=locked, registries=registries, renewal=renewal, write=write
-    )
-    first, *others = (prepare_file(file, settings, progress) for file in files)
+    every = []
+    for platform in spec_file.platforms:
+        file = spec_file.for_platform(platform)
+        lock = ensure_lock(file, settings, progress, locked=locked, registries=registries, renewal=renewal, write=write)
+        every.append(_render_images(file, lock, settings, registry))
+    first, *others = every
     return replace(first, others=tuple(others))
 
 
-def _prepare(
-    spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
-    *,
-    registry: str | None = None,
-    locked: bool = False,
-    registries: Registries | None = None,
-    renewal: Renewal | None = None,
-    write: bool = True,
-) -> Inputs:
-    """Renders every role for the platform of the spec; writes the lock when it is missing or stale.
-
-    Without `write` (a dry run, `show`) a new lock is used and not written. With a `renewal` the lock is made anew.
-    """
-    lock = ensure_lock(
-        spec_file, settings, progress, locked=locked, registries=registries, renewal=renewal, write=write
-    )
+def _render_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry: str | None) -> Inputs:
+    """Renders every role for the platform of the spec, and names the images by their keys."""
     spec = spec_file.spec
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         entry = spec_file.entry
