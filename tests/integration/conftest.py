@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 
 from tests.integration.push_world import Project, Wheels, make_base
 from tests.servers.fault_proxy import FaultProxy
-from tests.servers.registry_process import run_registry
+from tests.servers.registry_process import list_tags, run_registry
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "library/python:3.11-slim-bookworm"
@@ -30,12 +28,7 @@ def registry_address() -> str:
     except (OSError, ValueError, KeyError):
         address = "127.0.0.1:5000"
     repository, _, tag = BASE.partition(":")
-    try:
-        with urllib.request.urlopen(f"http://{address}/v2/{repository}/tags/list", timeout=10) as answer:
-            tags = json.load(answer)["tags"]
-    except (urllib.error.URLError, ValueError, KeyError):
-        tags = None
-    if not tags or tag not in tags:
+    if tag not in list_tags(address, repository):
         pytest.skip(f"no registry with {BASE} answers at {address} (scripts/services up)")
     return address
 

@@ -10,8 +10,6 @@ import os
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from tests.faults.project import IMGTOOL, NO_ENGINE
 from tests.integration.buildkit_world import BUILDX
 from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy
 from tests.servers.network_bridge import forward_port, proxy_http
+from tests.servers.registry_process import list_tags
 
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
 
@@ -61,12 +60,7 @@ def gpu(
 ) -> Iterator[Gpu]:
     if not (BUILDX / "docker-buildx").exists():
         pytest.skip("no buildx (scripts/services up buildx)")
-    try:
-        with urllib.request.urlopen(f"http://{registry_address}/v2/nvidia/cuda/tags/list", timeout=10) as answer:
-            tags = json.load(answer)["tags"]
-    except (urllib.error.URLError, ValueError, KeyError):
-        tags = []
-    if CUDA_TAG not in tags:
+    if CUDA_TAG not in list_tags(registry_address, "nvidia/cuda"):
         pytest.skip(f"no nvidia/cuda:{CUDA_TAG} in {registry_address} (scripts/services up cuda)")
     folder = tmp_path / "mnist"
     shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__", "*.lock"))

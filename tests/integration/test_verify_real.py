@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import CHECKOUT, Run
+from tests.servers.registry_process import list_tags
 from tests.verify import images
 from tests.verify.images import Layer, inputs_of
 from training_imgtool.build.inputs import Inputs
@@ -75,12 +74,7 @@ def gpu(
     registry_address: str, services_env: dict[str, str], imgtool: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Real]:
     """images/mnist/gpu.yaml with a master only: the other roles' base is another image."""
-    try:
-        with urllib.request.urlopen(f"http://{registry_address}/v2/nvidia/cuda/tags/list", timeout=10) as answer:
-            tags = json.load(answer)["tags"]
-    except (urllib.error.URLError, ValueError, KeyError):
-        tags = []
-    if CUDA_TAG not in tags:
+    if CUDA_TAG not in list_tags(registry_address, "nvidia/cuda"):
         pytest.skip(f"no nvidia/cuda:{CUDA_TAG} in {registry_address} (scripts/services up cuda)")
     folder = tmp_path_factory.mktemp("real") / "mnist-gpu"
     shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__", "*.lock"))

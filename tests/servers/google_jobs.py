@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.jobs import schemas
+from tests.servers.json_handler import JsonHandler
 
 _PATHS = {
     re.compile(r"/v1/projects/[^/]+/jobs(\?.*)?\Z"): "ai-platform",
@@ -38,7 +39,7 @@ class JobServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: JobServer
 
@@ -49,23 +50,12 @@ class _Handler(BaseHTTPRequestHandler):
         kind = next((kind for pattern, kind in _PATHS.items() if pattern.match(self.path)), None)
         wrong = schemas.complaints(kind, body) if kind else [f"no such path {self.path}"]
         if wrong:
-            self._answer(400, _status(wrong))
+            self.answer(400, _status(wrong))
         elif kind == "ai-platform":
-            self._answer(200, {**body, "state": "QUEUED"})
+            self.answer(200, {**body, "state": "QUEUED"})
         else:
             name = f"projects/p/locations/us-central1/{self.path.partition('?')[0].rpartition('/')[2]}/1"
-            self._answer(200, {**body, "name": name, "state": "JOB_STATE_PENDING"})
-
-    def _answer(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: Any) -> None:
-        pass
+            self.answer(200, {**body, "name": name, "state": "JOB_STATE_PENDING"})
 
 
 def _status(wrong: list[str]) -> Any:

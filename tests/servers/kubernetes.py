@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.jobs import schemas
+from tests.servers.json_handler import JsonHandler
 
 PROGRAMS = Path(__file__).resolve().parents[2] / ".services"
 CRDS = {"TFJob": ("tfjobs", "kubeflow.org_tfjobs.v1.9.4.yaml"),
@@ -107,26 +108,15 @@ def _collection(document: Any) -> str:
     return f"{group}/{_PLURALS[kind]}" if kind == "ImageCache" else f"{group}/namespaces/{namespace}/{_PLURALS[kind]}"
 
 
-class _Core(BaseHTTPRequestHandler):
+class _Core(JsonHandler, BaseHTTPRequestHandler):
     """A stand-in for the cluster's own API server: it has nothing, and allows everything."""
 
     def do_GET(self) -> None:
-        self._answer(200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+        self.answer(200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._answer(201, {**review, "status": {"allowed": True}})
-
-    def _answer(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: Any) -> None:
-        pass
+        self.answer(201, {**review, "status": {"allowed": True}})
 
 
 @contextmanager

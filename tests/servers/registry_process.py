@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,15 @@ class RunningRegistry:
     host: str
     process: subprocess.Popen[bytes]
     log: Path
+
+
+def list_tags(host: str, repository: str) -> list[str]:
+    """The tags of a repository; none where no registry answers, or it lacks the repository."""
+    try:
+        with urllib.request.urlopen(f"http://{host}/v2/{repository}/tags/list", timeout=10) as answer:
+            return json.load(answer)["tags"] or []
+    except (urllib.error.URLError, ValueError, KeyError):
+        return []
 
 
 def free_port() -> int:

@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from tests.servers.json_handler import JsonHandler
+
 SERVICE = "test-registry"
 ISSUER = "test-issuer"
 
@@ -119,12 +121,9 @@ class _Server(ThreadingHTTPServer):
     tokens: TokenServer
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
-
-    def log_message(self, *_: object) -> None:
-        """The log is the server's own."""
 
     def do_GET(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
@@ -153,12 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         document: dict[str, Any] = {"details": "incorrect username or password"}
         if status == 200:
             document = {"token": tokens.token(user, scopes), "expires_in": tokens.lifetime}
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, document)
 
 
 def _b64(data: str | bytes) -> str:
