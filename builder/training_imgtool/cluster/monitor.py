@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LAST_LINES = 20  # of a replica, that a failure shows
 _LAST_ERRORS = 15  # of these, if stderr's end is not among them
+_NEAR_BYTES = 512 << 10  # an engine may log so much of stdout after what the program printed to stderr later
+_NEAR_LINES = 100_000
 _LONGEST = 64 << 10  # bytes without a line's end that are shown as a line
 _QUIET_SECONDS = 2.0  # without a byte, after which a dead container's output counts as read
 
@@ -122,6 +124,11 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
             rest = b""
     if rest:
         yield _text(rest)
+
+
+def lines_near(end: bytes) -> int:
+    """Returns how many lines like the last ones may have been logged before what the program printed earlier."""
+    return min(_NEAR_LINES, LAST_LINES * _NEAR_BYTES // (len(end) + 1))
 
 
 def join_ends(lines: tuple[str, ...], errors: tuple[str, ...]) -> tuple[str, ...]:

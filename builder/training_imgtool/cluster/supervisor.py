@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.cluster.checkpoints import latest
 from training_imgtool.cluster.launcher import Launcher, ReplicaRefusedError
-from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_ends, lines_of
+from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
 from training_imgtool.cluster.owner import remove_run
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
 from training_imgtool.cluster.replicas import Replica
@@ -32,8 +32,6 @@ DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
 _DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
 _LOOK = 0.2  # seconds between looks at the clock
 _REMOVE_TRIES = 10
-_NEAR_BYTES = 512 << 10  # an engine may log so much of stdout after what the program printed to stderr later
-_NEAR_LINES = 100_000
 
 
 @dataclass(slots=True)
@@ -197,8 +195,7 @@ class Supervisor:
         """The end of a replica's output, which the stream of all output may not have reached."""
         with suppress(ImgtoolError):
             output = self._containers.last_output(live.container_id, live.name, LAST_LINES)
-            near = min(_NEAR_LINES, LAST_LINES * _NEAR_BYTES // (len(output) + 1))
-            errors = self._containers.last_output(live.container_id, live.name, near, only_errors=True)
+            errors = self._containers.last_output(live.container_id, live.name, lines_near(output), only_errors=True)
             return join_ends(tuple(lines_of([output])), tuple(lines_of([errors])))
         return ()
 
