@@ -267,3 +267,18 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
 def test_an_endpoint_shows_as_its_address() -> None:
     assert str(Endpoint(url="unix:///x", source="the default")) == "unix:///x"
+
+
+@pytest.mark.parametrize(
+    ("server", "reads"),
+    [
+        (b"Server: Docker/20.10.24+dfsg1 (linux)\r\n", False),
+        (b"Server: Docker/23.0.0 (linux)\r\n", True),
+        (b"Server: Libpod/5.8.0 (linux)\r\n", True),
+        (b"", True),
+    ],
+)
+def test_docker_reads_zstd_since_23(tmp_path: Path, server: bytes, *, reads: bool) -> None:
+    ping = PING.replace(b"Api-Version", server + b"Api-Version")
+    with answering(tmp_path, ping) as (host, _), closing(connect(settings(tmp_path, DOCKER_HOST=host))) as engine:
+        assert engine.reads_zstd is reads
