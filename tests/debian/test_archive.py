@@ -11,7 +11,7 @@ import pytest
 from tests.debian.packages import make_package, needs_dpkg, system
 from tests.debian.test_layer import archive, maker, settings, store
 from tests.direct.registry import MemoryRecords
-from training_imgtool.core.errors import InputError, PackageGoneError
+from training_imgtool.core.errors import InputError, NeedsEngineError, PackageGoneError
 from training_imgtool.debian.apt import resolve_packages
 from training_imgtool.debian.base_system import BaseSystem
 from training_imgtool.direct.debian_layer import OpenedLibraries
@@ -71,3 +71,46 @@ def test_the_record_in_the_registry_serves_a_machine_that_no_archive_serves_any_
     alone = maker(tmp_path / "three", (old,), url)
     with pytest.raises(PackageGoneError):
         alone.layer("RUN", nothing)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "reason"),
+    [
+        ('APT::Install-Suggests "true";', "APT::Install-Suggests"),
+        ('APT { Default-Release "sid"; };', "APT::Default-Release"),
+        ('DPkg::Options { "--force-confnew"; };', "DPkg::Options"),
+        ('DPkg::Post-Invoke { "touch /x"; };', "DPkg::Post-Invoke"),
+        ('APT::Update::Post-Invoke { "rm -f /var/cache/apt/*.bin || true"; }; Dir::Cache::pkgcache "";', None),
+        ('DPkg::Pre-Install-Pkgs {"/usr/sbin/dpkg-preconfigure --apt || true";}; Acquire::GzipIndexes "true";', None),
+        (
+            'Acquire::Check-Valid-Until "false"; APT::Install-Suggests "0"; APT::AutoRemove::SuggestsImportant "no";',
+            None,
+        ),
+    ],
+)
+def test_a_base_whose_configuration_makes_apt_choose_otherwise_is_an_engines_work(
+    tmp_path: Path, archive: tuple[str, Path], configuration: str, reason: str | None
+) -> None:
+    url, folder = archive
+    package = offer(tmp_path, folder, "1.0-1")
+    texts = {
+        "/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n",
+        "/etc/apt/apt.conf.d/99own": configuration,
+        "/etc/apt/apt.conf.d/99own.old": 'APT::Default-Release "nothing";',  # apt does not read it
+    }
+    if reason is None:
+        assert resolve_packages(system(texts), ("first",), "amd64", settings(tmp_path)).packages == (package,)
+        return
+    with pytest.raises(NeedsEngineError, match=rf"configuration of apt has {reason}$"):
+        resolve_packages(system(texts), ("first",), "amd64", settings(tmp_path))
+
+
+def test_a_name_that_stands_for_packages_is_an_engines_work(tmp_path: Path, archive: tuple[str, Path]) -> None:
+    """apt marks the package that it selects as wanted, and the lock would not know which one."""
+    url, folder = archive
+    package = offer(tmp_path, folder, "1.0-1")
+    index = folder / "Packages"
+    index.write_text(index.read_text().replace("Version", "Provides: a-tool\nVersion"))
+    assert resolve_packages(base(url), ("first:amd64=1.0-1",), "amd64", settings(tmp_path)).packages == (package,)
+    with pytest.raises(NeedsEngineError, match="a-tool is the name of no package"):
+        resolve_packages(base(url), ("a-tool",), "amd64", settings(tmp_path))

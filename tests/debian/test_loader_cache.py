@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.debian.packages import system
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian.formats.elf import read_library
-from training_imgtool.debian.formats.loader_cache import LoaderCache, list_folders, read_cache, write_cache
+from training_imgtool.debian.base_system import Node
+from training_imgtool.debian.formats.elf import Library, read_library
+from training_imgtool.debian.formats.loader_cache import (
+    CachedLibrary,
+    LoaderCache,
+    list_folders,
+    read_cache,
+    write_cache,
+)
+from training_imgtool.debian.installation import _list_base_libraries, _name_link
+from training_imgtool.debian.unpack import Unpacking
 
 _CACHE = Path("/etc/ld.so.cache")
 
@@ -49,3 +59,26 @@ def test_only_shared_libraries_have_a_soname() -> None:
     library = read_library(Path(_ctypes.__file__).read_bytes())
     assert library is not None
     assert library.machine > 0
+
+
+@pytest.mark.parametrize(
+    ("link", "soname", "name"),
+    [
+        ("libz.so", "libz.so.1", "libz.so"),
+        ("libz.so.1", "libz.so.1", "libz.so.1"),
+        ("libpython3.11.so.1", "libpython3.11.so.1.0", "libpython3.11.so.1.0"),
+        ("libother.so", "libz.so.1", "libz.so.1"),
+        ("libplain.so", "", "libplain.so"),
+    ],
+)
+def test_links_have_the_names_that_ldconfig_gives_them(link: str, soname: str, name: str) -> None:
+    assert _name_link(link, Library(soname, 62)).soname == name
+
+
+def test_a_library_of_the_base_has_the_soname_that_its_cache_names() -> None:
+    """A package for developers links to it, and the base's own files are not read again."""
+    nodes = {"/usr/lib/libz.so.1.2": Node("f"), "/usr/lib/libz.so.1": Node("l", target="libz.so.1.2")}
+    nodes["/usr/lib/libz.so"] = Node("l", target="libz.so.1")
+    rows = [CachedLibrary(name, f"/lib/{name}", 0x0303) for name in ("libz.so.1", "libz.so")]
+    libraries = _list_base_libraries(LoaderCache(tuple(rows), b""), Unpacking(system(nodes=nodes)))
+    assert libraries == {"/usr/lib/libz.so.1.2": Library("libz.so.1", 62)}

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from training_imgtool.core.errors import InputError, LocalFileError, NeedsEngineError, TemporaryError
 from training_imgtool.core.settings import Settings
+from training_imgtool.debian.apt_options import find_date_options
 from training_imgtool.debian.archives import make_private_sources
 from training_imgtool.debian.base_system import BaseSystem
+from training_imgtool.debian.database import cut_name, read_installed
 from training_imgtool.debian.formats.control import parse_stanzas
 from training_imgtool.plan import DebianPackage
 
@@ -75,10 +77,14 @@ def resolve_packages(
     if system.text("/var/lib/dpkg/arch").split()[1:]:
         raise NeedsEngineError("the base has packages of a foreign architecture")
     with tempfile.TemporaryDirectory(prefix="imgtool-apt-") as folder:
-        apt = _Apt(Path(folder), settings.environ)
-        _write(Path(folder), system, architecture, settings)
+        root = Path(folder)
+        apt = _Apt(root, settings.environ)
+        _write(root, system, architecture, settings)
+        dates = find_date_options(system, apt.dump_configuration)
+        (root / "apt.conf").write_text(_CONFIG.format(root=root, architecture=architecture) + dates)
         apt.update()
         actions = tuple(_parse_actions(apt.run("install", "--simulate", "--yes", *requested)))
+        _require_real_names(requested, actions, system)
         removed = [action["name"] for action in actions if action["verb"] == "Remv"]
         if removed:
             raise NeedsEngineError(f"apt would remove {', '.join(removed)}")
@@ -90,6 +96,7 @@ def resolve_packages(
 
 class _Apt:
     def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
+        self._root = root
         self._environ = {**environ, "APT_CONFIG": str(root / "apt.conf"), "LC_ALL": "C.UTF-8"}
 
     def update(self) -> None:
@@ -102,6 +109,12 @@ class _Apt:
                 hint="IMGTOOL_DEBIAN_MIRRORS names mirrors of archives, HTTP_PROXY a proxy",
                 details=lines[1:],
             )
+
+    def dump_configuration(self, text: str) -> str:
+        """All options as `NAME "VALUE";` lines, with those of a configuration."""
+        path = self._root / "base.conf"
+        path.write_text(text, errors="surrogateescape")
+        return self.run("dump", f"--config-file={path}", program="apt-config")
 
     def run(self, *arguments: str, program: str = "apt-get") -> str:
         """The output of a command; raises InputError when it fails."""
@@ -144,6 +157,14 @@ def _write(root: Path, system: BaseSystem, architecture: str, settings: Settings
     for path, data in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data)
+
+
+def _require_real_names(requested: tuple[str, ...], actions: tuple[dict[str, str], ...], system: BaseSystem) -> None:
+    """Raises NeedsEngineError for a name that stands for others: imgtool would not know which package was wanted."""
+    present = {name for name, _ in read_installed(system)} | {action["name"] for action in actions}
+    for text in requested:
+        if cut_name(text) not in present:
+            raise NeedsEngineError(f"{text} is the name of no package, but stands for one or several")
 
 
 def _parse_actions(text: str) -> Iterator[dict[str, str]]:

@@ -64,6 +64,11 @@ class InstalledPackage:
         return names
 
 
+def cut_name(requested: str) -> str:
+    """The package that `NAME[:ARCHITECTURE][=VERSION]` names."""
+    return requested.partition("=")[0].partition(":")[0]
+
+
 def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
     """The packages of a base by name and architecture.
 
@@ -85,6 +90,7 @@ def make_database_files(
 ) -> Iterator[tuple[str, int, bytes]]:
     """The files of the databases as path, mode and content."""
     stanzas = read_installed(system)
+    wanted = set(map(cut_name, requested))
     automatic = []
     for package in installed:
         yield from _make_info_files(package)
@@ -93,7 +99,7 @@ def make_database_files(
         if lines:
             stanza["Conffiles"] = "\n" + "\n".join(lines)
         stanzas[package.locked.name, package.locked.architecture] = stanza
-        if package.locked.name not in {name.partition("=")[0] for name in requested}:
+        if package.locked.name not in wanted:
             automatic.append(package.locked.name)
     yield STATUS, 0o644, format_status(stanzas)
     states = "".join(f"Package: {name}\nArchitecture: {architecture}\nAuto-Installed: 1\n\n" for name in automatic)

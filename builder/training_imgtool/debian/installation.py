@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian import database
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
 from training_imgtool.debian.database import InstalledPackage
-from training_imgtool.debian.effects import make_effect, replaced_path
+from training_imgtool.debian.effects import make_alternatives, make_effect, replaced_path
 from training_imgtool.debian.formats import certificates
 from training_imgtool.debian.formats.elf import Library, read_library
 from training_imgtool.debian.formats.loader_cache import (
@@ -124,16 +124,20 @@ class Installation:
         yield from unpacking.place(package.locked.name, file)
 
     def _apply(self, unpacking: Unpacking) -> Iterator[Item]:
-        for effect in dict.fromkeys(self._effects):
-            if effect.kind is EffectKind.LDCONFIG:
-                yield from self._make_loader_cache(unpacking)
-            elif effect.kind is EffectKind.CERTIFICATES:
+        effects = tuple(dict.fromkeys(self._effects))
+        for effect in effects:
+            if effect.kind in {EffectKind.ALTERNATIVE, EffectKind.LDCONFIG}:
+                continue
+            if effect.kind is EffectKind.CERTIFICATES:
                 yield from self._make_certificates(unpacking)
             elif effect.kind is EffectKind.APPEND:
                 text = self.system.texts.get(effect.path, b"") + effect.text.encode()
                 yield from self._write(unpacking, effect.path, 0o644, text)
             else:
                 yield from make_effect(effect, unpacking, self._contents)
+        yield from make_alternatives((row for row in effects if row.kind is EffectKind.ALTERNATIVE), unpacking)
+        if any(effect.kind is EffectKind.LDCONFIG for effect in effects):
+            yield from self._make_loader_cache(unpacking)
 
     def _make_certificates(self, unpacking: Unpacking) -> Iterator[Item]:
         """What update-ca-certificates makes of a first installation."""
@@ -160,7 +164,8 @@ class Installation:
         folders: dict[str, str] = {}
         for folder in list_folders({**configuration, **brought}):
             folders.setdefault(resolve(unpacking.nodes, f"{folder}/."), folder)
-        for path, library in sorted(self._find_libraries(unpacking)):
+        of_base = _list_base_libraries(cache, unpacking)
+        for path, library in sorted(self._find_libraries(unpacking, of_base, frozenset(folders))):
             real, name = posixpath.split(path)
             if "/glibc-hwcaps/" in path:
                 raise NeedsEngineError(f"{path}: libraries by hardware capabilities")
@@ -181,14 +186,21 @@ class Installation:
         self._cache = write_cache(LoaderCache((*cache.libraries, *added), cache.generator))
         yield from self._write(unpacking, _CACHE, 0o644, self._cache)
 
-    def _find_libraries(self, unpacking: Unpacking) -> Iterator[tuple[str, Library]]:
+    def _find_libraries(
+        self, unpacking: Unpacking, of_base: Mapping[str, Library], folders: frozenset[str]
+    ) -> Iterator[tuple[str, Library]]:
+        """The libraries and the links to libraries that packages brought, each with the name that ldconfig gives it."""
         yield from self._libraries.items()
         for path, node in unpacking.placed.items():
-            if node.kind == "l" and _LIBRARY.fullmatch(posixpath.basename(path)):
-                target = resolve(unpacking.nodes, posixpath.join(posixpath.dirname(path), node.target))
-                library = self._libraries.get(target)
-                if library:
-                    yield path, _name_link(posixpath.basename(path), posixpath.basename(target), library)
+            above, name = posixpath.split(path)
+            if node.kind != "l" or not _LIBRARY.fullmatch(name):
+                continue
+            target = resolve(unpacking.nodes, f"{path}/.")
+            library = self._libraries.get(target) or of_base.get(target)
+            if library:
+                yield path, _name_link(name, library)
+            elif target in self.system.nodes and above in folders:
+                raise NeedsEngineError(f"{path}, a link to a file of the base, which may be a library")
 
     def _check_libraries(self, unpacking: Unpacking) -> None:
         """Raises NeedsEngineError unless the loader finds each library that the stage opens."""
@@ -216,10 +228,23 @@ class Installation:
                 yield Item(Entry(path=f"{above}/.wh.{name}", kind=Kind.FILE, mode=0o644))
 
 
-def _name_link(link: str, real: str, library: Library) -> Library:
-    """A library as ldconfig sees it through a link: a link to the soname itself counts under its own name."""
-    soname = library.soname or real
-    own = real == soname or (real.endswith(".so") and soname.startswith(real))
+def _list_base_libraries(cache: LoaderCache, unpacking: Unpacking) -> dict[str, Library]:
+    """The libraries of a base by their files; of several names in its loader cache the longest is the soname."""
+    machines = {flags: machine for machine, flags in FLAGS.items()}
+    libraries: dict[str, Library] = {}
+    for row in sorted(cache.libraries, key=lambda row: len(row.soname)):
+        if row.flags in machines:
+            libraries[resolve(unpacking.nodes, f"{row.path}/.")] = Library(row.soname, machines[row.flags])
+    return libraries
+
+
+def _name_link(link: str, library: Library) -> Library:
+    """A library as ldconfig sees it through a link.
+
+    A link with the soname, or the start of it that ends with .so, counts under its own name (glibc, elf/ldconfig.c).
+    """
+    soname = library.soname or link
+    own = link == soname or (link.endswith(".so") and soname.startswith(link))
     return Library(link if own else soname, library.machine)
 
 

@@ -39,6 +39,7 @@ class EffectKind(StrEnum):
     FILE = "file"
     COPY = "copy"  # of the file `target` of a package
     APPEND = "append"  # `text` to a file of the base
+    ALTERNATIVE = "alternative"  # update-alternatives --install `path` `name` `target` `priority`, with `slaves`
     LDCONFIG = "ldconfig"
     CERTIFICATES = "certificates"  # update-ca-certificates
 
@@ -55,6 +56,9 @@ class Effect:
         owner: `USER:GROUP`, by the base's names.
         text: of a file.
         keep: what is at the path already stays.
+        name: of a group of alternatives.
+        priority: of an alternative.
+        slaves: of an alternative, as link, name and file.
     """
 
     kind: EffectKind
@@ -64,6 +68,9 @@ class Effect:
     owner: str = "root:root"
     text: str = ""
     keep: bool = False
+    name: str = ""
+    priority: int = 0
+    slaves: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +193,9 @@ def _read_effects(row: Mapping[str, Any]) -> tuple[Effect, ...]:
             owner=str(effect.get("owner", "root:root")),
             text=str(effect.get("text", "")),
             keep=bool(effect.get("keep", False)),
+            name=str(effect.get("name", "")),
+            priority=int(effect.get("priority", 0)),
+            slaves=tuple((str(link), str(name), str(file)) for link, name, file in effect.get("slaves", ())),
         )
         for effect in row.get("effects", ())
     )

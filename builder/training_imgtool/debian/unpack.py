@@ -71,6 +71,10 @@ class Unpacking:
         if present is not None:
             raise NeedsEngineError(f"{file.path} of the package {package} is in the image already")
         kind = "l" if file.kind == "l" else "f"
+        if file.kind == "h" and resolve(self.nodes, file.target) not in self.placed:
+            raise NeedsEngineError(
+                f"{file.path} of the package {package} is a link to {file.target}, which is left out"
+            )
         target = resolve(self.nodes, file.target).lstrip("/") if file.kind == "h" else file.target
         node = Node(kind, file.mode, *self._owner_of_file(package, file), target=target if kind == "l" else "")
         yield from self.make(path, node, file.data, hard_link=target if file.kind == "h" else "")
