@@ -57,6 +57,7 @@ def test_the_commented_keys_are_right_when_uncommented(tmp_path: Path) -> None:
     assert spec.registry == "us-central1-docker.pkg.dev/my-project/training"
     assert spec.python == "3.11"
     assert spec.job.job_dir == "gs://my-bucket/m"
+    assert spec.job.pass_job_dir
 
 
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def stage_keys(
         context: what COPY and ADD take from.
         platform: such as linux/amd64.
         compression: how the direct builder packs layers. `splice` adds nothing to a key, and it never counts for a
-            stage with a RUN that is for an engine, which packs layers in its own way.
+            stage with a RUN that needs an engine, which packs layers in its own way.
         runs: the text of each RUN that the direct builder executes, with the identity of what it installs.
 
     Raises:

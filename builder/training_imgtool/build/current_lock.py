@@ -52,10 +52,15 @@ def ensure_lock(
         return present
     if locked:
         what = "is missing" if present is None else "is out of date"
-        raise InputError(f"{path} {what}, and --locked forbids writing it", hint="run `imgtool lock`, then commit it")
+        hint = "run this without --locked" if spec_file.values.keys() - {"platform"} else "run `imgtool lock`"
+        raise InputError(f"{path} {what}, and --locked forbids writing it", hint=f"{hint}, then commit it")
     lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
     if not write:
-        progress(Note(f"{path} {'is not current' if present else 'is missing'}; `imgtool lock` writes it"))
+        writer = "`imgtool push` with this --set" if spec_file.values.keys() - {"platform"} else "`imgtool lock`"
+        progress(Note(f"{path} {'is not current' if present else 'is missing'}; {writer} writes it"))
+        return lock
+    if lock == present:
+        progress(Note(f"{path} stays as it is: nothing newer fits"))
         return lock
     from training_imgtool.core.atomic_files import write_atomic
 

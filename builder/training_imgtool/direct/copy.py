@@ -94,13 +94,13 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
     if len(sources) > 1 and not word.endswith("/"):
         raise NeedsEngineError(f"{where}: several sources need a destination that ends with /")
     if flags.mode is not None and any(source.entry.kind is SourceKind.DIRECTORY for source in sources):
-        raise NeedsEngineError(f"{where}: --chmod of folders is for an engine")
+        raise NeedsEngineError(f"{where}: --chmod of folders needs an engine")
     if word.startswith("/") and posixpath.normpath(f".{word}").startswith(".."):
         raise NeedsEngineError(f"{where}: engines differ in what {word} means, which leads out of the root")
     layer = _Layer(where, files, flags)
     for source in sources:
         if step.name == "ADD" and is_archive(source.entry):
-            raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that is for an engine")
+            raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that needs an engine")
         target = posixpath.normpath(posixpath.join("/", working, word))
         if source.entry.kind is SourceKind.DIRECTORY:
             layer.put_folder(target, source.entry, source.chosen)
@@ -114,7 +114,7 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
 def _read_flags(step: Expanded, where: str, files: Files) -> _Flags:
     unknown = set(step.flags) - _FLAGS
     if unknown or step.instruction.heredocs:
-        raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} is for an engine")
+        raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} needs an engine")
     chmod, chown = step.flags.get("chmod"), step.flags.get("chown")
     if chmod and not re.fullmatch("0?[0-7]{3,4}", chmod):
         raise NeedsEngineError(f"{where} --chmod={chmod}: only octal modes are known here")

@@ -92,7 +92,7 @@ class Chain:
 def split_stages(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
     """Splits the stages below `target` (itself included) into an engine's and the direct builder's.
 
-    Raises NeedsEngineError when `target` itself is for an engine, or the base has no digest.
+    Raises NeedsEngineError when `target` itself needs an engine, or the base has no digest.
     """
     line = _list_ancestry(dockerfile, dockerfile.stage(target))
     base = parse_reference(line[0].base)
@@ -127,7 +127,7 @@ def plan_stage(
     """The stage's steps and the state after it.
 
     Raises:
-        NeedsEngineError: an instruction is for an engine; the message says which and why.
+        NeedsEngineError: an instruction needs an engine; the message says which and why.
         DockerfileError: a variable cannot be expanded.
     """
     if state.settings.get("OnBuild"):

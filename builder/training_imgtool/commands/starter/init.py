@@ -59,7 +59,7 @@ job:
   target: {target}  # or {others}
   region: us-central1
   # job_dir: gs://my-bucket/{name}  # where checkpoints and the model go
-  # pass_job_dir: true  # appends --job-dir=DIR to the arguments{job_dir}
+  {job_dir}
   scheduling: {{max_running: 7200s}}
 """
 _TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config", "skypilot", "slurm")
@@ -171,11 +171,12 @@ class _Lines:
 
     @property
     def job_dir(self) -> str:
-        """A warning where the program would refuse `--job-dir`."""
+        """`pass_job_dir`, in a comment where the program would refuse `--job-dir`."""
+        line = "pass_job_dir: true  # appends --job-dir=DIR to the arguments"
         if self.program is None or self.program.has_job_dir:
-            return ""
+            return f"{line}; DIR is job_dir, or ./job in imgtool run"
         own = any(option.name == "--job_dir" for option in self.program.options)
-        return "; the program takes --job_dir: write it into args" if own else "; the program must take it"
+        return f"# {line}; the program {'takes --job_dir: write it into args' if own else 'must take it'}"
 
     def roles(self, accelerator: Accelerator) -> str:
         """The roles that the program's strategy needs: one process does not become three by itself."""

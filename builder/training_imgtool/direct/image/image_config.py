@@ -36,13 +36,13 @@ def apply(settings: Settings, step: Expanded, *, cmd_set: bool) -> dict[str, Any
         cmd_set: whether this stage had a CMD before: without one, ENTRYPOINT drops the base's.
 
     Raises:
-        NeedsEngineError: the instruction is for an engine.
+        NeedsEngineError: the instruction needs an engine.
     """
     if step.name == "ENTRYPOINT" and not cmd_set:
         settings = {key: value for key, value in settings.items() if key != "Cmd"}
     change = _CHANGES.get(step.name)
     if change is None:
-        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} is for an engine")
+        raise NeedsEngineError(f"line {step.instruction.line}: {step.name} needs an engine")
     return {**settings, **change(settings, step)}
 
 
@@ -92,7 +92,7 @@ def _expose(settings: Settings, step: Expanded) -> dict[str, Any]:
     for word in step.words:
         match = _PORT.match(word)
         if match is None:
-            raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is for an engine")
+            raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} needs an engine")
         first, last = int(match["first"]), int(match["last"] or match["first"])
         if not first <= last <= 65535:
             raise NeedsEngineError(f"line {step.instruction.line}: EXPOSE {word} is not a range of ports")
@@ -110,7 +110,7 @@ def _apply_healthcheck(settings: Settings, step: Expanded) -> dict[str, Any]:
     kind, *rest = fields(step.instruction.text, 2)
     unknown = set(step.flags) - {*_HEALTH_TIMES, "retries"}
     if unknown:
-        raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{min(unknown)} is for an engine")
+        raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{min(unknown)} needs an engine")
     check: dict[str, Any] = {"Test": ["NONE"] if kind.upper() == "NONE" else _test(rest[0])}
     check |= {field: _read_nanoseconds(step, flag) for flag, field in _HEALTH_TIMES.items() if flag in step.flags}
     if "retries" in step.flags:
@@ -134,7 +134,7 @@ def _test(text: str) -> list[str]:
 def _read_nanoseconds(step: Expanded, flag: str) -> int:
     duration = nanoseconds(step.flags[flag])
     if duration is None or duration > _LONGEST or duration != int(duration):
-        raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{flag}: a duration that is for an engine")
+        raise NeedsEngineError(f"line {step.instruction.line}: HEALTHCHECK --{flag}: a duration that needs an engine")
     return int(duration)
 
 
