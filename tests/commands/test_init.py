@@ -288,3 +288,17 @@ if __name__ == "__main__":
     assert "the program takes --job_dir: write it into args" in text
     assert "main_test" not in text
     assert "scipy  # from setup.py\n" in (tmp_path / "requirements.txt").read_text()
+
+
+def test_what_the_spec_cannot_have_is_a_comment(tmp_path: Path) -> None:
+    code = "import tensorflow as tf\nget_ipython().system('ls')\ntf.keras.Sequential().fit([1])\n"
+    _, text = proposed(tmp_path, {"requirements.txt": "tensorflow==2.15.9\n", "pkg/explore.py": code})
+    assert "no release fits requirements.txt: tensorflow==2.15.9: imgtool compat lists them" in text
+    assert "first delete the notebook's commands, such as line 2" in text
+
+
+def test_a_package_that_runs_itself(tmp_path: Path) -> None:
+    files = {"pkg/__main__.py": program("from pkg import core"), "pkg/core.py": "", "pkg/__init__.py": ""}
+    spec, text = proposed(tmp_path, files)
+    assert "trainer: {source: pkg, module: pkg}" in text
+    assert spec.trainer.module == "pkg"

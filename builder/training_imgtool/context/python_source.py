@@ -86,7 +86,7 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
         tree = ast.parse(data, path, feature_version=python)
         compile(tree, path, "exec", dont_inherit=True)
     main = [node for node in tree.body if is_main_guard(node)]
-    call = None if _NOTEBOOK_NAMES.isdisjoint(re.findall(r"\w+", data.decode("latin-1"))) else _notebook_call(tree)
+    call = None if _NOTEBOOK_NAMES.isdisjoint(re.findall(r"\w+", data.decode("latin-1"))) else find_notebook_call(tree)
     finds_more = _finds_more([*tree.body, *(inner for node in main for inner in node.body)], data)
     late = [replace(item, is_late=item.is_late or finds_more is not None) for item in _late_imports(tree, main)]
     main_imports = (*(item for node in main for item in _imports(node.body)), *late)
@@ -228,7 +228,7 @@ def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and ast.unparse(node.test) in texts
 
 
-def _notebook_call(tree: ast.Module) -> tuple[int, str] | None:
+def find_notebook_call(tree: ast.Module) -> tuple[int, str] | None:
     """The first call of `get_ipython` or `display` that always runs and that nothing in the file defines."""
     names = _NOTEBOOK_NAMES - {name for node in ast.walk(tree) for name in _bound(node)}
     return next(_calls(tree.body, names), None)

@@ -9,6 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.commands.starter.programs import find_trainer
+from training_imgtool.commands.starter.provenance import (
+    python_line,
+    requirements_text,
+    system_packages_comment,
+    tensorflow_from,
+    unlisted_comment,
+)
 from training_imgtool.commands.starter.survey import Survey, survey
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
@@ -16,7 +23,6 @@ from training_imgtool.core.resources import data_file
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.value_rules import check_text, quote
 from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.wheels.import_names import DISTRIBUTIONS
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
@@ -63,10 +69,6 @@ job:
   scheduling: {{max_running: 7200s}}
 """
 _TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config", "skypilot", "slurm")
-_REQUIREMENTS = """\
-# What the trainer imports besides TensorFlow, one requirement per line, such as:
-# pandas>=2,<3
-"""
 _DOCKERIGNORE = """\
 **/__pycache__
 **/*.pyc
@@ -106,17 +108,15 @@ def starter(
         else "",
         name=chosen,
         tensorflow=release,
-        tensorflow_from=f"from {seen.tensorflow.where}"
-        if seen.tensorflow and not tensorflow
-        else "Python, CUDA, cuDNN and the base image follow from it: imgtool compat",
-        python=_python(seen, release),
+        tensorflow_from=tensorflow_from(seen, given=tensorflow is not None),
+        python=python_line(seen, release),
         accelerator=kind,
         accelerator_from=f"from {seen.gpu}"
         if seen.gpu and not accelerator
         else "cpu, gpu or tpu; a role may have its own",
-        system_packages=_system_packages(seen),
+        system_packages=system_packages_comment(seen),
         requirements=seen.requirements or "requirements.txt",
-        unlisted=_unlisted(seen) if seen.requirements else "",
+        unlisted=unlisted_comment(seen) if seen.requirements else "",
         trainer=code.trainer,
         args=code.args,
         roles=code.roles(kind),
@@ -126,7 +126,7 @@ def starter(
     )
     files = {"image.yaml": spec, **({} if code.program else _trainer(chosen)), ".dockerignore": _DOCKERIGNORE}
     if not seen.requirements:
-        files["requirements.txt"] = _requirements(seen)
+        files["requirements.txt"] = requirements_text(seen)
     return Starter(files=files, notes=code.notes)
 
 
@@ -197,34 +197,6 @@ class _Lines:
         return (
             f"{self.program and self.program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml",
         )
-
-
-def _requirements(seen: Survey) -> str:
-    """The text of a new requirements file."""
-    lines = [f"{clue.value}  # from {clue.where}\n" for clue in seen.python_packages]
-    return _REQUIREMENTS + "".join(lines) + _unlisted(seen)
-
-
-def _unlisted(seen: Survey) -> str:
-    """A comment: which package has a module is not for imgtool to guess."""
-    names = [f"{name} ({DISTRIBUTIONS[name]})" if name in DISTRIBUTIONS else name for name in seen.unlisted[:12]]
-    more = f" and {len(seen.unlisted) - 12} more" if len(seen.unlisted) > 12 else ""
-    return f"# missing: the packages that provide these imports: {', '.join(names)}{more}\n" if names else ""
-
-
-def _python(seen: Survey, release: str) -> str:
-    """The Python of the project's Dockerfile where TensorFlow has wheels for it."""
-    if seen.python is None:
-        return '# python: "3.11"'
-    minor = load_matrix().minors.get(".".join(release.split(".")[:2]))
-    fits = minor is not None and release in minor.releases and seen.python.value in minor.releases[release].pythons
-    return f'{"" if fits else "# "}python: "{seen.python.value}"  # from {seen.python.where}'
-
-
-def _system_packages(seen: Survey) -> str:
-    """A comment: a Dockerfile often installs what its build needs, and packages cost an engine."""
-    names = ", ".join(seen.system_packages)
-    return f"# system_packages: [{names}]  # from Dockerfile; some need an engine\n" if names else ""
 
 
 def _trainer(name: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from training_imgtool.commands.starter.program_options import Option, read_options
-from training_imgtool.context.python_source import is_main_guard, sure_imports
+from training_imgtool.context.python_source import find_notebook_call, is_main_guard, sure_imports
 
 _MOST_FILES = 2000
 _LARGEST_FILE = 1 << 20  # bytes
@@ -42,7 +42,7 @@ class Program:
         options: its options and required arguments, in the order of the file.
         imports: the first names of its absolute imports.
         console_script: the name that the project installs it under, where its file alone starts nothing.
-        notebook_line: the first line with a command that only a notebook understands.
+        notebook_line: the first line with a command or a call that only a notebook understands.
     """
 
     path: PurePosixPath
@@ -99,6 +99,8 @@ def read_code(folder: Path, command: tuple[str, ...] = (), scripts: Mapping[str,
         script = targets.get(".".join(below.with_suffix("").parts).removeprefix("src.").removesuffix(".__init__"))
         if script or _is_program(tree):
             name = None if _is_program(tree) else script
+            call = find_notebook_call(tree)
+            line = line or (call[0] if call else None)
             programs.append(_program(below, tree, console_script=name, notebook_line=line))
     missing = tuple(name for name in imports if name not in own and name not in sys.stdlib_module_names)
     return Code(tuple(sorted(programs, key=partial(_rank, command))), frozenset(strategies), missing)
@@ -131,7 +133,8 @@ def find_trainer(program: Program, folder: Path) -> str | None:
         return str(program.path)
     others = (program.imports & _importable(folder.joinpath(*root))) - {names[0]}
     source = "/".join(root) or ("." if others else names[0])
-    return f"{{source: {source}, module: {'.'.join(names)}}}"
+    module = ".".join(names[:-1] if names[-1] == "__main__" else names)  # `python -m` finds a __main__.py
+    return f"{{source: {source}, module: {module}}}"
 
 
 def _python_files(folder: Path) -> Iterator[Path]:

@@ -36,6 +36,7 @@ class Survey:
 
     Attributes:
         files: those that were read, for people.
+        unknown_tensorflow: a requirement that no release known to imgtool satisfies.
         gpu: the line that asks for CUDA.
         system_packages: Debian packages that its Dockerfile installs.
         requirements: the file that names them: a requirements file, otherwise pyproject.toml.
@@ -48,6 +49,7 @@ class Survey:
     code: Code
     name: str | None
     tensorflow: Clue | None
+    unknown_tensorflow: str | None
     python: Clue | None
     gpu: str | None
     system_packages: tuple[str, ...]
@@ -73,6 +75,7 @@ def survey(folder: Path, matrix: Matrix) -> Survey:
         code=code,
         name=_project_name(folder / _PROJECT),
         tensorflow=_tensorflow(named, where, matrix) or docker.tensorflow(matrix),
+        unknown_tensorflow=_unknown_tensorflow(named, where, matrix),
         python=docker.python(),
         gpu=docker.gpu() or _gpu(named, where),
         system_packages=docker.system_packages(),
@@ -105,6 +108,11 @@ def _is_built(path: Path) -> bool:
 
 def _is_tensorflow(item: Requirement) -> bool:
     return item.name.lower() in _PACKAGES
+
+
+def _unknown_tensorflow(requirements: Iterable[Requirement], where: str, matrix: Matrix) -> str | None:
+    items = [item for item in requirements if _is_tensorflow(item) and item.specifier]
+    return next((f"{where}: {item}" for item in items if not _tensorflow([item], where, matrix)), None)
 
 
 def _gpu(requirements: Iterable[Requirement], where: str) -> str | None:
