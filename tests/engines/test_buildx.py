@@ -52,6 +52,16 @@ done
 cat "$here/stderr" >&2
 exit "$(cat "$here/status")"
 """
+SILENT = """\
+#!/bin/sh
+here=$(dirname "$0")
+[ "$1" = ls ] && echo >> "$here/asked" && exec cat "$here/ls"
+cat "$here/stderr" >&2
+grep -q inactive "$here/ls" && exec sleep 60
+until [ -s "$here/asked" ]; do sleep 0.02; done
+cat "$here/end" >&2
+exit 1
+"""
 
 
 def event(**parts: object) -> str:
@@ -271,6 +281,24 @@ def test_a_failure_of_the_program(fake: Path) -> None:
     (fake / "stderr").write_text(f"{event(vertexes=[{**RUN, 'started': '2026'}])}{EXIT_7}\n")
     with pytest.raises(BuildFailedError, match="exit code 7"):
         Buildx(machine(fake), None).run(solve(), Events())
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_builder_that_falls_silent_is_asked_whether_it_answers(
+    fake: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """One may lie behind a network that went away: buildx itself waits for it for ever."""
+    monkeypatch.setattr("training_imgtool.engines.buildx.solve.SILENCE_SECONDS", 0.0)
+    row = {"Name": "team", "Driver": "remote", "Nodes": [{"Status": "inactive" if gone else "running"}]}
+    (fake / "ls").write_text(json.dumps(row))
+    (fake / "stderr").write_text(event(vertexes=[{**RUN, "started": "2026"}]))
+    (fake / "end").write_text(f"{EXIT_7}\n")
+    (fake / "docker-buildx").write_text(SILENT)
+    kind, says = (
+        (EngineUnavailableError, "team: the engine stopped answering") if gone else (BuildFailedError, "code 7")
+    )
+    with pytest.raises(kind, match=says):
+        Buildx(machine(fake), "team").run(solve(), Events())
 
 
 def test_a_machine_without_buildx(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.dockerfile.lines import LineError, directives, physical_lines
+from training_imgtool.dockerfile.mounts import list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, global_args
 
 _FRONTEND = r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z"
@@ -63,13 +64,23 @@ def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> No
                     f"ADD {word}: what lies behind an address can change",
                     hint="put the file in the context, or fetch it in a RUN that checks its hash",
                 )
+    _check_mounts(instruction, dockerfile, stage)
+    if instruction.name == "ONBUILD":
+        _check(instruction.inner, dockerfile, stage)
+
+
+def _check_mounts(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> None:
     for flag, value in instruction.flags:
         for part in (value or "").split(",") if flag == "mount" else ():
             key, _, source = part.partition("=")
             if key.strip().lower() == "from":  # BuildKit lowers keys
                 _check_image(source, dockerfile, stage)
-    if instruction.name == "ONBUILD":
-        _check(instruction.inner, dockerfile, stage)
+    for mount in list_mounts(instruction):
+        if "$" in (mount.id if mount.kind == "secret" else mount.source if mount.reads_context else ""):
+            raise InputError(
+                f"{instruction.name} --mount={mount.text}: a variable names what the step reads",
+                hint="write the path in the context, or the secret's id, as it is",
+            )
 
 
 def _check_variables(instruction: Instruction, inherited: set[str]) -> None:

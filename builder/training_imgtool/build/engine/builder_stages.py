@@ -49,6 +49,10 @@ class BuilderStages:
         self._wheels = WheelContext(run.inputs, run.settings, run.progress)
         self._pushed: SingleFlight[Digest] = SingleFlight()
 
+    def close(self) -> None:
+        """Ends what the builder runs for this run."""
+        self._buildx.stop()
+
     def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
         """Runs a stage and pushes it under a tag; returns the digest that the registry confirms.
 

@@ -46,6 +46,7 @@ class EngineStages:
         self._opened: Engine | None = None
         self._runners: SingleFlight[tuple[Engine, StageRunner]] = SingleFlight()
         self._builders: SingleFlight[BuilderStages] = SingleFlight()
+        self._buildx: BuilderStages | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +54,8 @@ class EngineStages:
     def __exit__(self, *_: object) -> None:
         if self._opened is not None:
             self._opened.close()
+        if self._buildx is not None:
+            self._buildx.close()
 
     @property
     def engine(self) -> Engine:
@@ -137,7 +140,9 @@ class EngineStages:
         def open_builder() -> BuilderStages:
             from training_imgtool.build.engine.builder_stages import BuilderStages
 
-            return BuilderStages(self._run, self._registries, self._run.options.builder or self._run.settings.builder)
+            name = self._run.options.builder or self._run.settings.builder
+            self._buildx = BuilderStages(self._run, self._registries, name)
+            return self._buildx
 
         return self._builders.do("builder", open_builder)
 

@@ -15,6 +15,7 @@ from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.engines.buildx.rawjson import SolveLog
 from training_imgtool.engines.docker.registry_errors import is_full, registry_error
 
+_RENDERED = "`imgtool render` prints the Dockerfile"
 _IN_MESSAGES = 60  # characters of an instruction: the cause comes after it
 _PREFIX = re.compile(
     r"(?:failed to build: |failed to solve: |failed to solve with frontend \S+: |failed to create LLB definition: "
@@ -90,6 +91,11 @@ class Attempt:
         return f"`docker buildx du{self.flag}` shows what takes the space, `docker buildx prune{self.flag}` frees it"
 
     @property
+    def start_hint(self) -> str:
+        """What to do about a builder that is gone."""
+        return f"`docker buildx inspect{self.flag}` shows its state; start it, or name another one with --builder"
+
+    @property
     def flag(self) -> str:
         """The builder's option, for commands in hints."""
         return f" --builder {self.builder.split()[1]}" if self.builder.startswith("builder ") else ""
@@ -108,6 +114,8 @@ def failure(attempt: Attempt) -> ImgtoolError:
         return EngineUnavailableError(f"{attempt.where}: buildx ended with status {attempt.status} and printed nothing")
     if attempt.log.running:
         return BuildFailedError(f"{attempt.where}: {words}", details=attempt.log.tail)
+    if attempt.log.source_line:
+        return InputError(f"{attempt.where}: {words}", hint=_RENDERED)
     return EngineUnavailableError(f"{attempt.where}: {words} (the words of {attempt.builder})")
 
 
@@ -149,7 +157,7 @@ def _unreachable(attempt: Attempt, words: str) -> ImgtoolError | None:
     what = "stopped while this ran" if began else "does not answer"
     return EngineUnavailableError(
         f"{attempt.where}: {attempt.builder} {what}: {words}",
-        hint=f"`docker buildx inspect{attempt.flag}` shows its state; start it, or name another one with --builder",
+        hint=attempt.start_hint,
     )
 
 
@@ -186,5 +194,4 @@ def _old_buildx(attempt: Attempt, words: str) -> ImgtoolError | None:
 def _files(attempt: Attempt, words: str) -> ImgtoolError | None:
     if not _FILES.search(words):
         return None
-    hint = "`imgtool render` prints the Dockerfile; COPY takes from the spec's folder"
-    return InputError(f"{attempt.where}: {words}", hint=hint)
+    return InputError(f"{attempt.where}: {words}", hint=f"{_RENDERED}; COPY takes from the spec's folder")

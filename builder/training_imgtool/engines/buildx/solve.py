@@ -7,7 +7,8 @@ import json
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -21,8 +22,10 @@ from training_imgtool.engines.buildx.builders import list_builders
 from training_imgtool.engines.buildx.failures import Attempt, failure
 from training_imgtool.engines.buildx.program import Environment, find_program, open_environment
 from training_imgtool.engines.buildx.rawjson import SolveLog
+from training_imgtool.engines.stream import Event, follow
 
 _STOP_SECONDS = 3.0
+SILENCE_SECONDS = 30.0  # of silence, after which imgtool asks whether the builder answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,7 @@ class Buildx:
         self._settings = settings
         self._builder = builder
         self._program = find_program(settings)
+        self._stopped = threading.Event()
 
     @property
     def name(self) -> str:
@@ -97,13 +101,35 @@ class Buildx:
             context = _write_files(solve, folder)
             log = SolveLog(solve.subject, progress, solve.hidden)
             with open_environment(self._settings, solve.logins) as environment:
-                status = _follow(self._command(solve, folder, context), environment, log)
+                status = self._follow(_Process(self._command(solve, folder, context), environment), solve, log)
             if log.hid:
                 text = f"{solve.subject}: a step printed a secret, which the log of {self.name} now has: change it"
                 progress(Note(text))
             if status:
                 raise failure(self._attempt(solve, log, status))
             return _read_metadata(folder / "metadata.json", solve, self.name)
+
+    def stop(self) -> None:
+        """Ends every build that is under way; each raises EngineUnavailableError."""
+        self._stopped.set()
+
+    def _follow(self, process: _Process, solve: Solve, log: SolveLog) -> int:
+        """Reads buildx' lines to its end; returns its status."""
+        attempt = self._attempt(solve, log, 0)
+        try:
+            for event in follow(
+                process,
+                where=lambda: f"{attempt.where}: {self.name}",
+                stopped=self._stopped,
+                answers=self._answers,
+                silence_seconds=SILENCE_SECONDS,
+            ):
+                log.take(event["line"])
+        except EngineUnavailableError as error:
+            error.hint = attempt.start_hint
+            raise
+        log.finish()
+        return process.status
 
     def _command(self, solve: Solve, folder: Path, context: Path) -> list[str]:
         command = [*self._program, "build"]
@@ -165,35 +191,45 @@ def _write_files(solve: Solve, folder: Path) -> Path:
     return context
 
 
-def _follow(command: list[str], environment: Environment, log: SolveLog) -> int:
-    """Runs buildx to its end and returns its status; an interrupted run ends it, which stops the builder's work too."""
-    try:
-        process = subprocess.Popen(
-            command,
-            env=environment.variables,
-            pass_fds=environment.descriptors,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EngineUnavailableError(f"{command[0]}: {error.strerror or error}") from error
-    with process:
+class _Process:
+    """buildx, whose lines are the events of `stream.follow`; an aborted one ends the builder's work too."""
+
+    def __init__(self, command: list[str], environment: Environment) -> None:
         try:
-            for line in process.stderr or ():
-                log.take(line)
-            log.finish()
-            return process.wait()
-        except BaseException:
-            process.terminate()
+            self._process = subprocess.Popen(
+                command,
+                env=environment.variables,
+                pass_fds=environment.descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EngineUnavailableError(f"{command[0]}: {error.strerror or error}") from error
+        self.status = 0
+
+    def events(self) -> Iterator[Event]:
+        """Every line, until buildx has ended."""
+        for line in self._process.stderr or ():
+            yield {"line": line}
+        self.status = self._process.wait()
+
+    def abort(self) -> None:
+        """Ends buildx, unless it has ended."""
+        if self._process.poll() is None:
+            self._process.terminate()
             try:
-                process.wait(_STOP_SECONDS)
+                self._process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                process.kill()
-            raise
+                self._process.kill()
+
+    def close(self) -> None:
+        """Closes the pipe."""
+        if self._process.stderr:
+            self._process.stderr.close()
 
 
 def _read_metadata(path: Path, solve: Solve, builder: str) -> Solved:
