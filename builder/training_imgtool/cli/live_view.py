@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FRAMES_PER_SECOND = 8
-_NARROW = 90  # columns; below, rows show no rate
+_NARROW = 90  # columns; below, rows show no rate, and no text beside bytes
+_ECHO = 4  # columns at the end of a row that stay free: a terminal writes ^C there, and a wrap would move the rows
 _GLYPHS = {
     Outcome.FOUND: ("=", "cyan"),
     Outcome.FETCHED: ("↓", "cyan"),
@@ -147,9 +148,11 @@ class LiveView:
             rows = [(subject, self._cells(row, now, wide=wide)) for subject, row in ordered]
         most = max(1, self._console.height - 2)
         table = Table.grid(padding=(0, 1), expand=True)
+        table.width = max(1, self._console.width - _ECHO)
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, style="bold", max_width=30 if wide else 18, overflow="ellipsis")
-        for _ in range(4 if wide else 3):
+        table.add_column(no_wrap=True, style="cyan")
+        for _ in range(3 if wide else 2):
             table.add_column(no_wrap=True, justify="right", style="cyan")
         table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
         table.add_column(no_wrap=True, justify="right")
@@ -168,9 +171,10 @@ class LiveView:
             text.append(f"  {row.log}", style="dim")
         elapsed = row.elapsed(now)
         if elapsed is None:
-            return ("·", *[""] * (4 if wide else 3), Text("waiting", style="dim"), "")
+            return ("·", Text("waiting", style="dim"), *[""] * (4 if wide else 3), "")
         moved = row.moved(now)
-        return (self._spinner, *_bytes_cells(moved, wide=wide), text, Text(format_seconds(elapsed)))
+        shown = text if wide or moved is None else ""
+        return (self._spinner, *_bytes_cells(moved, wide=wide), shown, Text(format_seconds(elapsed)))
 
 
 def _bytes_cells(moved: Moved | None, *, wide: bool) -> tuple[str | Text, ...]:
