@@ -19,7 +19,7 @@ from tests.package_graph import modules
 from tests.plans import role_plan
 from training_imgtool.cli.app import command_line
 from training_imgtool.context.secret_files import by_name
-from training_imgtool.dockerfile.jinja import exec_json, quoted, shell
+from training_imgtool.dockerfile.jinja import exec_json, quote, shell
 from training_imgtool.dockerfile.render import TemplateRoots, render
 from training_imgtool.spec.model import Role
 
@@ -194,7 +194,7 @@ def test_the_template_of_the_page_renders(tmp_path: Path) -> None:
     (tmp_path / "image.Dockerfile.j2").write_text(template)
     text = render(role_plan(Role.WORKER, template="image.Dockerfile.j2"), roots=TemplateRoots(tmp_path), key="ab" * 32)
     assert text.index("WORKDIR /app\n") < text.index("COPY schema.json /app/schema.json\n") < text.index("ENTRYPOINT")
-    filters = {"env_value": quoted, "label": quoted, "shell": shell, "exec_json": exec_json}
+    filters = {"env_value": quote, "label": quote, "shell": shell, "exec_json": exec_json}
     assert set(re.findall(r"^\| `(\w+)` \| (?:a|one) ", page, re.MULTILINE)) == set(filters)
 
 

@@ -183,13 +183,13 @@ def test_the_memo_saves_reading_and_is_not_fooled(folder: Path, monkeypatch: pyt
     first = scan(folder, hashes=hashes)
     assert len(hashes) == 5
     calls: list[str] = []
-    real = scanning.Walk._hashed
+    real = scanning.Walk._hash
 
     def counted(self: scanning.Walk, opened: int, path: str, before: os.stat_result) -> str:
         calls.append(path)
         return real(self, opened, path, before)
 
-    monkeypatch.setattr(scanning.Walk, "_hashed", counted)
+    monkeypatch.setattr(scanning.Walk, "_hash", counted)
     assert scan(folder, hashes=hashes) == first
     assert calls == []
     (folder / "trainer/task.py").write_bytes(b"print(3)\n")

@@ -32,7 +32,7 @@ def _forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> str:
         raise AssertionError("a file was read that is in the hashes")
 
-    monkeypatch.setattr(scanning.Walk, "_hashed", read)
+    monkeypatch.setattr(scanning.Walk, "_hash", read)
 
 
 @pytest.mark.parametrize("files", [{"model.bin": 20 << 20}, {f"{n}.txt": 3 for n in range(80)}], ids=["large", "many"])

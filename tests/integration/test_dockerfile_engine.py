@@ -17,7 +17,7 @@ from tests.dockerfile.test_render import NASTY
 from training_imgtool.context.context import Context, scan
 from training_imgtool.context.entries import Kind
 from training_imgtool.dockerfile.evaluate import evaluate
-from training_imgtool.dockerfile.jinja import quoted
+from training_imgtool.dockerfile.jinja import quote
 from training_imgtool.dockerfile.parse import parse
 
 pytestmark = pytest.mark.engine
@@ -56,7 +56,7 @@ def config_of(image: Any) -> dict[str, Any]:
 
 def test_values_arrive_byte_for_byte(client: Any, removed: list[Any]) -> None:
     pairs = {f"V{number}": value for number, value in enumerate(NASTY)}
-    lines = " \\\n    ".join(f"{name}={quoted(value)}" for name, value in pairs.items())
+    lines = " \\\n    ".join(f"{name}={quote(value)}" for name, value in pairs.items())
     image = build(client, f"FROM scratch\nENV {lines}\nLABEL {lines}\n")
     removed.append(image)
     config = config_of(image)

@@ -11,8 +11,8 @@ from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.registry.http.failures import (
     BlobUnknownError,
     RepositoryMissingError,
-    error_of,
     is_immutable_refusal,
+    make_error,
     passing,
     server_text,
 )
@@ -46,7 +46,7 @@ def _answer(status: int, body: Errors = b"", method: str = "GET", **headers: str
 )
 def test_refusals(status: int, code: str, kind: type[ImgtoolError], exit_code: int, hint: str | None) -> None:
     errors = [{"code": code, "message": "the words"}] if code else b""
-    error = error_of(_answer(status, errors), host="h.example", doing="uploading x")
+    error = make_error(_answer(status, errors), host="h.example", doing="uploading x")
     assert type(error) is kind
     assert error.exit_code == exit_code
     assert str(error).startswith(f"uploading x: refused (HTTP {status}{f' {code}' if code else ''} from h.example)")
@@ -56,14 +56,14 @@ def test_refusals(status: int, code: str, kind: type[ImgtoolError], exit_code: i
 
 def test_r2_artifact_registrys_403_names_the_role_and_the_repository() -> None:
     said = 'Permission "artifactregistry.repositories.uploadArtifacts" denied on resource (or it may not exist)'
-    error = error_of(_answer(403, [{"code": "DENIED", "message": said}]), host=AR, doing="x")
+    error = make_error(_answer(403, [{"code": "DENIED", "message": said}]), host=AR, doing="x")
     assert "or it may not exist" in str(error)
     assert "Artifact Registry Writer" in (error.hint or "")
     assert "--create-repository" in (error.hint or "")
 
 
 def test_r3_artifact_registrys_404_says_how_to_create() -> None:
-    error = error_of(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), host=AR, doing="x")
+    error = make_error(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), host=AR, doing="x")
     assert isinstance(error, RepositoryMissingError)
     assert "--create-repository" in (error.hint or "")
 
@@ -80,13 +80,13 @@ def test_the_servers_detail_is_shown_where_it_is_text() -> None:
 @pytest.mark.parametrize("errors", [b"", [{"code": "BLOB_UNKNOWN"}], [{"code": "NAME_UNKNOWN"}]])
 def test_a_part_of_an_image_that_is_gone(errors: Errors) -> None:
     answer = replace(_answer(404, errors), url="https://h/v2/library/python/blobs/sha256:0")
-    assert "push that image again" in (error_of(answer, host="h", doing="reading blob 0").hint or "")
+    assert "push that image again" in (make_error(answer, host="h", doing="reading blob 0").hint or "")
 
 
 def test_r20_unknown_blobs_are_named() -> None:
     one, two = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
     errors = [{"code": "MANIFEST_BLOB_UNKNOWN", "message": "blob unknown", "detail": d} for d in (one, two, one)]
-    error = error_of(_answer(400, errors, "PUT"), host="h", doing="x")
+    error = make_error(_answer(400, errors, "PUT"), host="h", doing="x")
     assert isinstance(error, BlobUnknownError)
     assert error.digests == (one, two)
 

@@ -128,7 +128,7 @@ class _Reader:
         """The identities of what an instruction reads besides its own text."""
         if instruction.name == "RUN":
             installed = [self.runs[instruction.text]] if instruction.text in self.runs else []
-            return installed + [self._mounted(mount) for mount in list_mounts(instruction)]
+            return installed + [self._read_mount(mount) for mount in list_mounts(instruction)]
         if instruction.name not in {"ADD", "COPY"}:
             return []
         source = instruction.flag("from")
@@ -138,7 +138,7 @@ class _Reader:
             return [self.context.digest()]  # any file of the context may be what it takes
         return [self.context.digest(instruction.sources)] if instruction.sources else []
 
-    def _mounted(self, mount: Mount) -> str:
+    def _read_mount(self, mount: Mount) -> str:
         if mount.image is not None:
             return self.identity(mount.image)
         return self.context.digest([mount.source]) if mount.reads_context else ""

@@ -190,7 +190,7 @@ def _render_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry
             roots, render_cache = TemplateRoots(plan.folder), RenderCache(settings.cache)
             texts = {role.role: render(role, roots=roots, key=None, cache=render_cache) for role in plan.roles}
             parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
-            copied = _copied(parsed.values())
+            copied = _list_copied_paths(parsed.values())
             if copied != set(entry.paths):
                 context = folders.read_for(copied)
             for locked_variant in lock.variants:
@@ -229,7 +229,7 @@ def _registry(named: str | None, settings: Settings) -> str | None:
         raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
 
 
-def _copied(dockerfiles: Iterable[Dockerfile]) -> set[str]:
+def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> set[str]:
     """What the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
     every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
     return {source for source in every if source.split("/")[0] != install_step.context_root()}

@@ -61,7 +61,7 @@ def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Reg
         tag = each.selected((image.role,))[0].registry_tag
         wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
     if len(named) != len(wanted) or dict(named) != wanted:
-        return f"it names {_listed(named)}; expected {_listed(wanted.items())}"
+        return f"it names {_format_entries(named)}; expected {_format_entries(wanted.items())}"
     return None
 
 
@@ -69,7 +69,7 @@ def _name(platform: Platform | None) -> str:
     return f"{platform.os}/{platform.architecture}" if platform else "no platform"
 
 
-def _listed(images: Iterable[tuple[str, str | None]]) -> str:
+def _format_entries(images: Iterable[tuple[str, str | None]]) -> str:
     return ", ".join(f"{digest} for {platform}" for platform, digest in images)
 
 

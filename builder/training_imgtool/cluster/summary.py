@@ -203,7 +203,8 @@ def _replica_line(result: ReplicaResult, width: int) -> str:
 def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
     what = "was killed" if death.rehearsed else f"exited {death.exit_code}"
     basis = "" if death.verdict.documented else " (assumed)"
-    yield f"{death.name} {what} at {death.at:.1f} s: {_then(death)}. {summary.service}: {death.verdict.because}{basis}"
+    reason = f"{summary.service}: {death.verdict.because}{basis}"
+    yield f"{death.name} {what} at {death.at:.1f} s: {_describe_effect(death)}. {reason}"
     if death.back_after is not None:
         if death.checkpoint is None and summary.checkpoint is None:
             yield "  there is no checkpoint, so nothing shows whether training resumed"
@@ -214,7 +215,7 @@ def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
         yield f"  {went_on}: {then} when it died{now}"
 
 
-def _then(death: DeathResult) -> str:
+def _describe_effect(death: DeathResult) -> str:
     if death.back_after is None:
         return "the run failed" if death.verdict.action is Action.FAIL else "the run ended before it was back"
     whole = " with all others" if death.verdict.action is Action.RESTART_JOB else ""

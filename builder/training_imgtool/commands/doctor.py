@@ -54,16 +54,16 @@ class Check:
 def examine(where: Path | None, settings: Settings, *, registry: str | None = None) -> tuple[Check, ...]:
     """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
     checks = [
-        _checked("uv", _uv),
-        _checked("cache", lambda: _cache(settings)),
-        _checked("engine", lambda: _engine(settings), needed=False),
+        _run_check("uv", _uv),
+        _run_check("cache", lambda: _cache(settings)),
+        _run_check("engine", lambda: _engine(settings), needed=False),
         _builders(settings),
         _signing(where, settings),
     ]
     return (*checks, *_of_spec(where, settings, registry))
 
 
-def _checked(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
+def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
     try:
         return Check(name=name, ok=True, text=look(), needed=needed)
     except ImgtoolError as error:
@@ -148,19 +148,19 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))
-    yield _checked("lock", lambda: _lock(spec_file))
-    yield _checked("job", lambda: _job(spec_file))
+    yield _run_check("lock", lambda: _lock(spec_file))
+    yield _run_check("job", lambda: _job(spec_file))
     place = registry or settings.registry or spec_file.spec.registry
     if place is None:
         hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
         yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)
-        yield _checked("images", lambda: _images(spec_file, settings, None))
+        yield _run_check("images", lambda: _images(spec_file, settings, None))
         return
-    checked = _checked("registry", lambda: _registry(place, spec_file.spec.name, settings))
+    checked = _run_check("registry", lambda: _registry(place, spec_file.spec.name, settings))
     yield checked
     if checked.ok:
         yield _referrers(place, spec_file.spec.name, settings)
-        yield _checked("images", lambda: _images(spec_file, settings, place))
+        yield _run_check("images", lambda: _images(spec_file, settings, place))
 
 
 def _lock(spec_file: SpecFile) -> str:

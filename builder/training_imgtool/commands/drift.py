@@ -83,7 +83,7 @@ def release_drifts(
             else:
                 yield from _of_release(subject, release.pythons, actual)
                 if package == "tensorflow" and actual.pythons_arm != set(release.pythons_arm):
-                    arm = _listed(release.pythons_arm), _listed(actual.pythons_arm)
+                    arm = _format_pythons(release.pythons_arm), _format_pythons(actual.pythons_arm)
                     yield Drift(subject=f"{subject} for aarch64", expected=arm[0], actual=arm[1])
     if package == "tensorflow":
         yield from _new_releases(matrix, minors, published)
@@ -93,7 +93,7 @@ def _of_release(subject: str, pythons: tuple[str, ...], actual: Published) -> It
     if actual.yanked is not None:
         yield Drift(subject=subject, expected="on the index", actual=f"yanked: {actual.yanked or 'no reason given'}")
     if actual.pythons != set(pythons):
-        yield Drift(subject=subject, expected=_listed(pythons), actual=_listed(actual.pythons))
+        yield Drift(subject=subject, expected=_format_pythons(pythons), actual=_format_pythons(actual.pythons))
 
 
 def _new_releases(matrix: Matrix, minors: tuple[Minor, ...], published: Mapping[str, Published]) -> Iterator[Drift]:
@@ -186,7 +186,7 @@ def find_drifts(
             tasks[name] = partial(_tag_drifts, name, platforms, registries)
     for lock in locks:
         tasks |= {f"lock {base}": task for base, task in _lock_tasks(lock, registries).items()}
-    results = run_all({subject: partial(_answered, subject, task) for subject, task in tasks.items()})
+    results = run_all({subject: partial(_answer, subject, task) for subject, task in tasks.items()})
     drifts = [drift for result in results.values() if isinstance(result, list) for drift in result]
     return DriftReport(
         matrix=matrix.version,
@@ -200,11 +200,11 @@ def lock_drifts(lock: Lock, settings: Settings) -> tuple[Drift, ...]:
     """The bases of a lock whose tag is gone or names another image now; a registry that does not answer is left out."""
     with connect(settings) as registries:
         tasks = _lock_tasks(lock, registries)
-        results = run_all({base: partial(_answered, base, task) for base, task in tasks.items()})
+        results = run_all({base: partial(_answer, base, task) for base, task in tasks.items()})
     return tuple(drift for result in results.values() if isinstance(result, list) for drift in result)
 
 
-def _answered(subject: str, task: Callable[[], list[Drift]]) -> list[Drift] | Unanswered:
+def _answer(subject: str, task: Callable[[], list[Drift]]) -> list[Drift] | Unanswered:
     try:
         return task()
     except ImgtoolError as error:
@@ -283,7 +283,7 @@ def _base_drifts(base: str, digest: str, platform: str, registries: Registries) 
     return [] if actual == digest else [Drift(subject=base, expected=digest, actual=actual)]
 
 
-def _listed(pythons: frozenset[str] | tuple[str, ...]) -> str:
+def _format_pythons(pythons: frozenset[str] | tuple[str, ...]) -> str:
     if not pythons:
         return "no wheel"
     return "Python " + " ".join(sorted(pythons, key=lambda name: tuple(map(int, name.split(".")))))

@@ -96,7 +96,7 @@ def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[F
     """
     failed: list[OSError] = []
     kinds = (("wheels", _wheels(cache / "wheels")), ("layers", _layers(cache / "layers")), ("notes", _notes(cache)))
-    freed = tuple(_pruned(kind, things, before, failed, dry_run=dry_run) for kind, things in kinds)
+    freed = tuple(_prune_things(kind, things, before, failed, dry_run=dry_run) for kind, things in kinds)
     if failed:
         raise LocalFileError(
             f"{failed[0].filename}: cannot be removed: {failed[0].strerror}", hint="it may be another user's"
@@ -104,7 +104,7 @@ def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[F
     return freed
 
 
-def _pruned(kind: str, things: Iterator[_Thing], before: float, failed: list[OSError], *, dry_run: bool) -> Freed:
+def _prune_things(kind: str, things: Iterator[_Thing], before: float, failed: list[OSError], *, dry_run: bool) -> Freed:
     count = size = freed = freed_size = 0
     for thing in things:
         own = thing.size()
@@ -120,30 +120,30 @@ def _pruned(kind: str, things: Iterator[_Thing], before: float, failed: list[OSE
 
 
 def _wheels(folder: Path) -> Iterator[_Thing]:
-    for shard in _named(folder, f"{_HEX}{{2}}"):
-        for place in _named(shard, f"{_HEX}{{64}}"):
-            files = tuple(path for path in _named(place, r".+") if _is_file(path))
+    for shard in _list_files(folder, f"{_HEX}{{2}}"):
+        for place in _list_files(shard, f"{_HEX}{{64}}"):
+            files = tuple(path for path in _list_files(place, r".+") if _is_file(path))
             yield _Thing(files, place)
 
 
 def _layers(folder: Path) -> Iterator[_Thing]:
     yield from _each(folder / "blobs" / "sha256", f"{_HEX}{{64}}|{_LEFT_OVER}")
-    for shard in _named(folder / "layers", f"{_HEX}{{2}}"):
+    for shard in _list_files(folder / "layers", f"{_HEX}{{2}}"):
         yield from _each(shard, rf"{_HEX}{{64}}\.json|{_LEFT_OVER}")
 
 
 def _notes(cache: Path) -> Iterator[_Thing]:
     for name in _NOTES:
         yield from _each(cache / name, rf"{_HEX}{{16,64}}\.json|{_LEFT_OVER}")
-    for folder in _named(cache / "known", f"{_HEX}{{32}}"):
+    for folder in _list_files(cache / "known", f"{_HEX}{{32}}"):
         yield from _each(folder, rf"(tag-.+-)?{_HEX}{{32,64}}|stage-{_HEX}{{40}}\.json|{_LEFT_OVER}")
 
 
 def _each(folder: Path, pattern: str) -> Iterator[_Thing]:
-    return (_Thing((path,)) for path in _named(folder, pattern) if _is_file(path))
+    return (_Thing((path,)) for path in _list_files(folder, pattern) if _is_file(path))
 
 
-def _named(folder: Path, pattern: str) -> list[Path]:
+def _list_files(folder: Path, pattern: str) -> list[Path]:
     """What a folder has under such names, in order; nothing where there is no folder."""
     try:
         return sorted(path for path in folder.iterdir() if re.fullmatch(pattern, path.name))

@@ -94,7 +94,7 @@ def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, plat
     chosen = taken_by(roles, context)
     names = [CONTEXT, BAKE_FILE, *(f"{role.role}.Dockerfile" for role in roles)]
     with _local(output):
-        _cleared(output, names)
+        _clear(output, names)
         (output / MARKER).write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
         for role in roles:
             (output / f"{role.role}.Dockerfile").write_text(role.text, encoding="utf-8", newline="")
@@ -105,7 +105,7 @@ def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, plat
             _write(folder, entry)
 
 
-def _cleared(output: Path, names: list[str]) -> None:
+def _clear(output: Path, names: list[str]) -> None:
     """Makes the folder, or takes an earlier export and what has its `names` out of it; refuses a stranger's."""
     output.mkdir(parents=True, exist_ok=True)
     present = {path.name for path in output.iterdir()}
@@ -136,16 +136,16 @@ def _write(folder: Path, entry: Entry) -> None:
         path.chmod(entry.mode)
     elif entry.kind is Kind.SYMLINK:
         path.symlink_to(entry.target or "")
-    elif not (isinstance(entry.origin, Path) and _linked(entry.origin, path)):
+    elif not (isinstance(entry.origin, Path) and _try_link(entry.origin, path)):
         with path.open("xb") as file:
             for block in blocks(entry):
                 file.write(block)
         path.chmod(entry.mode)
-        time = modified(entry)
+        time = make_mtime(entry)
         os.utime(path, (time, time))
 
 
-def modified(entry: Entry) -> int:
+def make_mtime(entry: Entry) -> int:
     """A file's time in an export, in seconds since 1970: by its content, between 1980 and 1988.
 
     BuildKit sends a file again when its size or its time is another, and never looks at what is in it: with one time
@@ -154,7 +154,7 @@ def modified(entry: Entry) -> int:
     return MTIME + int((entry.sha256 or "0")[:7], 16)
 
 
-def _linked(origin: Path, path: Path) -> bool:
+def _try_link(origin: Path, path: Path) -> bool:
     """Whether a hard link could be made: not across file systems, nor on some."""
     try:
         path.hardlink_to(origin.resolve())

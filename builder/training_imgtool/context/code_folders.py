@@ -88,7 +88,7 @@ class CodeFolders:
             return scan(
                 self.top / at,
                 only=(posixpath.basename(path),) if is_file else (),
-                allow_secrets=tuple(_allowed_below(self.allow_secrets, posixpath.relpath(at, self._home))),
+                allow_secrets=tuple(_select_patterns(self.allow_secrets, posixpath.relpath(at, self._home))),
                 hashes=self.hashes,
                 leave_out=leave_out,
                 at=at,
@@ -101,7 +101,7 @@ def _lies_in(path: str, folder: str) -> bool:
     return folder in {".", path} or path.startswith(f"{folder}/")
 
 
-def _allowed_below(patterns: tuple[str, ...], folder: str) -> Iterable[str]:
+def _select_patterns(patterns: tuple[str, ...], folder: str) -> Iterable[str]:
     """The patterns that concern `folder`, relative to it."""
     for pattern in map(posixpath.normpath, patterns):
         if folder == "." or _lies_in(folder, pattern):

@@ -102,12 +102,12 @@ class Context:
             return self
         above = (_folder(path) for path in (*_parents(folder), folder))
         moved = (replace(entry, path=f"{folder}/{entry.path}") for entry in self.entries)
-        return Context(_sorted((*above, *moved)))
+        return Context(_sort((*above, *moved)))
 
     def joined(self, other: Context) -> Context:
         """The entries of both contexts, which have only folders in common."""
         by_path = {entry.path: entry for entry in (*other.entries, *self.entries)}
-        return Context(_sorted(by_path.values()))
+        return Context(_sort(by_path.values()))
 
     def select(self, sources: Iterable[str]) -> Context:
         """What COPY takes for `sources`, with the folders on the way to it.
@@ -133,7 +133,7 @@ class Context:
             taken |= {entry.path: entry for entry in matches}
         folders = {path.rpartition("/")[0] for path in taken}
         taken |= {path: self.entry(path) for folder in folders - {""} for path in (*_parents(folder), folder)}
-        return Context(_sorted(taken.values()))
+        return Context(_sort(taken.values()))
 
     def _matches(self, source: str) -> list[Entry]:
         cleaned = posixpath.normpath(source.lstrip("/") or ".")
@@ -141,18 +141,18 @@ class Context:
             return [entry for entry in self.entries if not entry.injected]
         if cleaned == ".." or cleaned.startswith("../"):
             raise InputError(f"{source!r} lies outside the build context")
-        pattern = gomatch.compiled(cleaned) if gomatch.has_wildcards(cleaned) else None
+        pattern = gomatch.compile_pattern(cleaned) if gomatch.has_wildcards(cleaned) else None
         if pattern:
             named = [entry.path for entry in self.entries if not entry.injected and pattern.match(entry.path)]
         else:
             named = [cleaned]
         links: set[str] = set()
         roots = {self._resolve(path, links) for path in named}
-        inside = (entry for root in sorted(roots) for entry in self._at_or_below(root))
+        inside = (entry for root in sorted(roots) for entry in self._select_below(root))
         chosen = [entry for entry in inside if pattern is None or not entry.injected]
         return [*chosen, *map(self.entry, sorted(links))] if chosen else []
 
-    def _at_or_below(self, path: str) -> Iterator[Entry]:
+    def _select_below(self, path: str) -> Iterator[Entry]:
         if (entry := self._find(path)) is not None:
             yield entry
         first, end = (bisect_left(self.entries, f"{path}{after}", key=_path) for after in "/0")  # 0 comes after /
@@ -245,7 +245,7 @@ def scan(
         hashes={} if hashes is None else hashes,
         at=at,
     )
-    context = Context(_sorted(walk.run()))
+    context = Context(_sort(walk.run()))
     for path in only if strict else ():
         if path not in context.paths():
             raise InputError(f"{folder / path}: not there, or left out by {IGNORE_FILE}")
@@ -291,5 +291,5 @@ def _injected_folder(path: str) -> Entry:
     return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755, injected=True)
 
 
-def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def _sort(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=_path))

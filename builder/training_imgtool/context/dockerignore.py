@@ -11,7 +11,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
-from training_imgtool.context.gomatch import PatternError, compiled
+from training_imgtool.context.gomatch import PatternError, compile_pattern
 from training_imgtool.core.errors import InputError
 
 _ESCAPED = frozenset(".+()$")
@@ -71,7 +71,7 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
             continue
         brings_back = pattern.startswith("!")
         pattern = pattern.removeprefix("!").strip()
-        pattern = _cleaned(pattern) if pattern else ""
+        pattern = _clean(pattern) if pattern else ""
         if brings_back and pattern in {"", "/"}:
             raise InputError(f"{file}:{number}: '!' without a pattern")
         if _special(pattern) and any(character in pattern for character in "|{}"):
@@ -80,14 +80,14 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
                 hint="write ? in their place",
             )
         try:
-            compiled(pattern)
+            compile_pattern(pattern)
             patterns.append(_Pattern(pattern, brings_back, _regex(pattern)))
         except (PatternError, re.error) as error:
             raise InputError(f"{file}:{number}: {pattern!r} is not a pattern", hint="close the bracket") from error
     return DockerIgnore(tuple(patterns))
 
 
-def _cleaned(pattern: str) -> str:
+def _clean(pattern: str) -> str:
     """Go's `filepath.Clean`, then without a leading slash, and without blanks once more: `data /` names `data`."""
     cleaned = posixpath.normpath(pattern)
     cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned

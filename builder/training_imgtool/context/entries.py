@@ -95,7 +95,7 @@ def blocks(entry: Entry) -> Iterator[bytes]:
         return
     if origin is None:
         raise VerificationError(f"{entry.path}: the context has only its hash; its bytes are not on this machine")
-    with os.fdopen(_opened(entry.path, origin), "rb", buffering=0) as file:
+    with os.fdopen(_open(entry.path, origin), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
             raise _wrong(entry)
@@ -113,22 +113,22 @@ def blocks(entry: Entry) -> Iterator[bytes]:
             raise _wrong(entry)
 
 
-def _opened(path: str, origin: OnDisk | Path) -> int:
+def _open(path: str, origin: OnDisk | Path) -> int:
     try:
         return open_below(origin.root, origin.path) if isinstance(origin, OnDisk) else os.open(origin, os.O_RDONLY)
     except OSError as error:
         if error.errno in GONE:
-            raise changed(path) from error
+            raise change_error(path) from error
         raise unreadable(path, error) from error
 
 
 def _wrong(entry: Entry) -> InputError | VerificationError:
     if isinstance(entry.origin, Path):
         return VerificationError(f"{entry.origin}: not the bytes of {entry.path}: expected sha256 {entry.sha256}")
-    return changed(entry.path)
+    return change_error(entry.path)
 
 
-def changed(path: str) -> InputError:
+def change_error(path: str) -> InputError:
     """The error for a file that is not what it was a moment ago."""
     return InputError(f"changed while reading: {path}", hint="run again once nothing writes to the build context")
 

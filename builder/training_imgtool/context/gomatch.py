@@ -16,7 +16,7 @@ def has_wildcards(pattern: str) -> bool:
     return re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern) is not None
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """The pattern as a regular expression for whole paths; raises PatternError.
 
     `*` and `?` stop at `/`; a class may match it, as in Go. `**` is the same as `*`.
@@ -43,7 +43,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 def matches(pattern: str, path: str) -> bool:
     """Whether the whole of `path` matches; raises PatternError."""
-    return compiled(pattern).match(path) is not None
+    return compile_pattern(pattern).match(path) is not None
 
 
 def _class(pattern: str, at: int) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from training_imgtool.context import secret_files
 from training_imgtool.context.dockerignore import DockerIgnore, Verdict
-from training_imgtool.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, changed, unreadable
+from training_imgtool.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, change_error, unreadable
 from training_imgtool.core.errors import InputError
 
 MOST_ENTRIES = 100_000
@@ -83,7 +83,7 @@ class Walk:
         before = len(self.entries)
         for name in self._names(descriptor, prefix):
             path = prefix + name
-            if not self._wanted(path):
+            if not self._wants(path):
                 continue
             decided = self._ignore.decide(path, verdict)
             try:
@@ -94,7 +94,7 @@ class Walk:
                     self._leaf(descriptor, name, path, status)
             except OSError as error:
                 if error.errno in GONE:
-                    raise changed(path) from error
+                    raise change_error(path) from error
                 raise unreadable(path, error) from error
         return len(self.entries) > before
 
@@ -107,7 +107,7 @@ class Walk:
                 raise InputError(f"{shown!r}: a name with control characters, or not UTF-8, has no place in an image")
             yield name
 
-    def _wanted(self, path: str) -> bool:
+    def _wants(self, path: str) -> bool:
         if path in self._leave_out:
             return False
         return not self._only or any(
@@ -154,8 +154,8 @@ class Walk:
             with os.fdopen(opened, "rb", buffering=0):
                 status = os.fstat(opened)
                 if not stat.S_ISREG(status.st_mode):
-                    raise changed(path)
-                hashes = self._hashed(opened, path, status)
+                    raise change_error(path)
+                hashes = self._hash(opened, path, status)
             if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
                 self._hashes[self._key(path, status)] = hashes
         sha256, blob, suspect = hashes.split(" ")
@@ -175,7 +175,7 @@ class Walk:
         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
         return f"{self._prefix}{path}\0{status.st_size} {times} {status.st_ino}"
 
-    def _hashed(self, opened: int, path: str, before: os.stat_result) -> str:
+    def _hash(self, opened: int, path: str, before: os.stat_result) -> str:
         """`SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
         sha256 = hashlib.sha256()
         blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
@@ -187,10 +187,10 @@ class Walk:
             sha256.update(block)
             blob.update(block)
             if size > before.st_size:
-                raise changed(path)
+                raise change_error(path)
         after = os.fstat(opened)
         if size != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
-            raise changed(path)
+            raise change_error(path)
         return f"{sha256.hexdigest()} {blob.hexdigest()} {'secret' if suspect else 'plain'}"
 
     def _count(self, path: str, size: int) -> None:

@@ -56,7 +56,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bo
             raise
         _sync_folder(target.parent)
     except OSError as error:
-        raise _failed(path, error) from error
+        raise _wrap_error(path, error) from error
 
 
 def mark_used(path: Path, state: os.stat_result) -> None:
@@ -84,7 +84,7 @@ def check_writable(path: Path) -> None:
         os.close(handle)
         temporary.unlink()
     except OSError as error:
-        raise _failed(path, error) from error
+        raise _wrap_error(path, error) from error
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
         beside = target.with_name(f".{target.name}.imgtool-lock")
         handle = _acquire(beside, path, note)
     except OSError as error:
-        raise _failed(path, error) from error
+        raise _wrap_error(path, error) from error
     try:
         yield
     finally:
@@ -203,7 +203,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _failed(path: Path, error: OSError) -> LocalFileError:
+def _wrap_error(path: Path, error: OSError) -> LocalFileError:
     cause = (error.strerror or str(error)).lower()
     if error.errno == errno.ENOENT:
         cause = f"there is no folder {Path(os.path.realpath(path)).parent}"

@@ -114,7 +114,7 @@ def end_children(seconds: float = 1.0) -> None:
 
 
 def _signal_children(signum: int) -> None:
-    for pid in _children():
+    for pid in _list_children():
         with suppress(OSError):
             if os.getpgid(pid) == pid:  # it leads a group: the programs that it started end too
                 os.killpg(pid, signum)
@@ -122,7 +122,7 @@ def _signal_children(signum: int) -> None:
                 os.kill(pid, signum)
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     """Lists the running child processes on Linux; none elsewhere."""
     children: list[int] = []
     for state in Path("/proc").glob("[0-9]*/stat"):

@@ -34,7 +34,7 @@ def copy_sources(context: Context, word: str) -> list[CopySource]:
         raise NeedsEngineError(f"{word}: wheels as files, which only an engine's context has")
     if path == ".":
         return [CopySource("", Entry(path="", kind=Kind.DIRECTORY, mode=FOLDER_MODE), chosen)]
-    pattern = gomatch.compiled(path) if gomatch.has_wildcards(path) else None
+    pattern = gomatch.compile_pattern(path) if gomatch.has_wildcards(path) else None
     if pattern and path != word.removeprefix("./").lstrip("/"):
         raise NeedsEngineError(f"{word}: engines differ in how they clean a pattern")
     names = [entry.path for entry in context.entries if pattern.match(entry.path)] if pattern else [path]

@@ -31,7 +31,7 @@ class RefusedError(Exception):
     """Something that a template may not do, in words for its author."""
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """A value of ENV or LABEL in double quotes, so that it arrives byte for byte."""
     text = _plain(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
@@ -75,11 +75,11 @@ def render(request: Mapping[str, Any]) -> dict[str, Any]:
         where = f"{error.filename or error.name}:{error.lineno}"
         return {"error": {"kind": "refused", "message": error.message or "", "where": where}}
     except Exception as error:  # noqa: BLE001 - a template can make Python raise anything
-        where = _where(error.__traceback__)
-        return {"error": {"kind": _kind_of(error), "message": _message(error), "where": where}}
+        where = _find_place(error.__traceback__)
+        return {"error": {"kind": _classify(error), "message": _message(error), "where": where}}
 
 
-def _kind_of(error: Exception) -> str:
+def _classify(error: Exception) -> str:
     from jinja2.exceptions import SecurityError, TemplateNotFound, UndefinedError
 
     kinds: list[tuple[type[Exception], str]] = [
@@ -136,7 +136,7 @@ def _environment(builtin: str, builtin_names: tuple[str, ...], user: str | None,
     for name in ("lipsum", "cycler"):
         environment.globals.pop(name)
     environment.filters.pop("random")
-    environment.filters |= {"env_value": quoted, "label": quoted, "shell": shell, "exec_json": exec_json}
+    environment.filters |= {"env_value": quote, "label": quote, "shell": shell, "exec_json": exec_json}
     return environment
 
 
@@ -176,7 +176,7 @@ def _source(root: str, name: str, limit: int) -> str | None:
         raise RefusedError(f"the template {name!r} is not UTF-8 at byte {error.start}") from error
 
 
-def _where(traceback: TracebackType | None) -> str:
+def _find_place(traceback: TracebackType | None) -> str:
     """`TEMPLATE:LINE` of the innermost template in a traceback that Jinja rewrote."""
     where = ""
     while traceback is not None:

@@ -142,10 +142,10 @@ class Dockerfile:
 
     def below(self, stage: Stage) -> tuple[Stage, ...]:
         """The stages that a stage starts from, the lowest first."""
-        found: list[Stage] = []
+        stages: list[Stage] = []
         while (earlier := self.earlier(stage.base, stage)) is not None:
-            found.insert(0, stage := earlier)
-        return tuple(found)
+            stages.insert(0, stage := earlier)
+        return tuple(stages)
 
 
 @lru_cache(maxsize=64)

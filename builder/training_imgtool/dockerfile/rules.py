@@ -45,7 +45,7 @@ def check_rules(dockerfile: Dockerfile) -> None:
             for instruction in stage.instructions:
                 line = instruction.line
                 _check(instruction, dockerfile, stage)
-                inherited -= _given(instruction, dockerfile)
+                inherited -= _list_assigned(instruction, dockerfile)
                 _check_variables(instruction, inherited)
         except InputError as error:
             raise DockerfileError(f"{dockerfile.file}:{line}: {error}", hint=error.hint) from error
@@ -106,7 +106,7 @@ def _inherited_args(dockerfile: Dockerfile, stage: Stage) -> set[str]:
     return args - variables
 
 
-def _given(instruction: Instruction, dockerfile: Dockerfile) -> set[str]:
+def _list_assigned(instruction: Instruction, dockerfile: Dockerfile) -> set[str]:
     """The variables that an instruction gives a value in every engine."""
     if instruction.name == "ENV":
         return {name for name, _ in instruction.pairs}

@@ -184,9 +184,9 @@ class _Reader:
         if sign not in ("-", "+", "?"):
             raise SubstitutionError(f"{self._word!r}: the form ${{{name}{sign}…}} is not supported")
         other = self.until("}")
-        return self._chosen(name, sign, other, empty_is_unset=colon)
+        return self._choose(name, sign, other, empty_is_unset=colon)
 
-    def _chosen(self, name: str, sign: str, other: str, *, empty_is_unset: bool) -> str:
+    def _choose(self, name: str, sign: str, other: str, *, empty_is_unset: bool) -> str:
         value = self._variables.get(name)
         is_set = value is not None and not (empty_is_unset and value == "")
         if sign == "+":

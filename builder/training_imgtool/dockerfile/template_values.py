@@ -55,7 +55,7 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
         },
         "source": plan.entry.folder,
         "code_folder": _in_image(plan.entry.folder),
-        "code": [{"source": path, "target": _in_image(path)} for path in _copied(plan.entry)],
+        "code": [{"source": path, "target": _in_image(path)} for path in _list_sources(plan.entry)],
         "working_folder": plan.entry.working_folder,
         "module": plan.entry.module or "",
         "entrypoint": list(plan.entrypoint),
@@ -70,7 +70,7 @@ def _in_image(path: str) -> str:
     return posixpath.normpath(posixpath.join(APP, path)) + ("/" if path.endswith("/") else "")
 
 
-def _copied(entry: EntryPoint) -> list[str]:
+def _list_sources(entry: EntryPoint) -> list[str]:
     """What the code's COPY instructions name: folders end with `/`."""
     return [path if path in entry.files else f"{path}/" for path in entry.paths]
 
@@ -93,8 +93,8 @@ def check_values(plan: RolePlan) -> None:
         "base": plan.base_name,
         **{f"system_packages[{number}]": text for number, text in enumerate(plan.system_packages)},
         **{f"exclude[{number}]": text for number, text in enumerate(plan.exclude)},
-        **{f"env.{_shown(name)}": value for name, value in plan.env.items()},
-        **{f"labels.{_shown(name)}": value for name, value in plan.labels.items()},
+        **{f"env.{_escape(name)}": value for name, value in plan.env.items()},
+        **{f"labels.{_escape(name)}": value for name, value in plan.labels.items()},
     }
     for where, text in texts.items():
         _check_text(where, text)
@@ -116,7 +116,7 @@ def check_values(plan: RolePlan) -> None:
     ]
     for where, text, rule, expected in rules:
         if not re.fullmatch(rule, text):
-            raise FieldError(f"{_shown(text)}: expected {expected}", field=where)
+            raise FieldError(f"{_escape(text)}: expected {expected}", field=where)
 
 
 def _check_text(where: str, text: str) -> None:
@@ -130,5 +130,5 @@ def _check_text(where: str, text: str) -> None:
             )
 
 
-def _shown(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)[:80]

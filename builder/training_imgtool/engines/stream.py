@@ -74,7 +74,7 @@ def follow(
     worker = threading.Thread(target=_run, args=(request, events, done), name="imgtool-engine", daemon=True)
     worker.start()
     try:
-        for item in _received(events, stopped, answers, silence_seconds):
+        for item in _receive(events, stopped, answers, silence_seconds):
             if isinstance(item, str):
                 raise EngineUnavailableError(f"{where()}: {item}")
             yield item
@@ -103,7 +103,7 @@ def _run(request: Request, events: queue.Queue[Any], done: threading.Event) -> N
         request.close()
 
 
-def _received(
+def _receive(
     events: queue.Queue[Any], stopped: threading.Event, answers: Callable[[], bool], silence_seconds: float
 ) -> Iterator[Event | str]:
     """The events, or why there will be no more."""

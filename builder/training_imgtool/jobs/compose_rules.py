@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.jobs.images.names import image_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, get, sourced
+from training_imgtool.jobs.model import Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 
 _RESOLVER = "tf.distribute.cluster_resolver.TFConfigClusterResolver"
@@ -23,13 +23,13 @@ def compose_findings(document: Any, *, allow_unknown: bool = False) -> list[Find
     for name, service in services.items() if isinstance(services, dict) else ():
         if isinstance(service, dict):
             findings += _service(service, ("services", name))
-    return list(sourced(findings, "Compose specification"))
+    return list(add_source(findings, "Compose specification"))
 
 
 def tf_config_findings(document: Any) -> list[Finding]:
     """Everything wrong with a TF_CONFIG, or with the variables of several nodes by name."""
     if "cluster" in document or "task" in document:
-        return list(sourced(_tf_config(document, ()), _RESOLVER))
+        return list(add_source(_tf_config(document, ()), _RESOLVER))
     findings: list[Finding] = []
     for name, variables in document.items():
         config = variables.get("TF_CONFIG") if isinstance(variables, dict) else None
@@ -37,7 +37,7 @@ def tf_config_findings(document: Any) -> list[Finding]:
             findings.append(Finding(path=(name,), message="expected a node with TF_CONFIG"))
         else:
             findings += _tf_config(config, (name, "TF_CONFIG"))
-    return list(sourced(findings, _RESOLVER))
+    return list(add_source(findings, _RESOLVER))
 
 
 def _service(service: Mapping[str, Any], path: Path) -> Iterator[Finding]:

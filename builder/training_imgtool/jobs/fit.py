@@ -84,13 +84,13 @@ def misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
 
 def leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     """One note with everything that is set in the spec and has no counterpart in the target; warnings about GPUs."""
-    left = [f"job.{name}" for name in _given(JobSpec, spec.job) if name not in _JOB[target]]
+    left = [f"job.{name}" for name in _list_given(JobSpec, spec.job) if name not in _JOB[target]]
     times = spec.job.scheduling
     if times and "job.scheduling" not in left:
-        left += [f"job.scheduling.{n}" for n in _given(Scheduling, times) if n not in _SCHEDULING.get(target, ())]
+        left += [f"job.scheduling.{n}" for n in _list_given(Scheduling, times) if n not in _SCHEDULING.get(target, ())]
     for role in replicas(spec):
         of_role = spec.roles[role]
-        left += [f"roles.{role}.{n}" for n in _given(RoleSpec, of_role) if n not in _ROLE[target] | _EVERY_ROLE]
+        left += [f"roles.{role}.{n}" for n in _list_given(RoleSpec, of_role) if n not in _ROLE[target] | _EVERY_ROLE]
         if isinstance(of_role.gpus, Gpus) and target in _CLUSTER and not of_role.node_selector and not of_role.machine:
             left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
     left += _without_effect(spec, target)
@@ -127,7 +127,7 @@ def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:
             yield f"warning: roles.{role}: accelerator gpu makes an image with CUDA, and the role has no gpus"
 
 
-def _given(kind: Any, value: Any) -> Iterator[str]:
+def _list_given(kind: Any, value: Any) -> Iterator[str]:
     """The fields of a dataclass that differ from their default."""
     for item in fields(kind):
         default = item.default_factory() if item.default_factory is not MISSING else item.default

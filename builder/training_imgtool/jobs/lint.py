@@ -18,7 +18,7 @@ from training_imgtool.jobs.google.vertex_rules import (
 )
 from training_imgtool.jobs.images.layers import LayerTypes, layer_findings
 from training_imgtool.jobs.kubernetes.rules import object_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, dotted, first_of_each
+from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.yamlio import Parsed, read
 from training_imgtool.yamlfile.reader import read_bytes
@@ -120,7 +120,7 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
             return rules(data, allow_unknown=allow_unknown)
     if "cluster" in data or any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
         return tf_config_findings(data)
-    return _unwrapped(data)
+    return _check_unwrapped(data)
 
 
 def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
             yield replace(finding, path=path)
 
 
-def _unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
+def _check_unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
     training_keys = {key.replace("_", "").lower() for key in shape_keys("TrainingInput")}
     inside = [key for key in data if key.replace("_", "").lower() in training_keys]
     if inside:
@@ -178,7 +178,7 @@ def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
         file=file,
         line=line,
         column=column,
-        field=dotted(finding.path),
+        field=format_path(finding.path),
         severity=finding.severity,
         message=finding.message,
         hint=finding.hint,

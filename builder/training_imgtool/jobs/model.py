@@ -109,7 +109,7 @@ class JobFile:
 Images = Mapping[Role, Digest]
 
 
-def dotted(path: Path) -> str:
+def format_path(path: Path) -> str:
     """`('a', 0, 'b')` as `a[0].b`."""
     text = ""
     for part in path:
@@ -120,14 +120,14 @@ def dotted(path: Path) -> str:
 def spec_field(path: Path, names: Mapping[str, str]) -> str:
     """The spec's key behind a path of the document: the longest prefix in `names`, and the rest as it is."""
     for cut in range(len(path), 0, -1):
-        field_name = names.get(dotted(path[:cut]))
+        field_name = names.get(format_path(path[:cut]))
         if field_name is not None:
             rest = path[cut:]
             return field_name + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
-    return dotted(path)
+    return format_path(path)
 
 
-def sourced(findings: Iterable[Finding], source: str) -> Iterator[Finding]:
+def add_source(findings: Iterable[Finding], source: str) -> Iterator[Finding]:
     """The findings; errors that name no source get this one."""
     for finding in findings:
         named = finding.source or finding.severity is not Severity.ERROR

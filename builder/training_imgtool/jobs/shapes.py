@@ -79,7 +79,7 @@ def well_typed(value: Any, kind: str) -> Any:
 def _collection(value: Any, head: str, rest: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
     if not isinstance(value, list if head == "list" else dict):
         what = "a list" if head == "list" else "a mapping of names to values"
-        yield Finding(path=path, message=f"{_seen(value)}: expected {what}")
+        yield Finding(path=path, message=f"{_describe(value)}: expected {what}")
         return
     items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else dict(value).items()
     for key, item in items:
@@ -92,7 +92,7 @@ def _enum(value: Any, allowed: list[str], path: Path, allow_unknown: bool) -> It
     hint = nearest(value.upper().replace("-", "_"), allowed) if isinstance(value, str) else None
     yield Finding(
         path=path,
-        message=f"{_seen(value)}: expected {', '.join(allowed)}",
+        message=f"{_describe(value)}: expected {', '.join(allowed)}",
         hint=hint,
         severity=Severity.WARNING if allow_unknown and isinstance(value, str) else Severity.ERROR,
     )
@@ -101,32 +101,32 @@ def _enum(value: Any, allowed: list[str], path: Path, allow_unknown: bool) -> It
 def _scalar(value: Any, kind: str, path: Path) -> Iterator[Finding]:
     if kind == "duration":
         if not isinstance(value, str) or not DURATION.match(value):
-            seen = _seen(value).removeprefix("found ")
+            seen = _describe(value).removeprefix("found ")
             message = f"{seen} is not a duration: expected seconds and an s, such as 3600s"
             yield Finding(path=path, message=message, hint=_as_duration(value))
         return
     if kind == "int64":
         if _is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value)):
             return
-        yield Finding(path=path, message=f"{_seen(value)}: expected a whole number")
+        yield Finding(path=path, message=f"{_describe(value)}: expected a whole number")
         return
     if kind == "double":
         if _double(value) is None:
-            yield Finding(path=path, message=f"{_seen(value)}: expected a number")
+            yield Finding(path=path, message=f"{_describe(value)}: expected a number")
         return
     what, types = _KINDS[kind]
     if isinstance(value, bool) and kind != "bool":
         hint = "put it in quotes" if kind == "text" else None
-        yield Finding(path=path, message=f"{_seen(value)}: expected {what}", hint=hint)
+        yield Finding(path=path, message=f"{_describe(value)}: expected {what}", hint=hint)
     elif not isinstance(value, types):
         hint = "put it in quotes: 2.10 without them is the number 2.1" if kind == "text" and _is_number(value) else None
-        yield Finding(path=path, message=f"{_seen(value)}: expected {what}", hint=hint)
+        yield Finding(path=path, message=f"{_describe(value)}: expected {what}", hint=hint)
 
 
 def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
     shape = _shape(name)
     if not isinstance(value, dict):
-        yield Finding(path=path, message=f"{_seen(value)}: expected a mapping")
+        yield Finding(path=path, message=f"{_describe(value)}: expected a mapping")
         return
     kinds = {key.removesuffix("!"): kind for key, kind in shape.items()}
     for key, item in value.items():
@@ -174,7 +174,7 @@ def _as_duration(value: Any) -> str | None:
     return f"write {seconds}s"
 
 
-def _seen(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

@@ -118,13 +118,13 @@ def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
         have, want = len(given.get(role, ())), wanted.get(role, 0)
         if have != want:
             yield FieldError(f"--hosts names {have}, the spec says {want}", field=f"roles.{role}.count")
-    yield from _twice(given)
+    yield from _find_repeated(given)
     job_dir = spec.job.job_dir
     if job_dir and is_folder(job_dir) and not job_dir.startswith("/"):
         yield FieldError(f"{job_dir!r}: expected an absolute folder or a URL such as gs://…", field="job.job_dir")
 
 
-def _twice(hosts: Mapping[Role, tuple[str, ...]]) -> Iterator[FieldError]:
+def _find_repeated(hosts: Mapping[Role, tuple[str, ...]]) -> Iterator[FieldError]:
     seen: set[str] = set()
     for role, of_role in hosts.items():
         for host in map(with_port, of_role):

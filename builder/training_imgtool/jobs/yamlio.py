@@ -135,7 +135,7 @@ class _Reader:
             if key is None:
                 self._findings.append(Finding(path=path, message="a key that is not text; readers differ on it"))
             elif key_node.tag == "tag:yaml.org,2002:merge":
-                merged = self._merged(value_node, path)
+                merged = self._merge(value_node, path)
             elif key in data:
                 line = key_node.start_mark.line + 1
                 message = (
@@ -146,7 +146,7 @@ class _Reader:
                 data[key] = self._value(value_node, (*path, key))
         return {**merged, **data}
 
-    def _merged(self, node: Any, path: Path) -> dict[str, Any]:
+    def _merge(self, node: Any, path: Path) -> dict[str, Any]:
         """What `<<` brings in: a mapping's keys, or those of several, the first of which wins."""
         nodes = node.value if isinstance(node, self._yaml.SequenceNode) else [node]
         values = [self._value(item, path) for item in nodes]

@@ -91,7 +91,7 @@ class ArchiveBuilder:
         refused: dict[str, Refused] = {}
         for _ in range(_MOST_ARCHIVES):
             try:
-                return _named(refused, lambda: compile_with(frozenset(refused)))
+                return _name_refused(refused, lambda: compile_with(frozenset(refused)))
             except ArchiveNeededError as error:
                 result = self._result(error.name, error.version, target) if build else _REFUSED_BY_SPEC
                 if isinstance(result, SourceBuildError):
@@ -204,7 +204,7 @@ def _is_archive(row: IndexedFile, version: str) -> bool:
         return False
 
 
-def _named(
+def _name_refused(
     refused: Mapping[str, Refused], resolve: Callable[[], tuple[ResolvedWheel, ...]]
 ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
     """A resolution without the refused archives, with a sentence for each package that is older because of one."""

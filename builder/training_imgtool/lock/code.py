@@ -83,7 +83,7 @@ class CodeBuilder:
             try:
                 wheel = self._wheel(requirement, python)
             except ImgtoolError as error:
-                raise _placed(requirement, error) from error
+                raise _add_place(requirement, error) from error
             if requirement.name and normalise_name(requirement.name) != normalise_name(wheel.name):
                 message = f"{requirement.where}: {requirement.origin} is {wheel.name}, not {requirement.name}"
                 raise FieldError(message, field=FIELD, hint=f"write {wheel.name}")
@@ -114,7 +114,7 @@ class CodeBuilder:
         return self._commits[origin]
 
 
-def _placed(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
+def _add_place(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
     """The error with the place of its line; one about the network keeps its exit code."""
     message = f"{requirement.where}: {requirement.origin}: {error.message}"
     hint = error.hint
@@ -148,7 +148,7 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
                 require_project(spec_file.folder, requirement.path)
                 digest = hash_folder(path, leave_out=own_paths(spec_file.folder, spec_file.path.name))
         except ImgtoolError as error:
-            raise _placed(requirement, error) from error
+            raise _add_place(requirement, error) from error
         except OSError as error:
             message = f"{requirement.where}: {requirement.origin}: {error.strerror}"
             raise FieldError(message, field=FIELD) from error

@@ -138,11 +138,11 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
     for label in ("roles", "package", "tensorflow", "python", "cuda", "cudnn", "base", "python_from", "apt"):
         was, now = getattr(old.variant, label), getattr(new.variant, label)
         if was != now:
-            lines.append(f"{label} {_shown(was)} -> {_shown(now)}")
+            lines.append(f"{label} {_format_value(was)} -> {_format_value(now)}")
     if old.base_digest != new.base_digest:
         lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
     if old.installer != new.installer:
-        lines.append(f"installer {_moved(old.installer, new.installer)}")
+        lines.append(f"installer {_format_change(old.installer, new.installer)}")
     was_unused, unused = ({path.path for path in locked.unused} for locked in (old, new))
     lines += [f"unused + {path}" for path in sorted(unused - was_unused)]
     lines += [f"unused - {path}" for path in sorted(was_unused - unused)]
@@ -155,7 +155,7 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
         elif wheel is None and was_wheel is not None:
             lines.append(f"- {name} {was_wheel.version}")
         elif was_wheel is not None and wheel is not None and was_wheel != wheel:
-            lines.append(_moved(was_wheel, wheel))
+            lines.append(_format_change(was_wheel, wheel))
     return lines + _debian_differences(old.debian, new.debian)
 
 
@@ -174,12 +174,12 @@ def _debian_differences(old: LockedDebian | None, new: LockedDebian | None) -> l
     return lines
 
 
-def _moved(was: Wheel, now: Wheel) -> str:
+def _format_change(was: Wheel, now: Wheel) -> str:
     """One package's change: of version, or of the file for the same version."""
     return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return ", ".join(str(part) for part in value) or "none" if isinstance(value, tuple) else str(value or "none")
 
 

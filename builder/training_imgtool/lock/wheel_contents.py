@@ -81,7 +81,9 @@ def read_contents(path: Path, package: str) -> WheelContents:
                     names.setdefault(rule, set()).update(names_in(member.filename, _blocks(stream)) - own)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
-    return WheelContents(paths=paths, names={rule: frozenset(found) for rule, found in names.items() if found})
+    return WheelContents(
+        paths=paths, names={rule: frozenset(paths_of_rule) for rule, paths_of_rule in names.items() if paths_of_rule}
+    )
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:

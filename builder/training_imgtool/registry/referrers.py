@@ -81,7 +81,7 @@ def attach(
     digest = sha256_digest(body)
     if registry.put_referrer(tag or subject.repository.digest(digest), body):
         return
-    entries = () if is_first else _tagged(registry, subject)
+    entries = () if is_first else _read_tagged(registry, subject)
     entry = _entry(json.loads(body), Descriptor(OCI_MANIFEST, digest, len(body)))
     if entry in entries:
         return
@@ -92,11 +92,11 @@ def attach(
 
 def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
     """All referrers of a manifest, from the registry's own list or else from the tag; raises as `Registry.manifest`."""
-    entries = _listed(registry, subject)
-    return tuple(map(_read_entry, _tagged(registry, subject) if entries is None else entries))
+    entries = _fetch_list(registry, subject)
+    return tuple(map(_read_entry, _read_tagged(registry, subject) if entries is None else entries))
 
 
-def _listed(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
+def _fetch_list(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
     entries: list[dict[str, Any]] = []
     page: str | None = None
     for _ in range(_MOST_PAGES):
@@ -112,7 +112,7 @@ def _listed(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
     raise RegistryRefusedError(f"{subject}: the registry's list of referrers does not end")
 
 
-def _tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
+def _read_tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
     index = registry.find_manifest(_list_tag(subject))
     if index is not None and not index.is_index:
         raise RegistryRefusedError(f"{_list_tag(subject)} is the tag of a list of referrers, and has something else")

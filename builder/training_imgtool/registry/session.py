@@ -16,7 +16,7 @@ from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.registry.auth.auth import Authorizer, token_server
 from training_imgtool.registry.auth.challenges import Scopes
 from training_imgtool.registry.http.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
-from training_imgtool.registry.http.failures import error_of, login_hint, passing, server_errors
+from training_imgtool.registry.http.failures import login_hint, make_error, passing, server_errors
 from training_imgtool.registry.http.retry import PassingError, Retry
 from training_imgtool.registry.http.transport import SMALL, Answer, Body, Download, Transport
 
@@ -139,7 +139,7 @@ class Session:
                     f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; looked at: {where}",
                     hint=login_hint(self.host),
                 )
-        return error_of(answer, host=self.host, doing=doing)
+        return make_error(answer, host=self.host, doing=doing)
 
     def _raise_passing(self, answer: Answer) -> None:
         again = passing(answer, self._now())

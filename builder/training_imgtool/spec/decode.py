@@ -123,7 +123,7 @@ class Reader:
                 given[key.text] = value
                 self._place(_join(path, key.text), key, value)
             else:
-                self._unknown(key, path, fields)
+                self._report_unknown(key, path, fields)
         values = {}
         for name, field in fields.items():
             value = self._field(field, list_field_kinds(kind)[name], given.get(name), _join(path, name))
@@ -152,7 +152,7 @@ class Reader:
         """Records the place of a scalar, or of the key for a list, a mapping or an empty value."""
         self.positions[path] = value.at if isinstance(value, Scalar) and not value.null else key.at
 
-    def _unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
+    def _report_unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
         names = list(options)
         folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.text).replace("-", "_").lower()
         other = _OTHER_NAMES.get(folded) or _OTHER_NAMES.get(folded.removesuffix("s"))
@@ -216,7 +216,7 @@ class Reader:
         if issubclass(kind, StrEnum):
             if key.text in list(kind):
                 return kind(key.text)
-            self._unknown(key, path, list(kind))
+            self._report_unknown(key, path, list(kind))
             return _WRONG
         if kind_of_secret := detect_secret(key.text):
             return self.fail(_join(path, key.text), f"the key looks like {kind_of_secret}", at=key.at)

@@ -48,11 +48,11 @@ def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
             required.append(field.name)
         annotation, _ = strip_none(kinds[field.name])
         schema = _kind(annotation, field.metadata, definitions)
-        properties[field.name] = _described(schema, field, nullable=not is_required(field))
+        properties[field.name] = _describe(schema, field, nullable=not is_required(field))
     return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
 
 
-def _described(schema: dict[str, Any], field: dataclasses.Field[Any], *, nullable: bool) -> dict[str, Any]:
+def _describe(schema: dict[str, Any], field: dataclasses.Field[Any], *, nullable: bool) -> dict[str, Any]:
     """Returns a property: `schema` with its description and default; null is allowed for keys with a default."""
     if nullable:
         schema = _nullable(schema)

@@ -79,7 +79,7 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
     root = parse(data, str(path), what="spec")
     for key, text in (values or {}).items():
         root = _with_value(root, key.split("."), text)
-    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_allowed(root))
+    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_read_allowed(root))
     spec = reader.read(ImageSpec, root, "")
     _check_roles(root, reader)
     if isinstance(spec, ImageSpec):
@@ -125,14 +125,14 @@ def find(where: Path | None, cwd: Path) -> Path:
     """
     try:
         if where is None:
-            return _shown(_in_folder(cwd, UsageError), cwd)
+            return _shorten(_in_folder(cwd, UsageError), cwd)
         path = cwd / where
         if path.is_dir():
-            return _shown(_in_folder(path, InputError), cwd)
+            return _shorten(_in_folder(path, InputError), cwd)
         if path.exists():
-            return _shown(path, cwd)
+            return _shorten(path, cwd)
         image = cwd / "images" / where / SPEC_NAME
-        hint = f"did you mean {_shown(image.parent, cwd)}?" if image.exists() else _near(path)
+        hint = f"did you mean {_shorten(image.parent, cwd)}?" if image.exists() else _near(path)
     except OSError as error:
         raise InputError(f"{where or cwd}: {(error.strerror or str(error)).lower()}") from error
     hint = hint or "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
@@ -151,7 +151,7 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
     return specs[0]
 
 
-def _shown(path: Path, cwd: Path) -> Path:
+def _shorten(path: Path, cwd: Path) -> Path:
     """Returns `path` as a user types it: relative to the process's folder if it lies in there."""
     return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
 
@@ -168,7 +168,7 @@ def _entry(node: Node | None, key: str) -> Node | None:
     return next((value for name, value in node.entries if name.text == key), None)
 
 
-def _allowed(root: Table) -> frozenset[str]:
+def _read_allowed(root: Table) -> frozenset[str]:
     """Returns `allow_secrets`, which the reader needs first."""
     node = _entry(root, "allow_secrets")
     return (

@@ -47,7 +47,7 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     for group in groups:
         lines += _group(document.get("dependency-groups"), canonicalize_name(group), name, ())
     sources = _by_name(_uv(document).get("sources"))
-    return "".join(f"{_sourced(line, sources, name)}\n" for line in dict.fromkeys(lines))
+    return "".join(f"{_add_source(line, sources, name)}\n" for line in dict.fromkeys(lines))
 
 
 def _uv(document: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _uv(document: dict[str, Any]) -> dict[str, Any]:
     return uv if isinstance(uv, dict) else {}
 
 
-def _sourced(line: str, sources: dict[str, Any], name: str) -> str:
+def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
     """The line with the place that `tool.uv.sources` gives its package; raises FieldError for a place of another kind.
 
     Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources

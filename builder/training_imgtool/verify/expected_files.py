@@ -133,7 +133,7 @@ def _find_sources(context: Context, source: str) -> list[Entry]:
     if path == ".":
         return [Entry(path="", kind=Kind.DIRECTORY, mode=0o755)]
     if gomatch.has_wildcards(path):
-        pattern = gomatch.compiled(path)
+        pattern = gomatch.compile_pattern(path)
         return [entry for entry in context.entries if pattern.match(entry.path)]
     return [context.entry(path)]
 

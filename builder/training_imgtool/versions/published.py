@@ -44,11 +44,11 @@ def published_versions(files: Iterable[tuple[str, str | None]]) -> dict[str, Pub
             continue  # a source archive, or a name that pip refuses too
         if not version.is_prerelease and version.local is None:
             wheels.setdefault(str(version), []).append((tags, yanked))
-    rows = {version: _published(of_version) for version, of_version in wheels.items()}
+    rows = {version: _merge_wheels(of_version) for version, of_version in wheels.items()}
     return {version: row for version, row in rows.items() if row.pythons}
 
 
-def _published(wheels: list[_Wheel]) -> Published:
+def _merge_wheels(wheels: list[_Wheel]) -> Published:
     """What the wheels of one version say."""
     reasons = [yanked for tags, yanked in wheels if _pythons(tags, "x86_64")]
     all_yanked = None not in reasons

@@ -14,7 +14,7 @@ def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) 
     if image.flavour == "base":
         return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
     if image.cuda is None:
-        return _unlisted(image, minor, field, matrix)
+        return _check_unlisted(image, minor, field, matrix)
     inside = image.cuda
     if inside.status == "gone":
         return [Finding(field, f"nvidia/cuda:{image.tag} was deleted from Docker Hub", _fitting(minor))]
@@ -29,14 +29,14 @@ def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) 
     elif inside.cudnn is not None and all(finding.warning for finding in findings):
         findings += _cudnn_release(inside, minor, field)
     if inside.status == "unsupported" and not findings:
-        hint = "copy it to your own registry, or take a supported one" + _supported(minor, matrix, inside.tag)
+        hint = "copy it to your own registry, or take a supported one" + _list_supported(minor, matrix, inside.tag)
         findings.append(
             Finding(field, f"NVIDIA no longer rebuilds nvidia/cuda:{image.tag} and may delete it", hint, warning=True)
         )
     return findings
 
 
-def _unlisted(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
+def _check_unlisted(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
     tag = image.tag or ""
     numbers = tag.partition("-")[0]
     if numbers and _is_deleted(numbers, matrix.deleted_cuda):
@@ -88,7 +88,7 @@ def _fitting(minor: Minor) -> str:
     return "these fit: " + ", ".join(f"nvidia/cuda:{base.tag}" for base in minor.bases)
 
 
-def _supported(minor: Minor, matrix: Matrix, besides: str) -> str:
+def _list_supported(minor: Minor, matrix: Matrix, besides: str) -> str:
     tags = [
         base.tag
         for base in minor.bases

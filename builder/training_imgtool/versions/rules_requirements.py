@@ -37,8 +37,8 @@ def check_requirements(
     """
     findings: list[Finding] = []
     environment = marker_environment(variant.python, platform)
-    constraints = _merged(variant.constraints)
-    requires = _merged(tuple(f"{name}{spec}" for name, spec in minor.requires.items()), environment)
+    constraints = _merge(variant.constraints)
+    requires = _merge(tuple(f"{name}{spec}" for name, spec in minor.requires.items()), environment)
     for item in named:
         requirement = item.requirement
         if requirement.marker and not requirement.marker.evaluate(environment):
@@ -100,7 +100,7 @@ def _only_after(specifier: SpecifierSet, last: Version) -> bool:
         return False
 
 
-def _merged(requirements: tuple[str, ...], environment: Mapping[str, str] | None = None) -> dict[str, SpecifierSet]:
+def _merge(requirements: tuple[str, ...], environment: Mapping[str, str] | None = None) -> dict[str, SpecifierSet]:
     specifiers: dict[str, SpecifierSet] = {}
     for text in requirements:
         for alternative in text.split(" || "):

@@ -149,7 +149,7 @@ class ImportNames:
 
 def find_root_modules(members: Iterable[str]) -> Iterator[str]:
     """The dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
-    paths = [_path_when_installed(member) for member in members if not member.endswith("/")]
+    paths = [_find_installed_path(member) for member in members if not member.endswith("/")]
     packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -160,7 +160,7 @@ def find_root_modules(members: Iterable[str]) -> Iterator[str]:
         yield ".".join(parts[:inside] if inside else [*parts, name.partition(".")[0]])
 
 
-def _path_when_installed(member: str) -> str:
+def _find_installed_path(member: str) -> str:
     """Where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
     parts = member.split("/")
     if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
@@ -169,7 +169,7 @@ def _path_when_installed(member: str) -> str:
 
 
 def _adds_paths(member: str) -> bool:
-    return member.endswith(".pth") and "/" not in _path_when_installed(member) and not member.endswith(_HARMLESS_PATHS)
+    return member.endswith(".pth") and "/" not in _find_installed_path(member) and not member.endswith(_HARMLESS_PATHS)
 
 
 class _RemoteFile(io.RawIOBase):

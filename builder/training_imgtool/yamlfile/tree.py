@@ -96,7 +96,9 @@ class TreeBuilder:
         if kind == "DocumentStartEvent":
             self._documents += 1
             if self._documents > 1:
-                raise self._refused(at, "a second document begins here", "one file holds one document: delete `---`")
+                raise self._refusal_error(
+                    at, "a second document begins here", "one file holds one document: delete `---`"
+                )
         elif kind == "AliasEvent":
             self._alias(event.anchor, at)
         elif kind == "ScalarEvent":
@@ -106,7 +108,7 @@ class TreeBuilder:
             self._begin(event, at)
             is_table = kind == "MappingStartEvent"
             if len(self._open) >= MAX_DEPTH:
-                raise self._refused(at, f"nested deeper than {MAX_DEPTH} levels", None)
+                raise self._refusal_error(at, f"nested deeper than {MAX_DEPTH} levels", None)
             self._open.append(_Frame(at, is_table=is_table, anchor=event.anchor, before=self._nodes - 1))
         elif kind in {"SequenceEndEvent", "MappingEndEvent"}:
             frame = self._open.pop()
@@ -119,28 +121,30 @@ class TreeBuilder:
         """Counts a node; refuses tags."""
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")[:60]
-            raise self._refused(at, f"tags are not allowed, found {tag!r}", "write the value without it; quote text")
+            raise self._refusal_error(
+                at, f"tags are not allowed, found {tag!r}", "write the value without it; quote text"
+            )
         self._count(1, at)
         if event.anchor is not None:
             if event.anchor in self._anchors:
-                raise self._refused(at, f"the anchor &{event.anchor} is defined twice", None)
+                raise self._refusal_error(at, f"the anchor &{event.anchor} is defined twice", None)
             self._anchors[event.anchor] = None
 
     def _count(self, nodes: int, at: Position) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
             hint = "write args and env in a file that the trainer reads"
-            raise self._refused(at, f"more than {MAX_NODES} values (each alias counts as a copy)", hint)
+            raise self._refusal_error(at, f"more than {MAX_NODES} values (each alias counts as a copy)", hint)
 
     def _alias(self, anchor: str, at: Position) -> None:
         if anchor not in self._anchors:
-            raise self._refused(at, f"no anchor &{anchor} above", "quote a value that begins with '*'")
+            raise self._refusal_error(at, f"no anchor &{anchor} above", "quote a value that begins with '*'")
         anchored = self._anchors[anchor]
         if anchored is None:
-            raise self._refused(at, f"the alias *{anchor} is inside its own anchor", None)
+            raise self._refusal_error(at, f"the alias *{anchor} is inside its own anchor", None)
         self._count(anchored.size, at)
         if len(self._open) + anchored.height > MAX_DEPTH:
-            raise self._refused(at, f"nested deeper than {MAX_DEPTH} levels", None)
+            raise self._refusal_error(at, f"nested deeper than {MAX_DEPTH} levels", None)
         self._add(anchored.node, None, size=anchored.size, height=anchored.height, at=at)
 
     def _add(self, node: Node, anchor: str | None, *, size: int, height: int, at: Position | None = None) -> None:
@@ -159,16 +163,18 @@ class TreeBuilder:
     def _check_key(self, node: Node, keys: dict[str, Scalar], at: Position) -> None:
         if not isinstance(node, Scalar):
             kind = "a list" if isinstance(node, Items) else "a mapping"
-            raise self._refused(at, f"a key must be text, found {kind}", "quote a value that begins with '{' or '['")
+            raise self._refusal_error(
+                at, f"a key must be text, found {kind}", "quote a value that begins with '{' or '['"
+            )
         if node.null:
-            raise self._refused(at, "a key is missing before ':'", None)
+            raise self._refusal_error(at, "a key is missing before ':'", None)
         if node.text == "<<" and not node.quoted:
-            raise self._refused(at, "merge keys (`<<`) are not allowed", "write the keys out")
+            raise self._refusal_error(at, "merge keys (`<<`) are not allowed", "write the keys out")
         if node.text in keys:
             first = keys[node.text].at
             name = "(a secret)" if detect_secret(node.text) else repr(node.text[:60])
-            raise self._refused(at, f"the key {name} is already given in line {first.line}", "keep one of them")
+            raise self._refusal_error(at, f"the key {name} is already given in line {first.line}", "keep one of them")
         keys[node.text] = node
 
-    def _refused(self, at: Position, what: str, hint: str | None) -> InputError:
+    def _refusal_error(self, at: Position, what: str, hint: str | None) -> InputError:
         return InputError(f"{self._name}:{at.line}:{at.column}: {what}", hint=hint)

@@ -71,11 +71,11 @@ class ImportCheck:
         if module is None:
             yield Problem(error_at(path, item.line, "a relative import outside a package"))
         elif not self.modules.is_own(module):
-            yield from self._not_installed(path, item, module)
+            yield from self._find_missing(path, item, module)
         else:
             missing = [name for name in self._own_names(module, item) if not self.modules.has(name)]
             if not missing:
-                yield from self._undefined(path, item, module)
+                yield from self._find_undefined(path, item, module)
             elif not self.wheels.provides(module):
                 error = error_at(path, item.line, f"the trainer has no module {missing[0]}")
                 yield Problem(error, is_sure=not self.searches_more)
@@ -86,7 +86,7 @@ class ImportCheck:
         if self.modules.files.get(module) == "" and module not in self.modules.links:
             yield from (f"{module}.{name}" for name in item.names if name != "*")
 
-    def _undefined(self, path: str, item: Import, module: str) -> Iterator[Problem]:
+    def _find_undefined(self, path: str, item: Import, module: str) -> Iterator[Problem]:
         """Yields the names that the program imports from a file of the trainer whose text does not have them at all."""
         file = self.files.get(self.modules.files.get(module) or "")
         names = [name for name in item.names if name != "*" and not self.modules.has(f"{module}.{name}")]
@@ -98,9 +98,9 @@ class ImportCheck:
                 error = error_at(path, item.line, f"{file.path} does not define {name}")
                 yield Problem(error, is_sure=not self.searches_more)
 
-    def _not_installed(self, path: str, item: Import, module: str) -> Iterator[Problem]:
+    def _find_missing(self, path: str, item: Import, module: str) -> Iterator[Problem]:
         hint = f"add it to requirements; {HINT}"
-        provided, missing = self._provided(module, item.names)
+        provided, missing = self._find_provider(module, item.names)
         top = module.partition(".")[0]
         if provided:
             return
@@ -119,7 +119,7 @@ class ImportCheck:
             name = missing if self.wheels.provides(top) else top
             yield Problem(error_at(path, item.line, f"no locked wheel provides {name}", hint=hint))
 
-    def _provided(self, module: str, names: tuple[str, ...]) -> tuple[bool | None, str]:
+    def _find_provider(self, module: str, names: tuple[str, ...]) -> tuple[bool | None, str]:
         """Whether wheels have a module and, of a namespace package, all names; with the first that they lack."""
         wanted = [module]
         if self.wheels.is_namespace(module):

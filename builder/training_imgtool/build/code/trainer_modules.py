@@ -58,9 +58,9 @@ class TrainerModules:
             items = source.imports + (source.main_imports if path == entry else ()) if source else ()
             modules = [(module, item.names) for item in items if (module := self.absolute(path, item)) is not None]
             inner = (name for module, names in modules for name in (module, *(f"{module}.{name}" for name in names)))
-            found = {file for name in inner for above in _prefixes(name) if (file := self.files.get(above))} - seen
-            seen |= found
-            waiting += sorted(found)
+            files = {file for name in inner for above in _prefixes(name) if (file := self.files.get(above))} - seen
+            seen |= files
+            waiting += sorted(files)
 
 
 def find_modules(entries: Iterable[Entry], roots: Iterable[str]) -> TrainerModules:

@@ -97,9 +97,9 @@ class BuilderStages:
         names = [stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))]
         digests = {name: self._image(image, stage, name, images) for name in dict.fromkeys(names)}
         references = {
-            name: str(self._at_builder(found.repository).digest(found.digest))
-            for name, found in digests.items()
-            if found
+            name: str(self._at_builder(digest.repository).digest(digest.digest))
+            for name, digest in digests.items()
+            if digest
         }
         text, lines = builder_text(dockerfile, stage, {name: references.get(name, name) for name in names})
         self._note_wheels(stage)

@@ -50,7 +50,7 @@ def pull_image(
         return manifest.config.digest
     progress(Step(f"base {digest.repository.path}", f"loading {digest}, whose zstd layers this engine does not read"))
     archive = load_archive(
-        {f"imgtool/stage:{key}": _stored(manifest, digest, registry)},
+        {f"imgtool/stage:{key}": _make_image(manifest, digest, registry)},
         lambda layer: registry.blob(digest.repository, layer),
     )
     image_id = engine.load(archive, key)
@@ -59,7 +59,7 @@ def pull_image(
     return image_id
 
 
-def _stored(manifest: Manifest, digest: Digest, registry: Registry) -> DirectImage:
+def _make_image(manifest: Manifest, digest: Digest, registry: Registry) -> DirectImage:
     config = registry.read(digest.repository, manifest.config)
     return DirectImage(
         base_layers=manifest.layers,

@@ -24,7 +24,7 @@ _SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary one
 
 def check_unused(run: BuildRun) -> None:
     """Raises InputError for a secret of the spec or the command line that no template mounts."""
-    spec, mounted = run.inputs.spec_file.spec, _mounted(run.inputs)
+    spec, mounted = run.inputs.spec_file.spec, _find_mounted_ids(run.inputs)
     logins = {name for name, secret in spec.secrets.items() if secret.index}
     for name in dict.fromkeys([*spec.secrets, *(secret.id for secret in run.settings.secrets)]):
         if name not in mounted | logins:
@@ -34,11 +34,11 @@ def check_unused(run: BuildRun) -> None:
 
 def with_own_secrets(inputs: Inputs, settings: Settings) -> Settings:
     """The settings with those secrets of the command line that a spec uses; others are for the other specs of a run."""
-    used = _mounted(inputs) | inputs.spec_file.spec.secrets.keys()
+    used = _find_mounted_ids(inputs) | inputs.spec_file.spec.secrets.keys()
     return replace(settings, secrets=tuple(secret for secret in settings.secrets if secret.id in used))
 
 
-def _mounted(inputs: Inputs) -> set[str]:
+def _find_mounted_ids(inputs: Inputs) -> set[str]:
     """The ids of the secrets that a spec's templates mount."""
     stages = [stage for image in inputs.images for stage in image.dockerfile.stages]
     return {mount.id for stage in stages for step in stage.instructions for mount in list_secrets(step)}

@@ -81,7 +81,7 @@ def write_job_file(
     target = request.target or spec.job.target
     try:
         if spec.job.runtime_version:
-            written = _packaged(spec, spec_file, target, request)
+            written = _write_package(spec, spec_file, target, request)
         else:
             inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
             written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)
@@ -132,7 +132,7 @@ def _check_signed(images: Mapping[Role, Digest], signatory: Signatory, settings:
         require_signatures(images, trust, registries)
 
 
-def _packaged(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
+def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
     """The job of a spec that names a runtime version: no images, the trainer's package beside the file instead."""
     from training_imgtool.jobs.google.package import build_package, staged_uri
 

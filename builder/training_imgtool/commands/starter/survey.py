@@ -81,7 +81,7 @@ def survey(folder: Path, matrix: Matrix) -> Survey:
         system_packages=docker.system_packages(),
         requirements=requirements,
         python_packages=tuple(clue for clue in further if not _is_tensorflow(Requirement(clue.value))),
-        unlisted=() if requirements and not listed else _unlisted(code.missing, named),
+        unlisted=() if requirements and not listed else _find_unlisted(code.missing, named),
         arguments=docker.arguments(),
     )
 
@@ -122,7 +122,7 @@ def _gpu(requirements: Iterable[Requirement], where: str) -> str | None:
     return None
 
 
-def _unlisted(names: Iterable[str], requirements: Iterable[Requirement]) -> tuple[str, ...]:
+def _find_unlisted(names: Iterable[str], requirements: Iterable[Requirement]) -> tuple[str, ...]:
     """The imports that neither TensorFlow nor a requirement of about that name brings."""
     listed = [canonicalize_name(item.name) for item in requirements]
 

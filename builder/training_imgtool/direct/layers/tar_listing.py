@@ -26,14 +26,14 @@ def read_layer_tree(blocks: Iterable[bytes]) -> Node:
         NeedsEngineError: it has too many entries to list.
     """
     maker, links = TreeMaker(), dict[str, Node]()
-    for number, member in enumerate(TarReader(_limited(blocks)).members()):
+    for number, member in enumerate(TarReader(_limit(blocks)).members()):
         if number >= _MOST_ENTRIES:
             raise NeedsEngineError(f"it has more than {_MOST_ENTRIES} entries")
         _add(maker, member, links)
     return prune(maker.root)
 
 
-def _limited(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def _limit(blocks: Iterable[bytes]) -> Iterator[bytes]:
     total = 0
     for block in blocks:
         total += len(block)

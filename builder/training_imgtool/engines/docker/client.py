@@ -23,7 +23,7 @@ from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
 from training_imgtool.core.settings import Settings
 from training_imgtool.engines.docker.context import Endpoint, find_endpoint
 from training_imgtool.engines.docker.engine import DockerEngine
-from training_imgtool.engines.docker.errors import cause_of, engine_error, hint_for, is_engine_fault
+from training_imgtool.engines.docker.errors import engine_error, find_cause, hint_for, is_engine_fault
 from training_imgtool.engines.stream import Event, follow
 
 _OLDEST_API = (1, 32)  # the first that takes a platform for a build
@@ -51,7 +51,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
         if not is_engine_fault(error):
             raise
         raise EngineUnavailableError(
-            f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {cause_of(error)}",
+            f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {find_cause(error)}",
             hint=hint_for(error),
         ) from error
     reads_zstd = product is None or int(product[1]) >= _FIRST_WITH_ZSTD
@@ -118,9 +118,9 @@ class _Request:
         self._client = client
         self._send = send
         self._response: Any = None
-        client.hooks["response"].append(self._answered)
+        client.hooks["response"].append(self._note_answer)
 
-    def _answered(self, response: Any, *args: object, **kwargs: object) -> None:
+    def _note_answer(self, response: Any, *args: object, **kwargs: object) -> None:
         del args, kwargs
         self._response = response
         if self._client.aborted.is_set():

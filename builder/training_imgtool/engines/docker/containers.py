@@ -72,7 +72,7 @@ class Containers:
     def _create_network(self, name: str, labels: Mapping[str, str], subnet: ipaddress.IPv4Network | None) -> Network:
         pools = [{"Subnet": str(subnet)}] if subnet else []
         ipam = {"Driver": "default", "Config": pools} if pools else None
-        with self.api.ask(f"making the network {name}", refused=_refused(f"the network {name}")) as client:
+        with self.api.ask(f"making the network {name}", refused=_make_refusal(f"the network {name}")) as client:
             made = client.create_network(name, driver="bridge", labels=dict(labels), ipam=ipam, check_duplicate=True)
             network = client.inspect_network(made["Id"])
         configs = (network.get("IPAM") or {}).get("Config") or []
@@ -80,7 +80,7 @@ class Containers:
 
     def create(self, container: Container) -> str:
         """Makes a container and returns its ID; it does not run yet."""
-        with self.api.ask(f"making {container.name}", refused=_refused(container.name)) as client:
+        with self.api.ask(f"making {container.name}", refused=_make_refusal(container.name)) as client:
             endpoint = client.create_endpoint_config(aliases=list(container.aliases), ipv4_address=container.address)
             made = client.create_container(
                 container.image,
@@ -98,7 +98,7 @@ class Containers:
 
     def start(self, container_id: str, name: str) -> None:
         """Starts a container; raises RefusedError with the engine's words when its program cannot be run."""
-        with self.api.ask(f"starting {name}", refused=_refused(name)) as client:
+        with self.api.ask(f"starting {name}", refused=_make_refusal(name)) as client:
             client.start(container_id)
 
     def output(self, container_id: str, name: str) -> Iterator[bytes]:
@@ -108,13 +108,13 @@ class Containers:
             blocks = client.logs(container_id, stdout=True, stderr=True, stream=True, follow=True)
             return ({"data": block} for block in blocks)
 
-        with self.api.stream(send, where=lambda: f"{name}: reading its output", refused=_refused(name)) as events:
+        with self.api.stream(send, where=lambda: f"{name}: reading its output", refused=_make_refusal(name)) as events:
             for event in events:
                 yield event["data"]
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
         """Returns the last lines that a container has printed, or those of them that it printed to stderr."""
-        with self.api.ask(f"reading the end of {name}'s output", refused=_refused(name)) as client:
+        with self.api.ask(f"reading the end of {name}'s output", refused=_make_refusal(name)) as client:
             output: bytes = client.logs(container_id, stdout=not only_errors, stderr=True, tail=lines)
             return output
 
@@ -124,20 +124,20 @@ class Containers:
         def send(client: Any) -> list[Event]:
             return [client.wait(container_id)]
 
-        with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_refused(name)) as events:
+        with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_make_refusal(name)) as events:
             codes = [int(event["StatusCode"]) for event in events]
         state = self._state(container_id, name)
         if state.get("Dead") or state.get("Status") == "removing":  # the engine still describes it for a moment
             raise RefusedError(f"{name}: another program is removing its container", status=GONE)
-        return _ended(state, codes[0] if codes else -1)
+        return _read_end(state, codes[0] if codes else -1)
 
     def ended(self, container_id: str, name: str) -> Ended | None:
         """How a container ended, or None while it runs."""
         state = self._state(container_id, name)
-        return None if state.get("Running") else _ended(state, -1)
+        return None if state.get("Running") else _read_end(state, -1)
 
     def _state(self, container_id: str, name: str) -> dict[str, Any]:
-        with self.api.ask(f"looking at {name}", refused=_refused(name)) as client:
+        with self.api.ask(f"looking at {name}", refused=_make_refusal(name)) as client:
             state: dict[str, Any] = client.inspect_container(container_id)["State"]
             return state
 
@@ -151,7 +151,7 @@ class Containers:
             events: Iterator[Event] = client.stats(container_id, stream=True, decode=True)
             return events
 
-        with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=_refused(name)) as events:
+        with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=_make_refusal(name)) as events:
             for event in events:
                 memory = event.get("memory_stats") or {}
                 details = memory.get("stats") or {}
@@ -162,7 +162,7 @@ class Containers:
     def signal(self, container_id: str, name: str) -> None:
         """Sends a signal, such as SIGTERM; one that has ended already is fine."""
         try:
-            with self.api.ask(f"sending {name}", refused=_refused(name)) as client:
+            with self.api.ask(f"sending {name}", refused=_make_refusal(name)) as client:
                 client.kill(container_id, signal=name)
         except RefusedError as error:
             if error.status not in {GONE, _CONFLICT}:
@@ -171,7 +171,7 @@ class Containers:
     def remove(self, container_id: str) -> None:
         """Kills and removes a container with its volumes; one that is gone, or being removed, is fine."""
         try:
-            with self.api.ask("removing a container", refused=_refused(container_id[:12])) as client:
+            with self.api.ask("removing a container", refused=_make_refusal(container_id[:12])) as client:
                 client.remove_container(container_id, force=True, v=True)
         except RefusedError as error:
             if error.status not in {GONE, _CONFLICT}:
@@ -180,7 +180,7 @@ class Containers:
     def remove_network(self, network_id: str) -> None:
         """Removes a network; a missing network is no error."""
         try:
-            with self.api.ask("removing a network", refused=_refused(network_id[:12])) as client:
+            with self.api.ask("removing a network", refused=_make_refusal(network_id[:12])) as client:
                 client.remove_network(network_id)
         except RefusedError as error:
             if error.status != GONE:
@@ -202,7 +202,7 @@ class Containers:
         return tuple(Found(id=str(row["Id"]), name=str(row["Name"]), labels=row["Labels"] or {}) for row in rows)
 
 
-def _ended(state: Mapping[str, Any], code: int) -> Ended:
+def _read_end(state: Mapping[str, Any], code: int) -> Ended:
     return Ended(
         exit_code=int(state.get("ExitCode", code)),
         out_of_memory=bool(state.get("OOMKilled")),
@@ -211,7 +211,7 @@ def _ended(state: Mapping[str, Any], code: int) -> Ended:
     )
 
 
-def _refused(name: str) -> Callable[[str, int | None], ImgtoolError]:
+def _make_refusal(name: str) -> Callable[[str, int | None], ImgtoolError]:
     def error(words: str, status: int | None) -> ImgtoolError:
         text = join_lines(words, limit=400)
         return RefusedError(f"{name}: the Docker Engine says: {text}", status=status)

@@ -25,12 +25,12 @@ def is_engine_fault(error: BaseException) -> bool:
 
 def engine_error(doing: str, where: object, error: BaseException) -> EngineUnavailableError:
     """The error for an exchange with the engine at `where` that broke while `doing` something."""
-    cause = cause_of(error)
+    cause = find_cause(error)
     hint = FULL_HINT if is_full(cause) else hint_for(error)
     return EngineUnavailableError(f"{doing}: the Docker Engine at {where} failed: {cause}", hint=hint)
 
 
-def cause_of(error: BaseException) -> str:
+def find_cause(error: BaseException) -> str:
     """The innermost reason, in one line: the system's words, the engine's, or the library's."""
     for inner in _inner(error):
         if isinstance(inner, TimeoutError) or "Timeout" in type(inner).__name__:

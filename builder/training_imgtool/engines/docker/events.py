@@ -117,7 +117,7 @@ class BuildLog:
         """The error that the engine's `message` is; `status` is that of its answer when it refused the request."""
         exited = _EXIT.search(message)
         if exited:
-            return self._step_failed(int(exited[1]))
+            return self._step_error(int(exited[1]))
         text = f"{self.where()}: {sanitize_line(message)}"
         if error := _engines_state(text, message, status):
             return error
@@ -130,7 +130,7 @@ class BuildLog:
             return BuildFailedError(text, details=tuple(self._tail))
         return EngineUnavailableError(f"{text} (the Docker Engine's words)", details=tuple(self._tail))
 
-    def _step_failed(self, code: int) -> ImgtoolError:
+    def _step_error(self, code: int) -> ImgtoolError:
         text, details = f"{self.where()}: ended with exit code {code}", tuple(self._tail)
         if is_full("\n".join(details)):
             return EngineUnavailableError(f"{text}: a disk is full", hint=FULL_HINT, details=details)

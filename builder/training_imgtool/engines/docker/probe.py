@@ -75,7 +75,7 @@ def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.t
                 if most is None or "pids" not in words:
                     return Answer(fault=words)
             containers.remove(container)  # a rootless engine may have no right to limit processes
-        late = not _ended(api, container, probe.seconds + _GRACE_SECONDS)
+        late = not _wait_for_end(api, container, probe.seconds + _GRACE_SECONDS)
         if late:
             containers.signal(container, "SIGKILL")
         return Answer(output=_log(api, container, stdout=True), errors=_tail(api, container), late=late)
@@ -97,7 +97,7 @@ def sweep(api: DockerApi, *, now: Callable[[], float] = time.time) -> int:
 
 
 def _create(api: DockerApi, probe: Probe, until: float, most: int | None) -> str:
-    with api.ask("making a container to look into the image", refused=_refused) as client:
+    with api.ask("making a container to look into the image", refused=_refusal_error) as client:
         options: dict[str, Any] = {"tmpfs": {"/tmp": "rw,exec"}} if probe.read_only else {}  # noqa: S108 - the container's
         if probe.gpus:
             options["device_requests"] = [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}]
@@ -124,11 +124,11 @@ def _create(api: DockerApi, probe: Probe, until: float, most: int | None) -> str
     return str(made["Id"])
 
 
-def _ended(api: DockerApi, container: str, seconds: float) -> bool:
+def _wait_for_end(api: DockerApi, container: str, seconds: float) -> bool:
     """Whether the container ends within so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with api.ask("waiting for the probe", refused=_refused) as client:
+        with api.ask("waiting for the probe", refused=_refusal_error) as client:
             state = client.inspect_container(container)["State"]
         if state.get("Status") in {"exited", "dead"}:
             return True
@@ -145,7 +145,7 @@ def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
         return ({"data": block} for block in blocks)
 
     output = bytearray()
-    with api.stream(send, where=lambda: "reading the probe's answer", refused=_refused) as events:
+    with api.stream(send, where=lambda: "reading the probe's answer", refused=_refusal_error) as events:
         for event in events:
             output += event["data"]
             if len(output) > _LARGEST_OUTPUT:
@@ -160,6 +160,6 @@ def _tail(api: DockerApi, container: str) -> str:
     return "\n".join(sanitize_line(line, limit=300) for line in text.splitlines()[-5:])
 
 
-def _refused(words: str, status: int | None) -> ImgtoolError:
+def _refusal_error(words: str, status: int | None) -> ImgtoolError:
     text = join_lines(words, limit=400)
     return RefusedError(f"looking into the image: the Docker Engine says: {text}", status=status)

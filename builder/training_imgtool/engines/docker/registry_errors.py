@@ -49,7 +49,7 @@ def registry_error(
     RegistryRefusedError for an unknown text, which imgtool does not try again.
     """
     text = f"{doing}: {host} refused through {engine}: {sanitize_line(message)}"
-    make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refused)
+    make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refusal_error)
     return make(text, host, login)
 
 
@@ -63,7 +63,7 @@ def worth_retrying(error: ImgtoolError) -> bool:
     return isinstance(error, TemporaryError) and not _NO_HOST.search(error.message)
 
 
-def _refused(message: str, host: str, login: Login | None) -> ImgtoolError:
+def _refusal_error(message: str, host: str, login: Login | None) -> ImgtoolError:
     del login
     return RegistryRefusedError(message, hint=f"the words are those of {host} or of the engine")
 
@@ -74,7 +74,7 @@ def _credentials(message: str, host: str, login: Login | None) -> ImgtoolError:
     return CredentialsError(f"{message} (sent: user {login.username!r} and a password)", hint="log in again")
 
 
-def _denied(message: str, host: str, login: Login | None) -> ImgtoolError:
+def _denial_error(message: str, host: str, login: Login | None) -> ImgtoolError:
     sent = "no credentials were sent; " if login is None else f"user {login.username!r} "
     return RegistryRefusedError(
         message,
@@ -88,7 +88,7 @@ def _immutable(message: str, host: str, login: Login | None) -> ImgtoolError:
     return RegistryRefusedError(message, hint="the tag is taken and cannot be moved: choose another one with --tag")
 
 
-def _unknown(message: str, host: str, login: Login | None) -> ImgtoolError:
+def _unknown_error(message: str, host: str, login: Login | None) -> ImgtoolError:
     del login
     return RegistryRefusedError(
         message, hint=f"check the name and the digest, and that the repository exists at {host}"
@@ -114,7 +114,7 @@ def _full(message: str, host: str, login: Login | None) -> ImgtoolError:
     return EngineUnavailableError(message, hint=FULL_HINT)
 
 
-def _unpacked(message: str, host: str, login: Login | None) -> ImgtoolError:
+def _unpack_error(message: str, host: str, login: Login | None) -> ImgtoolError:
     """The engine compared the layer's digest before it unpacked it, so another try gives the same."""
     del host, login
     return RegistryRefusedError(
@@ -129,9 +129,9 @@ _MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str, str, Login | None], Imgto
     (_TLS, _tls),
     (_NO_HOST, _temporary),
     (_CREDENTIALS, _credentials),
-    (_DENIED, _denied),
+    (_DENIED, _denial_error),
     (_FULL, _full),
-    (_UNPACKED, _unpacked),
+    (_UNPACKED, _unpack_error),
     (_TEMPORARY, _temporary),
-    (_UNKNOWN, _unknown),
+    (_UNKNOWN, _unknown_error),
 )

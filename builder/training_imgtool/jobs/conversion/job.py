@@ -11,7 +11,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
 from training_imgtool.jobs.google.ai_platform_machines import PREFIXES
-from training_imgtool.jobs.model import Document, Severity, dotted, get
+from training_imgtool.jobs.model import Document, Severity, format_path, get
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.yamlio import read
 
@@ -54,7 +54,7 @@ def read_job(
     job = {key: value for key, value in job.items() if key not in _OUTPUT_ONLY}
     wrong = [f for f in shape_findings(job, "Job", allow_unknown=allow_unknown) if f.severity is Severity.ERROR]
     if wrong:
-        raise FieldListError(tuple(FieldError(f.message, field=dotted(f.path), hint=f.hint) for f in wrong))
+        raise FieldListError(tuple(FieldError(f.message, field=format_path(f.path), hint=f.hint) for f in wrong))
     job = _with_flags(well_typed(job, "Job"), flags)
     return {**job, "trainingInput": {**job["trainingInput"], **({"region": region} if region else {})}}
 

@@ -23,7 +23,7 @@ from training_imgtool.jobs.model import (
     JobOptions,
     Severity,
     count_of,
-    dotted,
+    format_path,
     get,
     has_job_dir,
     without_none,
@@ -65,18 +65,18 @@ def convert(
     errors = [*_refusals(job["trainingInput"]), *_moving(job, digests)]
     if errors:
         raise FieldListError(tuple(errors))
-    training, notes = expand_machines(_pinned(job["trainingInput"], digests))
+    training, notes = expand_machines(_pin(job["trainingInput"], digests))
     last = max(PREFIXES.index(prefix) for prefix in PREFIXES if _count(training, prefix))
     pools = [_pool(training, prefix) for prefix in PREFIXES[: last + 1]]
     tuning = training.get("hyperparameters")
     whole = _job_spec(training, pools)
     file = tuning_job(tuning, whole) if tuning else _job_spec(training, [pool or _gap(pools[0]) for pool in pools])
-    notes += _judged(file, training.get("region"), allow_unknown=options.allow_unknown)
+    notes += _check_file(file, training.get("region"), allow_unknown=options.allow_unknown)
     body = file if tuning else {"jobSpec": whole}
     return _job_file(job, file, body, (*_lost_lines(job), *notes), options)
 
 
-def _judged(file: Document, region: Any, *, allow_unknown: bool) -> list[str]:
+def _check_file(file: Document, region: Any, *, allow_unknown: bool) -> list[str]:
     """Notes on the new file; raises FieldListError with its errors."""
     judge = tuning_job_findings if "studySpec" in file else custom_job_spec_findings
     findings = judge(file, region=region, allow_unknown=allow_unknown)
@@ -87,11 +87,11 @@ def _judged(file: Document, region: Any, *, allow_unknown: bool) -> list[str]:
         hint = "--region us-central1"
         wrong.append(FieldError("is missing: a job runs in a region", field="trainingInput.region", hint=hint))
     wrong += [
-        FieldError(f.message, field=dotted(f.path), hint=f.hint) for f in findings if f.severity is Severity.ERROR
+        FieldError(f.message, field=format_path(f.path), hint=f.hint) for f in findings if f.severity is Severity.ERROR
     ]
     if wrong:
         raise FieldListError(tuple(wrong))
-    return [f"{f.severity}: {dotted(f.path)}: {f.message}" for f in findings]
+    return [f"{f.severity}: {format_path(f.path)}: {f.message}" for f in findings]
 
 
 def _job_file(job: Document, file: Document, body: Document, notes: tuple[str, ...], options: JobOptions) -> JobFile:
@@ -126,7 +126,7 @@ def _moving(job: Document, digests: Mapping[Tag, Digest]) -> Iterator[FieldError
             yield FieldError(message, field=f"trainingInput.{prefix}Config.imageUri")
 
 
-def _pinned(training: Mapping[str, Any], digests: Mapping[Tag, Digest]) -> Document:
+def _pin(training: Mapping[str, Any], digests: Mapping[Tag, Digest]) -> Document:
     pinned = dict(training)
     for prefix in PREFIXES:
         image = get(training, f"{prefix}Config", "imageUri")

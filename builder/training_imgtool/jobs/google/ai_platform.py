@@ -88,7 +88,7 @@ def job_id(spec: ImageSpec, images: Images) -> str:
 
 
 def _job(spec: ImageSpec, images: Images, options: JobOptions) -> Document:
-    training = _packaged(spec, options) if spec.job.runtime_version else _containers(spec, images)
+    training = _make_package_input(spec, options) if spec.job.runtime_version else _containers(spec, images)
     return without_none(
         {"jobId": job_id(spec, images), "labels": dict(spec.job.labels), "trainingInput": without_none(training)}
     )
@@ -107,7 +107,7 @@ def _containers(spec: ImageSpec, images: Images) -> Document:
     }
 
 
-def _packaged(spec: ImageSpec, options: JobOptions) -> Document:
+def _make_package_input(spec: ImageSpec, options: JobOptions) -> Document:
     uris = list(spec.job.package_uris) or ([options.package_uri] if options.package_uri else [])
     configs = {f"{PREFIX[role]}Config": _machine_config(spec, role) for role in replicas(spec)}
     return {

@@ -21,7 +21,7 @@ from training_imgtool.jobs.google.common import (
     name_findings,
 )
 from training_imgtool.jobs.google.hyperparameters import tuning_findings
-from training_imgtool.jobs.model import Finding, Severity, count_of, get, sourced
+from training_imgtool.jobs.model import Finding, Severity, add_source, count_of, get
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, machines, region_findings
 
@@ -53,7 +53,7 @@ def job_findings(
         tables = machines("ai_platform", allow_unknown=allow_unknown)
         training = {**training, "region": region} if region else training
         findings += _training_input(training, tables, part="jobId" not in job)
-    return list(sourced(findings, _API))
+    return list(add_source(findings, _API))
 
 
 def _job_id(job: Mapping[str, Any]) -> Iterator[Finding]:
@@ -116,10 +116,10 @@ def _layout(training: Mapping[str, Any], *, part: bool) -> Iterator[Finding]:
                 severity = Severity.ERROR if key == count else Severity.WARNING
                 yield Finding(path=(*_INPUT, key), message=message, severity=severity)
         elif prefix != "master" and (count not in training or count_of(training[count]) is not None):
-            yield from _counted(training, prefix, count_of(training.get(count)), part=part)
+            yield from _check_count(training, prefix, count_of(training.get(count)), part=part)
 
 
-def _counted(training: Mapping[str, Any], prefix: str, number: int | None, *, part: bool) -> Iterator[Finding]:
+def _check_count(training: Mapping[str, Any], prefix: str, number: int | None, *, part: bool) -> Iterator[Finding]:
     kind, count = f"{prefix}Type", f"{prefix}Count"
     if number is not None and number < 0:
         yield Finding(path=(*_INPUT, count), message=f"{number}: expected 0 or more")
@@ -156,7 +156,7 @@ def _container_or_package(training: Mapping[str, Any], *, part: bool) -> Iterato
                 yield _missing(key, "a job has images, or a runtime and a package", flag, part=part)
         yield from _runtime(training)
     if part:
-        yield from _overwritten(training)
+        yield from _check_overwritten(training)
     yield from _commands(training, image)
 
 
@@ -173,7 +173,7 @@ def _commands(training: Mapping[str, Any], image: Any) -> Iterator[Finding]:
                 yield Finding(path=(*_INPUT, f"{prefix}Config", key), message="goes only with an image")
 
 
-def _overwritten(training: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_overwritten(training: Mapping[str, Any]) -> Iterator[Finding]:
     for key, flag in (("packageUris", "--packages"), ("enableWebAccess", "--enable-web-access")):
         if training.get(key):
             message = f"gcloud overwrites it: give {flag} as well"

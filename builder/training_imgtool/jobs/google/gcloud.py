@@ -139,7 +139,7 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
         if key not in flags | {"persistentResourceId"}:
             yield FieldError("gcloud has no flag for it", field=key, hint=_FILE_HINT)
     first = pools[0].get("containerSpec", {})
-    yield from _repeated(first)
+    yield from _find_repeated(first)
     for index, pool in enumerate(pools):
         where = f"workerPoolSpecs[{index}]"
         container = pool.get("containerSpec", {})
@@ -157,7 +157,7 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
                 )
 
 
-def _repeated(container: Mapping[str, Any]) -> Iterator[FieldError]:
+def _find_repeated(container: Mapping[str, Any]) -> Iterator[FieldError]:
     """Values that stand twice in one flag: gcloud keeps `--args` and `--command` like sets (`UpdateAction`)."""
     for key in ("command", "args"):
         values = container.get(key, [])

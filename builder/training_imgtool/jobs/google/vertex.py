@@ -129,7 +129,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
         "imageUri": image_of(images, role),
         "command": list(of_role.command or ()),
         "args": args_with_job_dir(spec, role, passed_job_dir(spec, job_dir)),
-        "env": [{"name": name, "value": _unexpanded(value)} for name, value in spec.job.env.items()],
+        "env": [{"name": name, "value": _escape_variables(value)} for name, value in spec.job.env.items()],
     }
     return without_none(
         {
@@ -142,7 +142,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     )
 
 
-def _unexpanded(text: str) -> str:
+def _escape_variables(text: str) -> str:
     """An environment value that comes through as it is: Vertex AI expands `$(NAME)`, and `$$(` is a plain `$(`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 

@@ -27,7 +27,7 @@ from training_imgtool.jobs.google.vertex_tpu import (
     tpu_region_findings,
 )
 from training_imgtool.jobs.google.vertex_tuning import study_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, count_of, sourced
+from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
 from training_imgtool.jobs.yamlio import read_table
@@ -46,7 +46,7 @@ def custom_job_findings(
     findings += _envelope(job, region)
     tables = _tables(allow_unknown=allow_unknown or foreign)
     findings += _rules(job.get("jobSpec"), ("jobSpec",), region, tables, empty_pools=True)
-    return list(sourced(findings, _API))
+    return list(add_source(findings, _API))
 
 
 def tuning_job_findings(
@@ -58,7 +58,7 @@ def tuning_job_findings(
     findings += [*_envelope(job, region), *study_findings(job)]
     tables = _tables(allow_unknown=allow_unknown or foreign)
     findings += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, tables, empty_pools=True)
-    return list(sourced(findings, _API))
+    return list(add_source(findings, _API))
 
 
 def custom_job_spec_findings(
@@ -80,7 +80,7 @@ def custom_job_spec_findings(
     findings = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
     tables = _tables(allow_unknown=allow_unknown or foreign)
     findings += _rules(well_typed(spec, "CustomJobSpec"), (), region, tables, empty_pools=False)
-    findings = list(sourced(findings, _API))
+    findings = list(add_source(findings, _API))
     return [replace(item, path=_without_index(item.path)) for item in findings] if alone else findings
 
 

@@ -24,7 +24,7 @@ def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
         data: one document of the file.
         layer_types: the media types of an image's layers, or None where the registry has no such image.
     """
-    target = _target_of(data)
+    target = _find_target(data)
     problem = READERS[target].problem if target else None
     for path, image in _images(data, ()):
         reference, _ = parse_image(image, path)
@@ -39,7 +39,7 @@ def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
             yield Finding(path=path, message=problem, hint=hint, severity=Severity.WARNING)
 
 
-def _target_of(data: Any) -> Target | None:
+def _find_target(data: Any) -> Target | None:
     if not isinstance(data, dict):
         return None
     if "trainingInput" in data:

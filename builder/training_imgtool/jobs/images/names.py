@@ -24,7 +24,7 @@ def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Findi
     try:
         reference = parse_reference(value)
     except InputError as error:
-        return None, [_malformed(value, error, path)]
+        return None, [_malformed_finding(value, error, path)]
     if isinstance(reference, Digest):
         return reference, []
     message = f"{value} is a tag, which can move: expected REPOSITORY@sha256:…"
@@ -37,7 +37,7 @@ def image_findings(value: Any, path: Path) -> Iterator[Finding]:
     yield from parse_image(value, path)[1]
 
 
-def _malformed(value: str, error: InputError, path: Path) -> Finding:
+def _malformed_finding(value: str, error: InputError, path: Path) -> Finding:
     if PLACEHOLDER.search(value) or _WORD.search(value):
         message = f"{value} is a placeholder: the image is not checked"
         return Finding(path=path, message=message, severity=Severity.HINT)

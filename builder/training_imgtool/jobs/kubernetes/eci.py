@@ -105,14 +105,14 @@ def _on_eci(pod: Document, eci: Eci, annotations: Document) -> Document:
     return {**pod, "metadata": {**metadata, "labels": labels_of, "annotations": noted}, "spec": inner}
 
 
-def _family(machine: str | None) -> Mapping[str, Any] | None:
+def _find_family(machine: str | None) -> Mapping[str, Any] | None:
     families = read_table("machines.yaml")["eci"]["families"]
     return next((row for prefix, row in families.items() if machine and machine.startswith(prefix)), None)
 
 
 def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
     """The driver to ask for: given, or the first that runs the image's CUDA where the default does not."""
-    family = _family(machine)
+    family = _find_family(machine)
     if eci.driver or not (cuda and family) or _runs(family["default"], cuda):
         return eci.driver
     return next((driver for driver in family["drivers"] if _runs(driver, cuda)), None)
@@ -126,7 +126,7 @@ def _runs(driver: str, cuda: str) -> bool:
 
 def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Iterator[str]:
     of_role = spec.roles[role]
-    family = _family(of_role.machine)
+    family = _find_family(of_role.machine)
     if of_role.gpus and not of_role.machine:
         yield (
             f"warning: roles.{role}: the annotation eci-gpu-type: {of_role.gpus.type} is not in today's documentation; "
@@ -175,7 +175,7 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
         message = f"{of_role.machine!r} has no GPU, and {role} wants {of_role.gpus.count}"
         yield FieldError(message, field=field, hint="for example ecs.gn6i-c4g1.xlarge")
     driver = (spec.job.eci or _DEFAULT).driver
-    family = _family(of_role.machine)
+    family = _find_family(of_role.machine)
     if of_role.gpus and driver and family and driver not in family["drivers"] and not options.allow_unknown:
         message = f"{driver!r} is not a driver of {types[0]}: expected {', '.join(family['drivers'])}"
         yield FieldError(message, field="job.eci.driver")

@@ -78,7 +78,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
                 },
                 "failurePolicy": {"maxRestarts": restarts} if restarts is not None else None,
                 "ttlSecondsAfterFinished": seconds(times.keep_finished) if times else None,
-                "replicatedJobs": [_replicated(spec, images, role, name, flavour) for role in replicas(spec)],
+                "replicatedJobs": [_make_replicated_job(spec, images, role, name, flavour) for role in replicas(spec)],
             }
         ),
     }
@@ -91,7 +91,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     )
 
 
-def _replicated(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:
+def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:
     count, times = replicas(spec)[role], spec.job.scheduling
     running = container(spec, images, role, "tensorflow", _env(spec, role, name, flavour))
     return {

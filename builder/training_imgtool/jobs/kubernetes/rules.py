@@ -18,7 +18,7 @@ from training_imgtool.jobs.kubernetes.pod_rules import (
     pod_findings,
     template_findings,
 )
-from training_imgtool.jobs.model import Finding, Path, Severity, get, sourced
+from training_imgtool.jobs.model import Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.shapes import shape_findings, shape_keys, well_typed
 from training_imgtool.jobs.tables import nearest
 
@@ -62,7 +62,7 @@ def object_findings(document: Any, *, allow_unknown: bool = False) -> list[Findi
         message = f"the operator reads it as {new}"
         path = ("spec", "tfReplicaSpecs", old)
         findings.append(Finding(path=path, message=message, severity=Severity.WARNING))
-    return list(sourced(findings, _SOURCES[kind]))
+    return list(add_source(findings, _SOURCES[kind]))
 
 
 def _other_kind(kind: Any, version: Any) -> Finding:

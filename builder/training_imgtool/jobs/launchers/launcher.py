@@ -55,7 +55,7 @@ def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
     return spec.roles[role].command or (PYTHON, *spec.trainer.arguments)
 
 
-def launched(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:
+def format_launch(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:
     """The shell words that start `program` through the launcher.
 
     Args:

@@ -87,7 +87,7 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
         program = (*launcher.trainer_command(spec, role), *args_with_job_dir(spec, role, mounted))
         words = [shlex.quote(word) for word in program]
         alone = sum(replicas(spec).values()) == 1
-        command = " ".join(words) if alone else launcher.launched(words, "CLUSTER_NODES", "SLURM_PROCID", first)
+        command = " ".join(words) if alone else launcher.format_launch(words, "CLUSTER_NODES", "SLURM_PROCID", first)
         mounts = f"{job_dir}:{_JOB_DIR}" if is_folder(job_dir) else None
         options: Document = {"nodes": count, "ntasks": count, "relative": first or None}
         options |= {"container-image": f"docker://{registry}#{path}", "container-mounts": mounts}

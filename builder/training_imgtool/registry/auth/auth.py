@@ -102,7 +102,7 @@ class Authorizer:
             offers = parse_challenges(answer.challenges)
             if sent is None and (login := self._login.login()) and any(c.scheme == "basic" for c in offers):
                 return _basic(login)
-            raise self._not_taken(answer)
+            raise self._refusal_error(answer)
         refused = sent.removeprefix("Bearer ") if sent and sent.startswith("Bearer ") else None
         wanted = scopes | parse_scope(bearer.parameters.get("scope", ""))
         if refused and bearer.parameters.get("error") == "insufficient_scope" and wanted == scopes:
@@ -117,7 +117,7 @@ class Authorizer:
         offers = parse_challenges(answer.challenges)
         if any(c.parameters.get("error") == "insufficient_scope" for c in offers):
             return self._too_little(answer)
-        return self._not_taken(answer)
+        return self._refusal_error(answer)
 
     def describe_login(self) -> tuple[bool, str]:
         """Returns whether there is a login, and where it comes from or where imgtool looked for one."""
@@ -168,7 +168,7 @@ class Authorizer:
     def _read(self, answer: Answer, scopes: Scopes) -> Token:
         server = redact(origin_of(answer.url).url)
         if answer.status in {400, 401, 403}:
-            raise self._not_taken(answer, server=server)
+            raise self._refusal_error(answer, server=server)
         again = passing(answer, self._now())
         if again:
             raise again
@@ -192,7 +192,7 @@ class Authorizer:
     def _unreadable(self, server: str) -> RegistryRefusedError:
         return RegistryRefusedError(f"logging in to {self._host}: the token server {server} answered without a token")
 
-    def _not_taken(self, answer: Answer, server: str | None = None) -> CredentialsError:
+    def _refusal_error(self, answer: Answer, server: str | None = None) -> CredentialsError:
         has_login, where = self.describe_login()
         said = server_text(answer)
         says = f"; the server says: {said}" if said else ""
@@ -208,7 +208,7 @@ class Authorizer:
     def _too_little(self, answer: Answer) -> ImgtoolError:
         has_login, _ = self.describe_login()
         if not has_login:
-            error = self._not_taken(answer)
+            error = self._refusal_error(answer)
             error.hint = f"{error.hint}; or check the name, as a registry says the same of what does not exist"
             return error
         said = server_text(answer)

@@ -125,7 +125,7 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
     if isinstance(token, str) and token:
         return Login(username=IDENTITY_TOKEN, password=token)
     if isinstance(auth, str) and auth:
-        where = f"{config.path}:{_line_of(config.text, key)}: auths.{key}.auth"
+        where = f"{config.path}:{_find_line(config.text, key)}: auths.{key}.auth"
         hint = "run `docker logout` and `docker login` for it again"
         try:
             decoded = base64.b64decode(auth, validate=True).decode().rstrip("\0")
@@ -141,6 +141,6 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
     return None
 
 
-def _line_of(text: str, key: str) -> int:
+def _find_line(text: str, key: str) -> int:
     position = text.find(json.dumps(key))
     return text.count("\n", 0, position) + 1 if position >= 0 else 1

@@ -118,7 +118,7 @@ def passing(answer: Answer, now: float) -> PassingError | None:
     )
 
 
-def error_of(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
+def make_error(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
     """The error for a final answer that is not a success.
 
     Args:

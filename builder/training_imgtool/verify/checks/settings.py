@@ -143,7 +143,7 @@ def _check_entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
     actual, planned = _command(case.facts.settings), _command(expected)
     is_same = actual == planned if "Env" in expected else [*itertools.chain(*actual)] == [*itertools.chain(*planned)]
     if not is_same:
-        return case.wrong("entry point", _shown(actual), _shown(planned))
+        return case.wrong("entry point", _format_commands(actual), _format_commands(planned))
     return case.ok("entry point", " ".join(itertools.chain(*actual)))
 
 
@@ -152,7 +152,7 @@ def _command(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return settings.get("Entrypoint") or [], settings.get("Cmd") or []
 
 
-def _shown(command: tuple[list[str], list[str]]) -> str:
+def _format_commands(command: tuple[list[str], list[str]]) -> str:
     entry, arguments = (" ".join(words) for words in command)
     return f"{entry or 'none'}, with CMD {arguments}" if arguments else entry or "none"
 
