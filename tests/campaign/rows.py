@@ -77,8 +77,14 @@ _PACKAGES = {
     "B1 /opt is a link": Base((("etc/", "opt -> /data", "data/"),)),
     "B1 /opt is a volume": _on(Volumes={"/opt": {}}),
 }
+_BELOW = {
+    "an ARG of the stage below": ("ARG X=1\nENV Y=2\n", "ENV Z=$X$Y\n"),
+    "an ARG of the stage below, declared again": ("ARG X=1\n", "ARG X\nENV Z=$X\n"),
+    "an ENV above an ARG of the stage below": ("ARG X=1\nENV X=$X\n", "ENV Z=${X}y\n"),
+}
 ROWS = (
     *(Case(name, _BASE, text) for name, text in _TEXTS.items()),
     *(Case(name, base, text) for name, (base, text) in _BASES.items()),
+    *(Case(name, _BASE, text, below=below) for name, (below, text) in _BELOW.items()),
     *(Case(name, base, "WORKDIR /app\n", packages=True) for name, base in _PACKAGES.items()),
 )

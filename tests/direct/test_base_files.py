@@ -117,7 +117,6 @@ def broken(at: int, data: bytes, *, right_sum: bool = True) -> bytes:
         GOOD[:700],
         GOOD[:1500],
         broken(0, b"b", right_sum=False),
-        broken(0, b"../../etc/x\0"),
         broken(124, b"\x80" + b"\xff" * 11),
         broken(124, b"99999999999\0"),
         broken(108, b"zzzzzzz\0"),
@@ -140,7 +139,7 @@ def test_a_bomb_takes_time_and_no_memory() -> None:
         for _ in range(400):
             packed.write(bytes(1 << 20))
     tracemalloc.start()
-    assert shown(read_layer_tree(decompress((stream.getvalue(),), OCI_LAYER_GZIP)), "/big") == "file"
+    assert shown(read_layer_tree(decompress((stream.getvalue(),))), "/big") == "file"
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 << 20
@@ -266,11 +265,20 @@ def test_a_layer_must_be_what_the_config_says(tmp_path: Path) -> None:
 def test_zstd_without_its_library_is_for_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    base = Base(archive("app/"))
+    import zstandard
+
+    packed = zstandard.ZstdCompressor().compress(archive("app/"))
+    base = Base()
+    base.blobs[sha256_digest(packed)] = packed
+    assert reader(tmp_path / "with").files(None, base.layers, base.read).node("/app")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-
-    def layers() -> tuple[Descriptor, ...]:
-        return tuple(Descriptor(one.media_type.replace("gzip", "zstd"), one.digest, one.size) for one in base.layers())
-
     with pytest.raises(NeedsEngineError, match="zstandard"):
-        reader(tmp_path).files(None, layers, base.read).node("/app")
+        reader(tmp_path / "without").files(None, base.layers, base.read).node("/app")
+
+
+def test_the_first_bytes_say_how_a_layer_is_compressed(tmp_path: Path) -> None:
+    base = Base()
+    base.blobs = {sha256_digest(data): data for data in (archive("app/"), gzip.compress(archive("srv/")))}
+    files = reader(tmp_path).files(None, base.layers, base.read)
+    assert files.node("/app")
+    assert files.node("/srv")

@@ -141,6 +141,11 @@ def test_what_is_no_config_is_refused(config: bytes) -> None:
         read_config(config)
 
 
+@pytest.mark.parametrize("rootfs", [{}, {"diff_ids": None}])
+def test_a_config_without_diff_ids_has_none(rootfs: dict[str, Any]) -> None:
+    assert read_config(json.dumps({"rootfs": rootfs}).encode())["rootfs"]["diff_ids"] == []
+
+
 def test_load_archive(make: Maker) -> None:
     image = make("COPY code/ /app/\n")
     data = b"".join(load_archive({"a:1": image, "b:1": image}, lambda _: iter((BASE_LAYER,))))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.dockerfile.evaluate import evaluate
+from training_imgtool.dockerfile.evaluate import ambiguous_args, evaluate
 from training_imgtool.dockerfile.parse import DockerfileError, parse
 from training_imgtool.dockerfile.substitution import SubstitutionError, expand, raw_pairs, split_words
 
@@ -80,3 +80,18 @@ def test_an_error_names_its_line() -> None:
     file = parse("FROM base\nWORKDIR ${a#b}\n", file="w.Dockerfile")
     with pytest.raises(DockerfileError, match=r"w\.Dockerfile:2: "):
         evaluate(file, file.stages[0], {})
+
+
+@pytest.mark.parametrize(
+    ("below", "text", "env", "names"),
+    [
+        ("ARG X=1\nENV Y=2", "ENV Z=$X$Y", {}, {"X"}),
+        ("ARG X=1", "ARG X\nCOPY ${X:-a} /", {}, {"X"}),
+        ("ARG X=1\nENV X=$X", "ENV Z=$X", {"X": "1"}, set()),
+        ("ARG X=1", "RUN echo $X", {}, set()),
+        ("ARG X=1", "ENV Z=$XY", {}, set()),
+    ],
+)
+def test_args_of_a_stage_below(below: str, text: str, env: dict[str, str], names: set[str]) -> None:
+    dockerfile = parse(f"FROM scratch AS a\n{below}\nFROM a AS b\nFROM b AS c\n{text}\n")
+    assert ambiguous_args(dockerfile, dockerfile.stage("c"), env) == names

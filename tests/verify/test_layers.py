@@ -17,7 +17,6 @@ from training_imgtool.verify.facts import Listing
 from training_imgtool.verify.layers import overlay, read_layer
 
 SITE = "opt/venv/lib/python3.11/site-packages"
-GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 def _blocks(data: bytes, size: int = 700) -> Iterator[bytes]:
@@ -88,7 +87,7 @@ def test_gzip_of_several_members(members: int) -> None:
     data = tar({"app/a.py": b"x" * 5000})
     size = -(-len(data) // members)
     packed = b"".join(gzip.compress(data[start : start + size]) for start in range(0, len(data), size))
-    assert b"".join(decompress(_blocks(packed), GZIP)) == data
+    assert b"".join(decompress(_blocks(packed))) == data
 
 
 def test_zstd_and_plain_archives() -> None:
@@ -96,21 +95,22 @@ def test_zstd_and_plain_archives() -> None:
 
     data = tar({"app/a.py": b"x" * 5000})
     packed = zstandard.ZstdCompressor().compress(data)
-    assert b"".join(decompress(_blocks(packed), GZIP.replace("gzip", "zstd"))) == data
-    assert b"".join(decompress(_blocks(data), GZIP.removesuffix("+gzip"))) == data
+    assert b"".join(decompress(_blocks(packed))) == data
+    assert b"".join(decompress(_blocks(data))) == data
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"no gzip at all, but some text", "is not gzip"),
+        (b"no gzip at all, but some text", "ends in the middle of a header"),
+        (gzip.compress(b"x")[:10] + b"\xff" * 50, "is not gzip"),
         (gzip.compress(tar({"a": b"x" * 9000}))[:-30], "ends in the middle"),
         (gzip.compress(b"no archive" * 200), "is not a tar archive"),
         (gzip.compress(tar({"a": b"x" * 9000})[:3000]), "ends in the middle of a file"),
     ],
 )
 def test_damaged_layers_have_a_fault_and_no_diff_id(data: bytes, says: str) -> None:
-    listing = read_layer(decompress(_blocks(data), GZIP), hashed=True, most=1 << 20)
+    listing = read_layer(decompress(_blocks(data)), hashed=True, most=1 << 20)
     assert listing.diff_id is None
     assert says in listing.faults[-1]
 

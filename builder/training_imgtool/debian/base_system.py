@@ -92,7 +92,7 @@ def read_base(layers: tuple[Descriptor, ...], read: Read, cache: LayerCache) -> 
     texts: dict[str, bytes] = {}
     for layer in layers:
         try:
-            _merge(nodes, texts, _read_layer(decompress(read(layer), layer.media_type)))
+            _merge(nodes, texts, _read_layer(decompress(read(layer))))
         except UsageError as error:  # zstd without its library
             raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
         except (tarfile.TarError, UnicodeError) as error:

@@ -92,7 +92,7 @@ class BaseReader:
         present = _find(self.own, key)
         if present is None:
             try:
-                present = read_layer_tree(_check_blocks(decompress(read(layer), layer.media_type), diff_id))
+                present = read_layer_tree(_check_blocks(decompress(read(layer)), diff_id))
             except UsageError as error:  # zstd without its library
                 raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
             except VerificationError as error:

@@ -21,7 +21,7 @@ from training_imgtool.direct.image import image_config
 from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.tree import PLAIN, Kind, make_folder
 from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.evaluate import Expanded, evaluate
+from training_imgtool.dockerfile.evaluate import Expanded, ambiguous_args, evaluate
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, parse
 from training_imgtool.plan import LockedVariant
 
@@ -135,6 +135,8 @@ def plan_stage(
     image_config.check_environment(state.settings)
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
     _check_container(state)
+    if unsure := ambiguous_args(dockerfile, stage, image_config.read_environment(state.settings)):
+        raise NeedsEngineError(f"stage {stage.label}: {min(unsure)}: engines disagree on an ARG of a stage below")
     steps: list[Step] = []
     for step in evaluate(dockerfile, stage, image_config.read_environment(state.settings)):
         try:

@@ -7,6 +7,7 @@ HEALTHCHECK are left to the shell.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from training_imgtool.dockerfile.substitution import expand
 
 _LISTS = frozenset({"ADD", "COPY", "EXPOSE", "VOLUME"})
 _SINGLE = frozenset({"STOPSIGNAL", "USER", "WORKDIR"})
+_EXPANDED = _LISTS | _SINGLE | {"ARG", "ENV", "LABEL"}
+_VARIABLE = re.compile(r"\$\{?(\w+)")
 _EXPANDED_FLAGS = frozenset({"chown", "chmod"})
 
 
@@ -83,6 +86,23 @@ def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Expa
             scope = Scope(env=scope.env, args={**scope.args, **dict(step.pairs)})
         steps.append(step)
     return tuple(steps), scope
+
+
+def ambiguous_args(dockerfile: Dockerfile, stage: Stage, env: Mapping[str, str]) -> frozenset[str]:
+    """The variables of a stage that are ARGs of a stage below: BuildKit finds those, the classic builder does not.
+
+    Args:
+        dockerfile: the file.
+        stage: one of its stages.
+        env: the environment that the stage begins with, which hides ARGs.
+    """
+    names: set[str] = set()
+    below = dockerfile.earlier(stage.base, stage)
+    while below is not None:
+        names.update(name for step in below.instructions if step.name == "ARG" for name, _ in step.pairs)
+        below = dockerfile.earlier(below.base, below)
+    expanded = (step.raw for step in stage.instructions if step.name in _EXPANDED)
+    return frozenset(name for text in expanded for name in _VARIABLE.findall(text) if name in names and name not in env)
 
 
 def _evaluate(instruction: Instruction, variables: Mapping[str, str], given: Mapping[str, str]) -> Expanded:

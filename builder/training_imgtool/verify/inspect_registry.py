@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST_BASE_LAYER = 100_000_000  # compressed bytes: a slim system and its Python, not CUDA
 LARGEST_BESIDE_CONTAINER = 64_000_000  # where a container shows the files, only smaller layers are read one by one
+_PIECE = 16 << 10  # bytes
 LEAST_INFLATED = 1 << 30  # bytes that a layer may always inflate to
 MOST_INFLATED = 100  # times its compressed size that it may inflate to; text reaches 20, zeros reach 1032
 
@@ -73,7 +74,7 @@ class LayerReader:
                 repository, descriptor, subject=subject, progress=self.progress
             )
             most = max(LEAST_INFLATED, descriptor.size * MOST_INFLATED)
-            archive = decompress(_split_pieces(blocks, descriptor.media_type), descriptor.media_type)
+            archive = decompress(_split_pieces(blocks))
             self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most, contents=contents)
             if listing.diff_id:
                 for _ in blocks:  # bytes behind the end of the stream belong to the digest too
@@ -81,12 +82,11 @@ class LayerReader:
         return self.listings[key]
 
 
-def _split_pieces(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
-    """The same bytes in pieces so small that none inflates to more than about 16 MiB."""
-    size = 512 if media_type.endswith("zstd") else 16 << 10  # at most 1032 times in DEFLATE, 32768 times in zstd
+def _split_pieces(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces so small that no gzip inflates one to more than about 16 MiB (1032 times)."""
     for block in blocks:
-        for start in range(0, len(block), size):
-            yield block[start : start + size]
+        for start in range(0, len(block), _PIECE):
+            yield block[start : start + _PIECE]
 
 
 def _is_worth_reading(layer: Layer, *, beside_container: bool) -> bool:

@@ -1,8 +1,7 @@
 """Reads a layer's archive as it comes, and lays listings over each other as a container's file system does.
 
 Whiteouts, and what replaces what, are those of the OCI image specification 1.1, "Layer Filesystem Changeset". What
-makes an engine refuse a layer is what Docker 20.10 refuses: a path twice or out of the root, and a hard link to no
-earlier entry.
+makes an engine refuse a layer is what Docker 20.10 refuses: a path twice, and a hard link to no earlier entry.
 """
 
 from __future__ import annotations
@@ -109,8 +108,6 @@ def _add(content: _Content, reader: TarReader, member: Member) -> None:
         raise VerificationError(f"it has more than {_MOST_ENTRIES:,} entries, so the rest is not read")
     if path in content.entries:
         content.faults.append(f"/{path} is in it twice")
-    if f"{posixpath.normpath(member.path.lstrip('/') or '.')}/".startswith("../"):
-        content.faults.append(f"{member.path} leads out of the root")
     folder, _, name = path.rpartition("/")
     content.imply(folder)
     if name == _OPAQUE:

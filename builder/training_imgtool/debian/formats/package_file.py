@@ -125,7 +125,7 @@ def _read_plain(file: BinaryIO, size: int, name: str) -> Iterator[bytes]:
     if kind in {"xz", "lzma"}:
         return _unpack_xz(blocks)
     if kind in {"gz", "zst", "tar"}:
-        return decompress(blocks, {"gz": "gzip", "zst": "zstd"}.get(kind, ""))
+        return decompress(blocks)
     raise NeedsEngineError(f"{name}: an unknown compression")
 
 

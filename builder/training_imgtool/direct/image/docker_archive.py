@@ -76,17 +76,17 @@ def _write_layer(descriptor: Descriptor, blocks: Iterator[bytes]) -> Iterator[by
     if not descriptor.media_type.endswith("zstd"):
         yield from _write_file(path, descriptor.size, blocks)
         return
-    with _unpack(descriptor, blocks) as file:
+    with _unpack(blocks) as file:
         size = file.tell()
         file.seek(0)
         yield from _write_file(path, size, iter(partial(file.read, _BLOCK), b""))
 
 
-def _unpack(descriptor: Descriptor, blocks: Iterator[bytes]) -> IO[bytes]:
+def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
     """A layer's archive in a temporary file, because a tar names the size first."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-        for block in decompress(blocks, descriptor.media_type):
+        for block in decompress(blocks):
             file.write(block)
         for _ in blocks:  # bytes behind the end of the stream belong to the digest too
             pass

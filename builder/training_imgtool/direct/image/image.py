@@ -86,6 +86,7 @@ def read_config(data: bytes) -> dict[str, Any]:
     if settings is not None and not isinstance(settings, dict):
         raise VerificationError("the base's config: `config` is not an object")
     _check_settings(settings or {})
+    config["rootfs"]["diff_ids"] = config["rootfs"].get("diff_ids") or []
     return config
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.image.image_config import apply, with_path
-from training_imgtool.dockerfile.evaluate import Scope, walk
+from training_imgtool.dockerfile.evaluate import Scope, ambiguous_args, walk
 from training_imgtool.dockerfile.parse import Dockerfile
 from training_imgtool.plan import KEY_LABEL
 from training_imgtool.verify.case import Case, shorten
@@ -51,6 +51,8 @@ def plan_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) -> dic
         stage = below
     settings: dict[str, Any] = dict(with_path(base))
     for stage in stages:
+        if ambiguous_args(dockerfile, stage, read_env(settings)):
+            return None
         steps, _ = walk(dockerfile, stage, Scope(env=read_env(settings), args={}))
         cmd_set = False
         for step in steps:
