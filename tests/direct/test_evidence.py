@@ -131,6 +131,16 @@ def test_a_damaged_blob_is_sent_again_or_named(world: Callable[..., World]) -> N
         here.push(*LAYERS, b"changed", tag="two")
 
 
+def test_without_the_cache_a_damaged_blob_is_named_by_a_registry_that_checks(world: Callable[..., World]) -> None:
+    here = world(like_distribution)
+    here.push(*LAYERS)
+    here.registry.blobs["team/demo"][image_of(*LAYERS).layers[2].descriptor.digest] = b"lay"
+    here.registry.keeps = True
+    here.believe = False
+    with pytest.raises(VerificationError, match="keeps the damaged blob that it has"):
+        here.push(*LAYERS)
+
+
 def test_an_image_whose_layer_is_gone_is_not_found(world: Callable[..., World]) -> None:
     here = world(LAX)
     here.push(*LAYERS)

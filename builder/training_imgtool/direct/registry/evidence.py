@@ -36,12 +36,13 @@ class Evidence:
     Attributes:
         registry: the client of the repository's registry.
         memory: what this machine remembers of the repository.
+        believes: whether what earlier runs noted counts.
     """
 
     def __init__(self, registries: Registries, repository: Repository, cache: Path, *, believe: bool = True) -> None:
         self.repository = repository
         self.memory = RepositoryMemory(cache, repository, believe=believe)
-        self._believe = believe
+        self.believes = believe
         self.registry = registries.at(repository)
         self._answer_file = cache / "registries" / f"{make_file_name(repository.registry)}.json"
         self._heads: SingleFlight[bool] = SingleFlight()
@@ -74,7 +75,7 @@ class Evidence:
 
     def remembered_check(self) -> bool | None:
         """Whether the registry refuses manifests with unknown blobs; None where this machine has to try it."""
-        if self._checks is None and self._believe:
+        if self._checks is None and self.believes:
             answer = read_cached(self._answer_file)
             software = self.registry.software
             if software is not None and isinstance(answer, dict) and answer.get("software") == software:
