@@ -8,7 +8,12 @@ import pytest
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.spec.pyproject import read_dependencies
-from training_imgtool.spec.requirements import find_unlockable_lines, list_code, read_requirement_files
+from training_imgtool.spec.requirements import (
+    find_unlockable_lines,
+    list_code,
+    parse_requirements,
+    read_requirement_files,
+)
 from training_imgtool.spec.source_requirements import GitPlace, parse_git, parse_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -78,12 +83,28 @@ def test_a_git_place() -> None:
         ("x @ file:///home/me/x", "./FOLDER"),
         ("https://host/z.whl", "./FILE"),
         ("../w/z-1.0-py3-none-any.whl", "copy it"),
+        ("-r https://host/r.txt", "-r FILE"),
+        ("--requirement=https://host/r.txt", "-r FILE"),
+        ("--no-binary six", "leave it out"),
     ],
 )
 def test_lines_that_no_lock_can_hold_have_a_cure(line: str, cure: str) -> None:
     [(where, _, hint)] = find_unlockable_lines((("r.txt", f"numpy\n{line}\n"),))
     assert where == "r.txt:2"
     assert cure in hint
+
+
+@pytest.mark.parametrize(
+    "line", ["-c https://host/c.txt", "--no-binary :none:", "--index-url https://u:${TOKEN}@host/simple", "-r r.txt"]
+)
+def test_options_that_a_lock_can_hold(line: str) -> None:
+    assert find_unlockable_lines((("r.txt", f"{line}\n"),)) == ()
+
+
+def test_a_variable_outside_of_options_is_refused_with_its_cure() -> None:
+    with pytest.raises(FieldError, match=r"r\.txt:1: 'numpy==") as caught:
+        parse_requirements((("r.txt", "numpy==${VERSION}\n"),))
+    assert "write the value" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
     (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
     (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
 )
+_REMOTE = (r"(?:-r|--requirement)[\s=]*[\"']?\w+://", "a requirements file at a URL", "download it, and write -r FILE")
+_NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, and images are made of them", "leave it out")
+_OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
 _PYPROJECT = "pyproject.toml"
 _SETUP = ("setup.py", "setup.cfg")
 _MAX_FILES = 50
@@ -124,7 +127,9 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
                 raise FieldError(
-                    f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}", field=FIELD
+                    f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
+                    field=FIELD,
+                    hint="write the value: a lock does not depend on a machine's variables" if "${" in line else None,
                 ) from None
             requirements.append(Named(requirement, f"{name}:{number}", name in constraints))
     return tuple(requirements)
@@ -148,7 +153,7 @@ def _trouble(name: str, line: str) -> tuple[str, str] | None:
     is_option = line.startswith("-") and not re.match(_EDITABLE, line)
     is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
     is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
-    for pattern, reason, cure in _TROUBLES[:1] if is_release else _TROUBLES:
+    for pattern, reason, cure in _OPTION_TROUBLES if is_option else _TROUBLES[:1] if is_release else _TROUBLES:
         if re.search(pattern, line):
             return reason, cure
     return None
