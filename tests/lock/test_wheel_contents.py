@@ -53,10 +53,12 @@ def test_a_name_across_two_blocks(before: int) -> None:
 
 
 def test_the_owner_of_headers_may_mention_them(tmp_path: Path) -> None:
-    files = {"x/a.py": b"tf.sysconfig.get_include()", "x/b.so": ELF + b"libnvrtc.so.12"}
+    files = {"x-1.data/scripts/a": b"tf.sysconfig.get_include()", "x/b.so": ELF + b"libnvrtc.so.12"}
     wheel = write_wheel(tmp_path / "x-1-py3-none-any.whl", files)
     assert read_contents(wheel, "tensorflow").names == {}
-    assert read_contents(wheel, "cupy-cuda12x").names == {ALWAYS: {"headers of TensorFlow", "headers of CUDA"}}
+    for other in ("cupy-cuda12x", "tensorflow-custom-ops", "keras-custom-ops"):
+        assert read_contents(wheel, other).names == {ALWAYS: {"headers of TensorFlow", "headers of CUDA"}}
+    assert read_contents(wheel, "nvidia-any-cu12").names == {ALWAYS: {"headers of TensorFlow"}}
 
 
 def test_a_damaged_wheel(tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 
 _HEADER_USERS = rb"\bnvrtc\b|\bnvcc\b|\bCUDA_HOME\b|nvidia[./][\w./]*include"
 
+_TENSORFLOW = (
+    *("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"),
+    *("tensorflow-estimator", "keras"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimRule:
@@ -25,7 +30,7 @@ class TrimRule:
         calls: a function of the library: an ELF file that has its name may look it up.
         inside: of the library's own text: an ELF file that has it, and `calls`, is linked with the library statically.
         source: matches source code that may open the files.
-        owners: the start of the names of packages whose own mention of the files does not count.
+        owners: the packages whose own mention of the files does not count; a hyphen at the end stands for any name.
     """
 
     name: str
@@ -77,14 +82,14 @@ TRIM_RULES = (
         name="headers of TensorFlow",
         paths=re.compile(r"tensorflow/include(?=/)"),
         source=re.compile(rb"\bsysconfig\.get_include\b|\bget_compile_flags\b|tensorflow/include"),
-        owners=("tensorflow", "keras"),
+        owners=_TENSORFLOW,
     ),
     TrimRule(
         name="headers of CUDA",
         paths=re.compile(r"nvidia/(?:\w+/)+?include(?=/)|nvidia/[\w./+-]+\.a\Z"),
         words=(b"libnvrtc", b"nvrtcCompileProgram"),
         source=re.compile(_HEADER_USERS),
-        owners=("nvidia-", "tensorflow", "keras"),
+        owners=("nvidia-", *_TENSORFLOW),
     ),
 )
 
@@ -129,4 +134,8 @@ def named_in_source(text: bytes) -> frozenset[str]:
 
 def owned_by(package: str) -> frozenset[str]:
     """The names of the rules that a package's own files do not break."""
-    return frozenset(rule.name for rule in TRIM_RULES if package.startswith(rule.owners))
+    return frozenset(
+        rule.name
+        for rule in TRIM_RULES
+        if any(package == owner or (owner[-1] == "-" and package.startswith(owner)) for owner in rule.owners)
+    )
