@@ -96,11 +96,8 @@ def ambiguous_args(dockerfile: Dockerfile, stage: Stage, env: Mapping[str, str])
         stage: one of its stages.
         env: the environment that the stage begins with, which hides ARGs.
     """
-    names: set[str] = set()
-    below = dockerfile.earlier(stage.base, stage)
-    while below is not None:
-        names.update(name for step in below.instructions if step.name == "ARG" for name, _ in step.pairs)
-        below = dockerfile.earlier(below.base, below)
+    below = (step for other in dockerfile.below(stage) for step in other.instructions)
+    names = {name for step in below if step.name == "ARG" for name, _ in step.pairs}
     expanded = (step.raw for step in stage.instructions if step.name in _EXPANDED)
     return frozenset(name for text in expanded for name in _VARIABLE.findall(text) if name in names and name not in env)
 

@@ -8,11 +8,9 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.dockerfile.lines import LineError, directives, physical_lines
 from training_imgtool.dockerfile.mounts import list_mounts
-from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, global_args
+from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 
 _FRONTEND = r"(?:docker\.io/)?docker/dockerfile(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?\Z"
-
-_SHELL = frozenset({"CMD", "ENTRYPOINT", "HEALTHCHECK", "ONBUILD", "RUN", "SHELL"})
 
 
 def check_directives(text: str, file: str) -> None:
@@ -32,7 +30,7 @@ def check_directives(text: str, file: str) -> None:
 
 
 def check_rules(dockerfile: Dockerfile) -> None:
-    """Refuses images without a digest, ADD from the network, and variables whose value depends on the engine.
+    """Refuses images without a digest, ADD from the network, and mounts of what a variable names.
 
     Raises:
         DockerfileError: with `file:line`, and what to do instead.
@@ -41,12 +39,9 @@ def check_rules(dockerfile: Dockerfile) -> None:
         try:
             line = stage.line
             _check_image(stage.base, dockerfile, stage)
-            inherited = _inherited_args(dockerfile, stage)
             for instruction in stage.instructions:
                 line = instruction.line
                 _check(instruction, dockerfile, stage)
-                inherited -= _list_assigned(instruction, dockerfile)
-                _check_variables(instruction, inherited)
         except InputError as error:
             raise DockerfileError(f"{dockerfile.file}:{line}: {error}", hint=error.hint) from error
 
@@ -81,39 +76,6 @@ def _check_mounts(instruction: Instruction, dockerfile: Dockerfile, stage: Stage
                 f"{instruction.name} --mount={mount.text}: a variable names what the step reads",
                 hint="write the path in the context, or the secret's id, as it is",
             )
-
-
-def _check_variables(instruction: Instruction, inherited: set[str]) -> None:
-    """Refuses a variable that only an ARG of a stage below gives a value; RUN and others leave theirs to a shell."""
-    if instruction.name in _SHELL:
-        return
-    for name in sorted(inherited):
-        if re.search(rf"(?<!\\)\$(?:\{{{name}\b|{name}\b)", instruction.raw):
-            raise InputError(
-                f"{instruction.name}: {name} is an ARG of a stage below: BuildKit takes its value, the classic builder "
-                "takes none",
-                hint=f"write it as ENV, or give this stage an ARG {name}=VALUE of its own",
-            )
-
-
-def _inherited_args(dockerfile: Dockerfile, stage: Stage) -> set[str]:
-    """The ARGs of the stages below, without those that have an ENV of their name there."""
-    below = [instruction for other in dockerfile.below(stage) for instruction in other.instructions]
-    args, variables = (
-        {name for instruction in below if instruction.name == kind for name, _ in instruction.pairs}
-        for kind in ("ARG", "ENV")
-    )
-    return args - variables
-
-
-def _list_assigned(instruction: Instruction, dockerfile: Dockerfile) -> set[str]:
-    """The variables that an instruction gives a value in every engine."""
-    if instruction.name == "ENV":
-        return {name for name, _ in instruction.pairs}
-    if instruction.name != "ARG":
-        return set()
-    everywhere = global_args(dockerfile.args)
-    return {name for name, value in instruction.pairs if value is not None or name in everywhere}
 
 
 def _check_image(reference: str, dockerfile: Dockerfile, stage: Stage) -> None:
