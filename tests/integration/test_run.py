@@ -220,7 +220,7 @@ def test_the_first_to_fail_is_blamed_and_its_last_lines_are_shown(project: Make)
     done = made.run("--as", "local", "--json", code=10)
     document = json.loads(done.stdout)
     assert document["failed"] == "ps-0"
-    assert document["error"]["details"][-1] == "REAL CAUSE"
+    assert "REAL CAUSE" in document["error"]["details"]  # an engine may log a line of stdout after it
     assert [death["replica"] for death in document["deaths"]] in (["ps-0"], ["ps-0", "master"])
     states = {one["name"]: (one["state"], one["exit_code"]) for one in document["replicas"]}
     assert states["ps-0"] == ("exited", 42)
