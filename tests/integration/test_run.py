@@ -214,7 +214,7 @@ def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> No
 
 def test_the_first_to_fail_is_blamed_and_its_last_lines_are_shown(project: Make) -> None:
     """A parameter server ends after 5 MB of output, and the master's own error follows at once."""
-    loud = "yes 0123456789 | head -c 5000000; echo; echo REAL CAUSE >&2; touch /job/gone; exit 42\n"
+    loud = "yes $(printf %099d 0) | head -c 5000000; echo; echo REAL CAUSE >&2; touch /job/gone; exit 42\n"
     master = "until [ -e /job/gone ]; do sleep 0.05; done; sleep 0.2; echo lost; exit 1\n"
     made = project({"master": master, "ps": loud}, roles={"master": {}, "ps": {}})
     done = made.run("--as", "local", "--json", code=10)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LAST_LINES = 20  # of a replica, that a failure shows
 _LAST_ERRORS = 15  # of these, if stderr's end is not among them
-_NEAR_BYTES = 512 << 10  # an engine may log so much of stdout after what the program printed to stderr later
-_NEAR_LINES = 100_000
+_NEAR_BYTES = 4 << 20  # so much of stdout an engine may log after what the program printed to stderr later; 1.9 MB seen
+_NEAR_LINES = 1_000_000
 _LONGEST = 64 << 10  # bytes without a line's end that are shown as a line
 _QUIET_SECONDS = 2.0  # without a byte, after which a dead container's output counts as read
 

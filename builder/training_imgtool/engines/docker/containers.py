@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 GONE = 404
+_LONGEST_END = 1 << 20  # bytes
 _CONFLICT = 409
 _TRIES = 5  # to get the subnet that it requests
 
@@ -113,10 +114,17 @@ class Containers:
                 yield event["data"]
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
-        """Returns the last lines that a container has printed, or those of them that it printed to stderr."""
+        """Returns the last lines that a container has printed, or their part on stderr; at most 1 MiB."""
+        output = bytearray()
         with self.api.ask(f"reading the end of {name}'s output", refused=_make_refusal(name)) as client:
-            output: bytes = client.logs(container_id, stdout=not only_errors, stderr=True, tail=lines)
-            return output
+            blocks = client.logs(
+                container_id, stdout=not only_errors, stderr=True, tail=lines, stream=True, follow=False
+            )
+            for block in blocks:
+                output += block
+                if len(output) > 2 * _LONGEST_END:
+                    del output[:-_LONGEST_END]
+        return bytes(output[-_LONGEST_END:])
 
     def wait(self, container_id: str, name: str) -> Ended:
         """Returns when the container has ended; raises RefusedError when somebody removes it."""
