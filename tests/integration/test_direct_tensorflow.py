@@ -116,6 +116,7 @@ def test_another_spec_with_other_roles_on_a_machine_that_has_nothing(place: Plac
     assert not list(machine.root.rglob("*.whl"))
 
 
+@pytest.mark.long
 def test_a_new_patch_version_on_a_machine_that_has_nothing(place: Place, pushed: dict[str, str]) -> None:
     """Another machine pushed it before, with other code."""
     first = place.machine("renewed", wheels=True)

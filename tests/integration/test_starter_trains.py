@@ -64,7 +64,8 @@ def test_alone(python: Path, tmp_path: Path) -> None:
     assert (tmp_path / "job/model/saved_model.pb").is_file()
 
 
-@pytest.mark.parametrize("python", [pytest.param(KERAS_2, marks=pytest.mark.long), KERAS_3], indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("python", [KERAS_2, KERAS_3], indirect=True)
 def test_a_master_and_a_worker_learn_the_same_model(python: Path, tmp_path: Path) -> None:
     write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
     first, second = free_ports(2)
