@@ -35,7 +35,7 @@ class WheelPrefetcher:
         self._before_others: Future[Path] | None = None
         self._fetched = 0
         self._small = ThreadPoolExecutor(4, thread_name_prefix="wheel")
-        self._large = ThreadPoolExecutor(3, thread_name_prefix="large wheel")
+        self._large = ThreadPoolExecutor(2, thread_name_prefix="large wheel")
 
     @functools.cached_property
     def _store(self) -> WheelStore:
