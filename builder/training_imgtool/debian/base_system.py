@@ -10,23 +10,22 @@ import binascii
 import json
 import posixpath
 import re
-import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
-from training_imgtool.debian.formats.blocks import BlockFile
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, hash_fields
+from training_imgtool.direct.layers.tar_reader import FILE, FOLDER, HARD_LINK, LINK, Member, TarReader
 from training_imgtool.direct.links import follow_links
 from training_imgtool.registry.manifests import Descriptor
 
-_VERSION = 1  # of what is read
+_VERSION = 2  # of what is read
 _FIELD = "debian"
-_BLOCK = 1 << 20
 _MOST_TEXT = 64 << 20  # bytes of all texts, and of the listing
 _LARGEST_TEXT = 8 << 20
+_KINDS = {FOLDER: "d", LINK: "l"}
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _TEXTS = re.compile(
     r"/var/lib/dpkg/(?:status|diversions|statoverride|arch|triggers/.+|alternatives/.+"
@@ -95,8 +94,8 @@ def read_base(layers: tuple[Descriptor, ...], read: Read, cache: LayerCache) -> 
             _merge(nodes, texts, _read_layer(decompress(read(layer))))
         except UsageError as error:  # zstd without its library
             raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
-        except (tarfile.TarError, UnicodeError) as error:
-            raise VerificationError(f"layer {layer.short} of the base is no tar archive: {error}") from error
+        except VerificationError as error:
+            raise VerificationError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
     system = BaseSystem(nodes, texts)
     cache.keep(key, Record((), {_FIELD: _dump(system)}))
     return system
@@ -117,26 +116,41 @@ def resolve(nodes: Mapping[str, Node], path: str) -> str:
 
 def _read_layer(blocks: Iterable[bytes]) -> _Layer:
     layer, total = _Layer(), 0
-    with tarfile.open(fileobj=BlockFile(iter(blocks)), mode="r|", bufsize=_BLOCK) as archive:
-        for entry in archive:
-            path = posixpath.normpath("/" + entry.name)
-            above, name = posixpath.split(path)
-            if name == _OPAQUE:
-                layer.emptied.add(above)
-            elif name.startswith(_WHITEOUT):
-                layer.removed.add(posixpath.join(above, name.removeprefix(_WHITEOUT)))
-            else:
-                kind = "d" if entry.isdir() else "l" if entry.issym() else "f"
-                target = entry.linkname if kind == "l" else ""
-                layer.nodes[path] = Node(kind, entry.mode & 0o7777, entry.uid, entry.gid, target)
-                if entry.isfile() and entry.size <= _LARGEST_TEXT and _TEXTS.fullmatch(path):
-                    content = archive.extractfile(entry)
-                    data = content.read() if content else b""
-                    total += len(data)
-                    if total > _MOST_TEXT:
-                        raise NeedsEngineError("the base's package database is too large to read")
-                    layer.texts[path] = data
+    reader = TarReader(blocks)
+    for member in reader.members():
+        path = _clean(member.path)
+        above, name = posixpath.split(path)
+        if name == _OPAQUE:
+            layer.emptied.add(above)
+        elif name.startswith(_WHITEOUT):
+            layer.removed.add(posixpath.join(above, name.removeprefix(_WHITEOUT)))
+        else:
+            kind = _KINDS.get(member.kind, "f")
+            mode, uid, gid = member.attributes.mode, member.attributes.uid, member.attributes.gid
+            layer.nodes[path] = Node(kind, mode, uid, gid, member.target if kind == "l" else "")
+            if _TEXTS.fullmatch(path) and (data := _text(layer, reader, member)) is not None:
+                total += len(data)
+                if total > _MOST_TEXT:
+                    raise NeedsEngineError("the base's package database is too large to read")
+                layer.texts[path] = data
     return layer
+
+
+def _text(layer: _Layer, reader: TarReader, member: Member) -> bytes | None:
+    """What a file says; None for what is no file, or is too large to be one of apt's or dpkg's."""
+    if member.kind == FILE:
+        return b"".join(reader.content()) if member.size <= _LARGEST_TEXT else None
+    if member.kind == HARD_LINK:
+        target = _clean(member.target)
+        if target not in layer.texts:
+            raise NeedsEngineError(f"{_clean(member.path)} of the base is a hard link to {target}")
+        return layer.texts[target]
+    return None
+
+
+def _clean(path: str) -> str:
+    """An absolute path; engines unpack with the image's root as theirs."""
+    return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 
 def _merge(nodes: dict[str, Node], texts: dict[str, bytes], layer: _Layer) -> None:
