@@ -9,7 +9,7 @@ from local.machine import UnavailableError
 
 ROOT = machine.STATE / "podman5" / "root"  # tests/engines/support.py starts it there
 _PACKAGES = ("podman", "crun", "netavark", "aardvark-dns", "conmon", "nftables", "golang-github-containers-common")
-_FOLDERS = ("proc", "sys", "dev", "run", "tmp", "work", "root", "var/tmp", "etc/containers")
+_FOLDERS = ("proc", "sys", "dev", "run", "tmp", "state", "root", "var/tmp", "etc/containers")
 
 
 def up() -> str:

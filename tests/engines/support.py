@@ -222,10 +222,10 @@ mount -t cgroup2 cgroup2 {root}/sys/fs/cgroup
 mount --rbind /dev {root}/dev
 mount -t tmpfs tmpfs {root}/run
 mkdir {root}/run/lock
-mount --bind {folder} {root}/work
+mount --bind {folder} {root}/state
 mount --bind {folder}/containers {root}/etc/containers
-exec chroot {root} podman --root /work/storage --runroot /run/podman --cgroup-manager=cgroupfs --events-backend=file \\
-  system service --time=0 unix:///work/d.sock
+exec chroot {root} podman --root /state/storage --runroot /run/podman --cgroup-manager=cgroupfs --events-backend=file \\
+  system service --time=0 unix:///state/d.sock
 """  # a cgroup2 of its own, since crun refuses the hybrid of both versions
 
 
@@ -235,7 +235,7 @@ def private_podman(registry: str) -> Iterator[PrivateEngine]:
     root = SERVICES / "podman5/root"
     if reason := private_engine_missing():
         pytest.skip(reason)
-    if not (root / "work").exists():
+    if not (root / "state").exists():
         pytest.skip("no podman5 (scripts/services up podman5)")
     folder = Path(tempfile.mkdtemp(prefix="imgtool-podman-"))
     settings = {
