@@ -1,7 +1,8 @@
 """`python -m bench [SCENARIO…]`: runs the scenarios, all by default, and then writes bench/RESULTS.md.
 
 `python -m bench noop start` runs two of them and prints the rows; `noop` is another name of `nothing`. `python -m bench gpu`
-builds, pulls and starts GPU images, and renews that section of bench/RESULTS.md alone.
+builds, pulls and starts GPU images, and renews that section of bench/RESULTS.md alone. `--before REV` races the imgtool of an
+earlier commit in the same rounds, each with its own checkout's images/mnist: a change makes no row worse.
 
 Where the base image is: IMGTOOL_MIRRORS=docker.io=HOST:PORT, as `scripts/services env` says. Peers: IMGTOOL_PEERS.
 """
@@ -28,7 +29,7 @@ from bench.crane import Crane
 from bench.dockerpy import DockerPy
 from bench.download import Download
 from bench.index import serve_wheels
-from bench.installed import install
+from bench.installed import install, install_revision
 from bench.machine import describe
 from bench.peers import Peers, find_peers
 from bench.pipcache import PipCache
@@ -63,12 +64,18 @@ def main() -> int:
         ours = install(folder / "imgtool")
         machine = describe(peers, world, ours.python)
         print(machine, flush=True)
-        projects = Projects(folder / "projects", world.registry.host, ours.command)
+        projects = Projects(folder / "projects", world.registry.host, ours)
+        earlier = {
+            f"{OURS} {revision}": Projects(home / "projects", world.registry.host, install_revision(home, revision))
+            for revision in options.before
+            for home in (folder / f"imgtool-{revision}",)
+        }
         for counted in (False, True):
             if options.track and (options.track == "counted") != counted:
                 continue
             track = Track(world=world, projects=projects, counted=counted)
-            for sample in _all(scenarios, track, peers, options):
+            tracks = {OURS: track} | {name: replace(track, projects=theirs) for name, theirs in earlier.items()}
+            for sample in _all(scenarios, tracks, peers, options):
                 samples.append(sample)
                 print(report.line(sample), flush=True)
                 if options.json:
@@ -95,7 +102,7 @@ def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
         ours = install(folder / "imgtool")
         images = gpu.GpuImages(
             world=world,
-            projects=Projects(folder / "projects", world.registry.host, ours.command),
+            projects=Projects(folder / "projects", world.registry.host, ours),
             peers=peers,
             rate=options.index_rate,
             pulls=options.rounds or gpu.PULLS,
@@ -123,6 +130,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--index-rate", type=float, default=25.0, metavar="MB/S", help="of the slow index (25)")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
+    parser.add_argument("--before", action="append", default=[], metavar="REV", help="race this revision too, by git")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
     parser.add_argument("--folder", type=Path, help=f"where to work; a whole run needs {NEEDED >> 30} GiB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
@@ -167,10 +175,16 @@ def _daemons(peers: Peers) -> Iterator[tuple[str, Path, bool]]:
         yield "newer", peers.newer_dockerd, True
 
 
-def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argparse.Namespace) -> Iterator[Sample]:
-    """All scenarios: once by the clock alone, once through the proxy with its counts and, where it tells, its delay."""
+def _all(
+    scenarios: list[Scenario], tracks: dict[str, Track], peers: Peers, options: argparse.Namespace
+) -> Iterator[Sample]:
+    """All scenarios: once by the clock alone, once through the proxy with its counts and, where it tells, its delay.
+
+    `tracks` has a track for each revision of imgtool that races; that of this checkout is everybody else's too.
+    """
+    track = tracks[OURS]
     contenders = {
-        contender.name: contender for contender in _contenders(track, peers) if contender.name not in options.without
+        contender.name: contender for contender in _contenders(tracks, peers) if contender.name not in options.without
     }
     warm: set[str] = set()
     for scenario in scenarios:
@@ -181,7 +195,7 @@ def _all(scenarios: list[Scenario], track: Track, peers: Peers, options: argpars
             continue
         racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
         if scenario.name == "index":
-            yield from _from_index(scenario, track, options)
+            yield from _from_index(scenario, tracks, options)
             continue
         for contender in racing.values():
             if isinstance(contender, Bake):
@@ -213,19 +227,22 @@ def _pip_caches(track: Track, peers: Peers, options: argparse.Namespace) -> Iter
         yield contenders
 
 
-def _from_index(scenario: Scenario, track: Track, options: argparse.Namespace) -> Iterator[Sample]:
+def _from_index(scenario: Scenario, tracks: dict[str, Track], options: argparse.Namespace) -> Iterator[Sample]:
     """Imgtool with an empty wheel cache against the download alone."""
+    track = tracks[OURS]
     with serve_wheels(track.projects.wheels(BASE), options.index_rate * 1e6) as index:
-        racing: dict[str, Contender] = {OURS: Imgtool(track, index=index.url)}
+        racing: dict[str, Contender] = {name: Imgtool(its, name, index.url) for name, its in tracks.items()}
         if shutil.which("curl"):
             racing["curl"] = Download(track, index)
         yield from measure(scenario, racing, set(), track.world, rounds=options.rounds or scenario.rounds, watch=True)
 
 
-def _contenders(track: Track, peers: Peers) -> Iterator[Contender]:
-    ours = Imgtool(track)
-    ours.new_machine()
-    yield ours
+def _contenders(tracks: dict[str, Track], peers: Peers) -> Iterator[Contender]:
+    for name, its in tracks.items():
+        ours = Imgtool(its, name)
+        ours.new_machine()
+        yield ours
+    track = tracks[OURS]
     for name, engine in track.world.engines.items():
         if peers.buildx:
             yield Bake(track, engine, f"bake, {engine.version}")

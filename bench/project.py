@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.installed import Installed
 from bench.processes import run
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 ROLES = ("master", "worker", "ps")
 SMALL_PACKAGES = ("tabulate", "toolz", "more-itertools", "sortedcontainers", "colorama")  # one is added per round
 
@@ -44,8 +44,9 @@ def environment(cache: Path, host: str) -> dict[str, str]:
 class Projects:
     """Makes variations of the project once, and copies of them."""
 
-    def __init__(self, folder: Path, host: str, imgtool: Path) -> None:
-        self.imgtool = str(imgtool)
+    def __init__(self, folder: Path, host: str, installed: Installed) -> None:
+        self.imgtool = str(installed.command)
+        self._source = installed.checkout / "images" / "mnist"
         self._folder = folder
         self._host = host
         self.cache = folder / "cache"  # the wheel cache that is copied to where wheels shall be warm
@@ -55,7 +56,7 @@ class Projects:
         target = self._folder / "specs" / variation.name
         if not target.exists():
             left_out = shutil.ignore_patterns(".*", "__pycache__", "*.lock")  # the lock's base may be another
-            shutil.copytree(CHECKOUT / "images" / "mnist", target, ignore=left_out)
+            shutil.copytree(self._source, target, ignore=left_out)
             _changed(target, variation)
             run([self.imgtool, "lock", str(target)], environ=self._environ, folder=target)
         return target
