@@ -270,15 +270,17 @@ def test_an_endpoint_shows_as_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "reads"),
+    ("server", "reads_zstd", "refuses_unknown"),
     [
-        (b"Server: Docker/20.10.24+dfsg1 (linux)\r\n", False),
-        (b"Server: Docker/23.0.0 (linux)\r\n", True),
-        (b"Server: Libpod/5.8.0 (linux)\r\n", True),
-        (b"", True),
+        (b"Server: Docker/20.10.24+dfsg1 (linux)\r\n", False, False),
+        (b"Server: Docker/23.0.0 (linux)\r\n", True, False),
+        (b"Server: Libpod/5.8.0 (linux)\r\n", True, True),
+        (b"", True, False),
     ],
 )
-def test_docker_reads_zstd_since_23(tmp_path: Path, server: bytes, *, reads: bool) -> None:
+def test_what_an_engine_reads_is_told_by_its_product(
+    tmp_path: Path, server: bytes, *, reads_zstd: bool, refuses_unknown: bool
+) -> None:
     ping = PING.replace(b"Api-Version", server + b"Api-Version")
     with answering(tmp_path, ping) as (host, _), closing(connect(settings(tmp_path, DOCKER_HOST=host))) as engine:
-        assert engine.reads_zstd is reads
+        assert (engine.reads_zstd, engine.refuses_unknown) == (reads_zstd, refuses_unknown)

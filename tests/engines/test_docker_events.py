@@ -103,6 +103,7 @@ STEPS = ("Step 1/3 : FROM base\n", "Step 2/3 : COPY a /a\n", "Step 3/3 : RUN mak
         (3, error("write /var/lib/docker/x: no space left on device"), EngineUnavailableError, "disk is full"),
         (2, error("ApplyLayer exit status 1: no space left on device"), EngineUnavailableError, "disk is full"),
         (2, error("COPY failed: file not found in build context: stat a"), InputError, "COPY a /a .line 11 "),
+        (2, error("can't find uid for user nosuch: no such user: nosuch"), InputError, "nosuch"),
         (1, error("manifest for base:1 not found: manifest unknown"), RegistryRefusedError, "manifest unknown"),
         (1, error("pull access denied for base"), RegistryRefusedError, "denied"),
         (0, error("dockerfile parse error line 2: unknown instruction: BOOM"), InputError, "BOOM"),

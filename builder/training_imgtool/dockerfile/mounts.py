@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 
 _PLAIN_FLAGS = frozenset({"chown", "from"})  # of COPY and ADD, which every engine takes
+_LINK = "link"  # which changes how BuildKit makes a layer, and not what is in it
 _OUTSIDE = frozenset({"cache", "secret", "ssh", "tmpfs"})  # types that read nothing from the context
 
 
@@ -80,7 +81,7 @@ def buildkit_syntax(dockerfile: Dockerfile, target: str) -> str | None:
     """The first thing in a stage, or in a stage that it needs, that only BuildKit executes: `line 7: RUN --mount`."""
     for stage in needed_stages(dockerfile, dockerfile.stage(target)):
         for instruction in stage.instructions:
-            if syntax := _only_buildkit(instruction):
+            if syntax := _only_buildkit(instruction, _PLAIN_FLAGS):
                 return f"line {instruction.line}: {syntax}"
     return "line 1: # syntax=" if "syntax" in dockerfile.directives else None
 
@@ -101,9 +102,17 @@ def needed_stages(dockerfile: Dockerfile, stage: Stage) -> Iterator[Stage]:
     yield from seen.values()
 
 
-def _only_buildkit(instruction: Instruction) -> str | None:
+def classic_refusal(instruction: Instruction) -> str | None:
+    """What Docker's classic builder refuses in an instruction, or leaves out and succeeds: `RUN with a heredoc`.
+
+    Seen with Docker 28: it runs `RUN <<EOF` without the lines below it, and takes no notice of --exclude and --unpack.
+    """
+    return _only_buildkit(instruction, _PLAIN_FLAGS | {_LINK})
+
+
+def _only_buildkit(instruction: Instruction, taken: frozenset[str]) -> str | None:
     if instruction.heredocs:
         return f"{instruction.name} with a heredoc"
-    plain = _PLAIN_FLAGS if instruction.name in {"ADD", "COPY"} else frozenset()
+    plain = taken if instruction.name in {"ADD", "COPY"} else frozenset()
     flags = [flag for flag, _ in instruction.flags if instruction.name in {"ADD", "COPY", "RUN"} and flag not in plain]
     return f"{instruction.name} --{flags[0]}" if flags else None

@@ -48,6 +48,7 @@ class Engine(Protocol):
 
     name: str
     reads_zstd: bool  # whether it unpacks zstd layers
+    refuses_unknown: bool  # whether it refuses all syntax that only BuildKit has; Docker's classic builder drops some
 
     def image_id(self, key: str) -> str | None:
         """The image built under `key` that the engine still has, or None."""

@@ -97,6 +97,8 @@ class StageRunner:
                 self._progress(Done(subject, Outcome.FOUND, f"stage {stage.label} in the engine"))
                 return image
         parent, parent_is_key = self._parent(recipe, stage)
+        for digest in _copied_images(stage, recipe.dockerfile):
+            self._pull(digest)
         named = _copied_stages(stage, recipe.dockerfile)
         copied = {name: self._image(recipe, label) for name, label in named.items()}
         started = time.monotonic()
@@ -159,6 +161,13 @@ def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> dict[str, str]:
     names = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
     stages = {name: dockerfile.earlier(name, stage) for name in names if name is not None}
     return {name: other.label for name, other in stages.items() if other is not None}
+
+
+def _copied_images(stage: Stage, dockerfile: Dockerfile) -> list[Digest]:
+    """The images that `COPY --from` names; an engine that pulls one by itself has no login for it."""
+    named = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
+    images = [parse_reference(name) for name in named if name and dockerfile.earlier(name, stage) is None]
+    return [image for image in dict.fromkeys(images) if isinstance(image, Digest)]
 
 
 def context_sources(stage: Stage) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from training_imgtool.build.engine.pull import pull_image
@@ -20,7 +21,8 @@ from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.single_flight import SingleFlight
 from training_imgtool.direct.registry.memory import tag_of_stage
-from training_imgtool.dockerfile.mounts import buildkit_syntax, list_secrets, needed_stages
+from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
+from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.stages import Recipe, StageRunner
 
@@ -76,13 +78,22 @@ class EngineStages:
 
     def build(self, image: RoleImage, label: str) -> str:
         """Builds a stage in the engine's own store and returns its image ID; raises what `StageRunner.run` raises."""
-        recipe = _recipe(image, label)
+        (recipe,) = self._recipes((image, label))
         return self._runner.run((recipe,))[recipe.subject]
 
     def build_all(self, images: tuple[RoleImage, ...]) -> None:
         """Builds whole images side by side in the engine's own store; raises the gravest failure."""
-        recipes = tuple(_recipe(image, image.label) for image in images)
+        recipes = self._recipes(*((image, image.label) for image in images))  # refuses before the engine is opened
         self._runner.run(recipes)
+
+    def _recipes(self, *wanted: tuple[RoleImage, str]) -> tuple[Recipe, ...]:
+        """What the engine needs to make stages; raises InputError for what only BuildKit has."""
+        for image, label in wanted:
+            _refuse_secrets(image, label)
+        if not self.engine.refuses_unknown:
+            for image, label in wanted:
+                _refuse(image, label, classic_refusal)
+        return tuple(_recipe(image, label) for image, label in wanted)
 
     def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
         """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
@@ -206,18 +217,21 @@ def pull_parents(
 
 def _refuse_secrets(image: RoleImage, label: str) -> None:
     """Raises InputError for a stage that mounts a secret, which only BuildKit does."""
+    _refuse(image, label, lambda step: "RUN --mount=type=secret" if list_secrets(step) else None)
+
+
+def _refuse(image: RoleImage, label: str, needs_buildkit: Callable[[Instruction], str | None]) -> None:
+    """Raises InputError for the first instruction of the stage, or of one below it, that `needs_buildkit` names."""
     for stage in needed_stages(image.dockerfile, image.dockerfile.stage(label)):
         for instruction in stage.instructions:
-            if list_secrets(instruction):
+            if syntax := needs_buildkit(instruction):
                 raise InputError(
-                    f"{image.dockerfile.file}:{instruction.line}: RUN --mount=type=secret needs BuildKit",
+                    f"{image.dockerfile.file}:{instruction.line}: {syntax} needs BuildKit",
                     hint="--engine buildx and --push, with Docker's buildx plugin installed",
                 )
 
 
 def _recipe(image: RoleImage, label: str) -> Recipe:
-    """What an engine needs to make a stage; raises InputError for a secret."""
-    _refuse_secrets(image, label)
     shared = {name: image.subject_of(name) for name in image.keys if name != image.label}
     subject = image.subject_of(label)
     return Recipe(subject=subject, dockerfile=image.dockerfile, target=label, keys=image.keys, shared=shared)

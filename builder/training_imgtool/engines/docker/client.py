@@ -27,7 +27,8 @@ from training_imgtool.engines.docker.errors import engine_error, find_cause, hin
 from training_imgtool.engines.stream import Event, follow
 
 _OLDEST_API = (1, 32)  # the first that takes a platform for a build
-_PRODUCT = re.compile(r"Docker/(\d+)\.")  # in the header Server; Podman says Libpod
+_PRODUCT = re.compile(r"Docker/(\d+)\.")  # in the header Server
+_PODMAN = "Libpod/"
 _FIRST_WITH_ZSTD = 23
 _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
@@ -46,7 +47,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
             answer = client.get(f"{client.base_url}/_ping", timeout=timeout)
             answer.raise_for_status()
             version = answer.headers.get("Api-Version", "")
-            product = _PRODUCT.match(answer.headers.get("Server", ""))
+            server = str(answer.headers.get("Server", ""))
     except Exception as error:
         if not is_engine_fault(error):
             raise
@@ -54,8 +55,10 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
             f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {find_cause(error)}",
             hint=hint_for(error),
         ) from error
+    product = _PRODUCT.match(server)
     reads_zstd = product is None or int(product[1]) >= _FIRST_WITH_ZSTD
-    return DockerEngine(DockerApi(endpoint, _api_version(version, endpoint)), reads_zstd=reads_zstd)
+    api = DockerApi(endpoint, _api_version(version, endpoint))
+    return DockerEngine(api, reads_zstd=reads_zstd, refuses_unknown=server.startswith(_PODMAN))
 
 
 def _api_version(version: str, endpoint: Endpoint) -> str:

@@ -46,9 +46,10 @@ class DockerEngine:
 
     name = "docker"
 
-    def __init__(self, api: DockerApi, *, reads_zstd: bool = True) -> None:
+    def __init__(self, api: DockerApi, *, reads_zstd: bool = True, refuses_unknown: bool = False) -> None:
         self.api = api
         self.reads_zstd = reads_zstd
+        self.refuses_unknown = refuses_unknown
 
     def image_id(self, key: str) -> str | None:
         """The image built under `key` that the engine still has, or None."""

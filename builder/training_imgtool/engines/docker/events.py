@@ -31,7 +31,7 @@ _HOUSEKEEPING = re.compile(
     r"|Removing intermediate container [0-9a-f]{12}|Successfully (?:built [0-9a-f]{12}|tagged \S+))\Z"
 )
 _FILES = re.compile(
-    r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)",
+    r"(?:COPY|ADD) failed|Dockerfile|failed to parse|unknown (?:instruction|flag)|can't find [ug]id for",
     re.IGNORECASE,
 )
 _ENGINES_OWN = re.compile(  # why a container could not be started that no Dockerfile is to blame for

@@ -1,0 +1,59 @@
+"""What an engine has to have before it builds a stage."""
+
+from __future__ import annotations
+
+from typing import IO, cast
+
+from training_imgtool.core.progress import Progress, silent
+from training_imgtool.core.reference import Digest, Login
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.engines import Engine, StageBuild
+from training_imgtool.engines.stages import Recipe, StageRunner
+
+BASE, TOOL = f"docker.io/library/base@sha256:{'a' * 64}", f"registry.example.com/tool@sha256:{'b' * 64}"
+TEXT = (
+    f"FROM {BASE} AS base\nRUN true\nFROM base\nCOPY --from={TOOL} /a /a\nCOPY --from=base /b /b\nCOPY --from=0 /c /c\n"
+)
+LOGIN = Login(username="robot", password="pw")
+
+
+class FakeEngine:
+    """Writes down what it pulls and builds."""
+
+    def __init__(self) -> None:
+        self.pulled: list[tuple[str, Login | None]] = []
+        self.built: list[str] = []
+
+    def image_id(self, key: str) -> str | None:
+        del key
+        return None
+
+    def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
+        del platform, progress
+        assert not any("COPY" in text for text in self.built)
+        self.pulled.append((str(base), login))
+
+    def build(self, stage: StageBuild, progress: Progress) -> str:
+        del progress
+        self.built.append(stage.dockerfile)
+        return stage.key
+
+
+class NoFiles:
+    """A context with nothing in it."""
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        del sources, stream
+
+
+def test_images_that_copy_names_are_pulled_with_their_login() -> None:
+    """An engine that pulls one by itself has no login for it."""
+    engine = FakeEngine()
+    login_for = {"registry.example.com": LOGIN}.get
+    runner = StageRunner(
+        cast("Engine", engine), NoFiles(), platform="linux/amd64", login_for=login_for, progress=silent
+    )
+    recipe = Recipe(subject="worker", dockerfile=parse(TEXT), target="1", keys={"base": "k0", "1": "k1"}, shared={})
+    assert runner.run((recipe,)) == {"worker": "k1"}
+    assert engine.pulled == [(BASE, None), (TOOL, LOGIN)]
+    assert f"COPY --from={TOOL} /a /a\nCOPY --from=k0 /b /b\nCOPY --from=k0 /c /c\n" in engine.built[1]
