@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tests.engines.support import settings
 from tests.faults.project import SPEC, Project
-from training_imgtool.build.engine.builder_stages import builder_text
+from training_imgtool.build.engine.builder_stages import builder_text, name_frontend
+from training_imgtool.build.engine.engine_stages import EngineStages
 from training_imgtool.build.engine.split import copies_wheels, split_wheels
 from training_imgtool.build.inputs import Inputs, RoleImage, prepare
+from training_imgtool.build.request import BuildOptions, BuildRun
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.dockerfile.parse import parse
+from training_imgtool.registry.connect import connect
 from training_imgtool.spec.load import load
+
+if TYPE_CHECKING:
+    from training_imgtool.engines import Engine
 
 BASE = f"example.com/base@sha256:{'a' * 64}"
 HERE = "registry.internal:5000/team/demo@sha256:1"
@@ -27,8 +36,8 @@ def prepared(folder: Path, block: str, step: str) -> tuple[Inputs, RoleImage]:
     text = f'{{% extends "worker.Dockerfile.j2" %}}\n{{% block {block} %}}\n{step}\n{{% endblock %}}\n'
     project.write("own.j2", text)
     path = project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
-    settings = from_environment({**project.env, "IMGTOOL_REGISTRY": "registry.example.com/team"})
-    inputs = prepare(load(path), settings, silent)
+    machine = from_environment({**project.env, "IMGTOOL_REGISTRY": "registry.example.com/team"})
+    inputs = prepare(load(path), machine, silent)
     return inputs, inputs.images[1]
 
 
@@ -93,3 +102,33 @@ def test_a_quoted_name_cannot_be_replaced() -> None:
     stage = dockerfile.stage("mine")
     with pytest.raises(InputError, match="without quotes"):
         builder_text(dockerfile, stage, {"base": HERE, '"from': HERE})
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("RUN <<EOF\ntouch /made\nEOF", "RUN with a heredoc"),
+        ("COPY --exclude=*.csv trainer /data", "COPY --exclude"),
+        ("ADD --unpack=false trainer/task.py /data", "ADD --unpack"),
+    ],
+)
+def test_what_dockers_classic_builder_would_leave_out_is_refused(tmp_path: Path, step: str, says: str) -> None:
+    inputs, _ = prepared(tmp_path / "a", "system_extra", step)
+    run = BuildRun(inputs=inputs, options=BuildOptions(), settings=settings(tmp_path), progress=silent)
+    docker = cast("Engine", SimpleNamespace(refuses_unknown=False))
+    with connect(run.settings, silent) as registries, EngineStages(run, registries, docker) as stages:
+        with pytest.raises(InputError, match=rf"Dockerfile:\d+: {says} needs BuildKit") as caught:
+            stages.build_all(inputs.images)
+        assert "--engine buildx" in str(caught.value.hint)
+
+
+def test_a_builder_reaches_the_frontend_by_its_own_name(tmp_path: Path) -> None:
+    dockerfile = parse(f"# syntax=docker/dockerfile:1.7\nFROM {BASE}\n")
+    for registries, name in (
+        ({}, "docker.io/docker/dockerfile:1.7"),
+        ({"docker.io": "http://m:5000/hub"}, "m:5000/hub/docker/dockerfile:1.7"),
+    ):
+        named = name_frontend(dockerfile, registries)
+        assert builder_text(named, named.stages[0], {BASE: BASE})[0] == f"# syntax={name}\nFROM {BASE}\n"
+    plain = parse(f"FROM {BASE}\n")
+    assert name_frontend(plain, {"docker.io": "m:5000"}) is plain

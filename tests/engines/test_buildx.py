@@ -123,6 +123,17 @@ def test_a_secret_that_a_step_prints_is_hidden() -> None:
     assert log.tail == ("got ***!",)
 
 
+def test_a_secret_in_two_parts_and_of_no_text_is_hidden() -> None:
+    """BuildKit cuts what a step prints anywhere, in the middle of a character too."""
+    value = b"gr\xc3\xbc\xc3\x9fe-\xff-pass"
+    parts = [
+        {"vertex": "sha256:1", "data": base64.b64encode(part).decode()} for part in (value[:3], value[3:] + b"!\n")
+    ]
+    log, _ = log_of(*(event(logs=[part]) for part in parts), hidden=(value.decode(errors="replace"),))
+    log.take("ERROR: no gr\u00fc\u00dfe-\ufffd-pass here")
+    assert (log.words, log.hid) == ("no *** here", True)
+
+
 def test_a_secret_that_a_step_printed_is_in_the_builders_log(fake: Path) -> None:
     (fake / "stderr").write_text(event(vertexes=[{**RUN, "started": "2026"}]) + printed("got hunter22!\n"))
     for hidden, notes in ((("hunter22",), 1), (("hunter23",), 0)):

@@ -36,11 +36,14 @@ class SecretSource:
         return f"id={self.id}," + (f'"{place.replace(QUOTE, QUOTE * 2)}"' if set(place) & {",", QUOTE} else place)
 
     def read(self, environ: Mapping[str, str]) -> str | None:
-        """The value as text; None when the variable is not set, or the file cannot be read or is too large."""
+        """The value as text; None when the variable is not set, or there is no such file, or none of a secret's size.
+
+        A pipe is no file: whoever reads it first takes it from all others.
+        """
         if self.file is None:
             return environ.get(self.env or "")
         try:
-            if self.file.stat().st_size > LARGEST_SECRET:
+            if not self.file.is_file() or self.file.stat().st_size > LARGEST_SECRET:
                 return None
             return self.file.read_bytes().decode(errors="replace")
         except OSError:

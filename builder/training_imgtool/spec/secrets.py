@@ -21,7 +21,8 @@ _TOKEN_USER = "__token__"  # noqa: S105 - the user name that indexes expect with
 def parse_secret(text: str) -> SecretSource:
     """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which shows no value.
 
-    With `type=env`, `src` names a variable.
+    With `type=env`, `src` names a variable. A pipe, such as `src=<(program)`, is refused: it can be read only once, and
+    imgtool has to know the value to hide it.
     """
     fields: dict[str, str] = {}
     for part in next(csv.reader([text]), []):
@@ -38,6 +39,11 @@ def parse_secret(text: str) -> SecretSource:
     if not _ID.match(fields["id"]):
         raise UsageError("--secret: an id has letters, digits, '.', '_' and '-'")
     place = Path(file).expanduser().absolute() if file else None
+    if place is not None and place.exists() and not place.is_file():
+        raise UsageError(
+            f"--secret id={fields['id']}: {place} is not a regular file",
+            hint=f'what a program prints: export VARIABLE="$(program)" and --secret id={fields["id"]},env=VARIABLE',
+        )
     return SecretSource(id=fields["id"], env=fields.get("env"), file=place)
 
 

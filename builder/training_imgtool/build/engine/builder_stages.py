@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -93,7 +94,6 @@ class BuilderStages:
     def _solve(self, image: RoleImage, stage: Stage, tag: Tag, images: StageImages) -> Solve:
         run, dockerfile = self._run, image.dockerfile
         secrets = take_secrets(dockerfile, stage, secret_sources(run.inputs.spec_file, run.settings))
-        hidden = hidden_values(secrets, run.settings.environ)
         names = [stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))]
         digests = {name: self._image(image, stage, name, images) for name in dict.fromkeys(names)}
         references = {
@@ -101,7 +101,12 @@ class BuilderStages:
             for name, digest in digests.items()
             if digest
         }
-        text, lines = builder_text(dockerfile, stage, {name: references.get(name, name) for name in names})
+        text, lines = builder_text(
+            name_frontend(dockerfile, run.settings.builder_registries),
+            stage,
+            {name: references.get(name, name) for name in names},
+        )
+        hidden = hidden_values(secrets, run.settings.environ, text)
         self._note_wheels(stage)
         read = (*context_sources(stage), *(path for step in stage.instructions for path in bound_sources(step)))
         return Solve(
@@ -132,8 +137,7 @@ class BuilderStages:
 
     def _at_builder(self, repository: Repository) -> Repository:
         """Where the builder reaches a repository."""
-        hosts = self._run.settings.builder_registries
-        return apply_mirror(repository, {name: host.removeprefix("http://") for name, host in hosts.items()})
+        return _reach(repository, self._run.settings.builder_registries)
 
     def _plain_http(self, repository: Repository) -> bool:
         settings = self._run.settings
@@ -172,6 +176,24 @@ class BuilderStages:
             f"{tag}: {self._buildx.name} reported the push of {solved.digest[:19]} as done; the registry has {other}",
             hint="run the same command again; if that does not help, the builder adds attestations of its own",
         )
+
+
+def _reach(repository: Repository, hosts: Mapping[str, str]) -> Repository:
+    return apply_mirror(repository, {name: host.removeprefix("http://") for name, host in hosts.items()})
+
+
+def name_frontend(dockerfile: Dockerfile, hosts: Mapping[str, str]) -> Dockerfile:
+    """The Dockerfile whose `# syntax=` names an image as the builder reaches it.
+
+    Args:
+        dockerfile: any.
+        hosts: registries by the names that the builder knows, `http://` before those that speak plain HTTP.
+    """
+    if (syntax := dockerfile.directives.get("syntax")) is None:
+        return dockerfile
+    frontend = parse_reference(syntax)
+    name = str(replace(frontend, repository=_reach(frontend.repository, hosts)))
+    return replace(dockerfile, directives={**dockerfile.directives, "syntax": name})
 
 
 def builder_text(dockerfile: Dockerfile, stage: Stage, references: dict[str, str]) -> tuple[str, tuple[int, ...]]:

@@ -5,6 +5,8 @@ A value never enters a text that imgtool writes: programs get the name of a file
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
 
 _SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary ones
+_ORDINARY_WORD = re.compile(r"[A-Za-z]?[a-z]{,8}\Z")  # such as `python` or `Training`
 
 
 def check_unused(run: BuildRun) -> None:
@@ -79,15 +82,20 @@ def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, Sec
     return tuple(taken.values())
 
 
-def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The lines of the secrets, which no log may show; raises InputError for a secret that is not there."""
+def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str], text: str) -> tuple[str, ...]:
+    """The lines of the secrets, which no log may show; raises InputError for a secret that is not there.
+
+    Ordinary words and what the stage's own `text` contains are left out: `***` in their place would make the log
+    unreadable and hide nothing.
+    """
     from training_imgtool.core.secret_source import LARGEST_SECRET
 
     lines: set[str] = set()
     for secret in secrets:
         value = secret.read(environ)
         if value is None:
-            limit = f"or has more than {LARGEST_SECRET} bytes" if secret.file else "in the environment"
+            limit = f"or is no file, or has more than {LARGEST_SECRET} bytes" if secret.file else "in the environment"
             raise InputError(f"secret {secret.id}: {secret.place} is not there, {limit}")
-        lines |= {line.strip() for line in value.splitlines()}
-    return tuple(sorted((line for line in lines if len(line) >= _SHORTEST_HIDDEN), key=len, reverse=True))
+        lines |= {line.strip() for line in os.fsencode(value).decode(errors="replace").splitlines()}  # as logs are read
+    hidden = (line for line in lines if len(line) >= _SHORTEST_HIDDEN and line not in text)
+    return tuple(sorted((line for line in hidden if not _ORDINARY_WORD.match(line)), key=len, reverse=True))

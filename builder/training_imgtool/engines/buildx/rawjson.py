@@ -46,7 +46,7 @@ class SolveLog:
         self._hidden = hidden
         self._begun: set[str] = set()
         self._tails: dict[str, deque[str]] = {}
-        self._partial: dict[str, str] = {}
+        self._partial: dict[str, bytes] = {}
         self._current = ""
         self._words: list[str] = []
 
@@ -83,7 +83,7 @@ class SolveLog:
             self._take_log(log)
 
     def _take_words(self, line: str) -> None:
-        text = self._mask(sanitize_line(line))
+        text = sanitize_line(self._mask(line))
         if match := _SOURCE_LINE.match(text):
             self.source_line = int(match[1])
         if text.strip():
@@ -117,15 +117,15 @@ class SolveLog:
     def _take_log(self, log: Mapping[str, Any]) -> None:
         vertex = str(log.get("vertex", ""))
         try:
-            text = base64.b64decode(str(log.get("data", ""))).decode(errors="replace")
+            data = base64.b64decode(str(log.get("data", "")))
         except binascii.Error:
             return
-        *lines, self._partial[vertex] = (self._partial.get(vertex, "") + text).split("\n")
+        *lines, self._partial[vertex] = (self._partial.get(vertex, b"") + data).split(b"\n")
         for line in lines:
             self._print(vertex, line)
 
-    def _print(self, vertex: str, line: str) -> None:
-        masked = self._mask(line)
+    def _print(self, vertex: str, line: bytes) -> None:
+        masked = self._mask(line.decode(errors="replace"))
         shown = sanitize_line(masked)
         if shown.strip():
             self._tails.setdefault(vertex, deque(maxlen=_TAIL)).append(shown)
