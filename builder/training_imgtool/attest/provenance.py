@@ -17,7 +17,16 @@ from training_imgtool.plan import REVISION, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
 BUILD_TYPE = "urn:dev.imgtool:build:v1"
-BUILDER = "urn:dev.imgtool:builder"  # with `:direct` or `:engine`
+BUILDER = "urn:dev.imgtool:builder"  # with `:direct`, or `:engine` where an engine took part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeStage:
+    """A stage of an image: its name, its content key, and whether an engine ran it or imgtool made it itself."""
+
+    name: str
+    key: str
+    engine: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +42,7 @@ class Origin:
         dockerfile_sha256: the hash of the rendered Dockerfile.
         key: the image's content key.
         compression: how layers are packed.
-        engine: whether an engine made the image.
+        stages: what the image was made of, lowest first.
         epoch: SOURCE_DATE_EPOCH; 0 for none.
     """
 
@@ -45,7 +54,7 @@ class Origin:
     dockerfile_sha256: str
     key: str
     compression: str
-    engine: bool
+    stages: tuple[MadeStage, ...]
     epoch: int = 0
 
 
@@ -58,17 +67,28 @@ def make_provenance(origin: Origin) -> dict[str, Any]:
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": _list_parameters(origin),
-            "internalParameters": {"key": origin.key, "dockerfile": {"sha256": origin.dockerfile_sha256}},
+            "internalParameters": {
+                "key": origin.key,
+                "dockerfile": {"sha256": origin.dockerfile_sha256},
+                "stages": [
+                    {"name": stage.name, "key": stage.key, "builder": _name_builder(engine=stage.engine)}
+                    for stage in origin.stages
+                ],
+            },
             "resolvedDependencies": _list_dependencies(origin),
         },
         "runDetails": {
             "builder": {
-                "id": f"{BUILDER}:{'engine' if origin.engine else 'direct'}",
+                "id": _name_builder(engine=any(stage.engine for stage in origin.stages)),
                 "version": {"imgtool": __version__},
             },
             "metadata": metadata,
         },
     }
+
+
+def _name_builder(*, engine: bool) -> str:
+    return f"{BUILDER}:{'engine' if engine else 'direct'}"
 
 
 def _list_parameters(origin: Origin) -> dict[str, Any]:

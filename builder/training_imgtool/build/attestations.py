@@ -16,19 +16,20 @@ from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.attest.statement import encode, make_statement
-from training_imgtool.build.builders import StartImage, plan_role, plan_stage_image
+from training_imgtool.build.builders import StartImage
 from training_imgtool.build.inputs import Inputs, RoleImage, debian_runs
 from training_imgtool.build.request import BuildRun
-from training_imgtool.core.errors import NeedsEngineError, RegistryRefusedError
+from training_imgtool.build.start.makers import Trace, list_makers, read_trace
+from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Note
-from training_imgtool.core.reference import Digest
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.core.reference import Digest, Repository
+from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.lock.lockfile import dump_lock
 from training_imgtool.plan import DebianPackage
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.http.failures import BlobUnknownError
-from training_imgtool.registry.manifests import Descriptor, sha256_digest
+from training_imgtool.registry.manifests import Descriptor, Manifest, sha256_digest
 from training_imgtool.registry.referrers import attach, list_referrers, referrer_manifest
 
 PROVENANCE = "dev.imgtool.provenance"  # the annotation that has the statement
@@ -38,78 +39,72 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attestation:
-    """What is attached to one image: the manifest's bytes, the bill that it names, and both as in-toto predicates."""
+    """What is attached to one image: the manifest's bytes, and the bill that it names."""
 
     manifest: bytes
     bill: bytes
     bill_descriptor: Descriptor
-    predicates: Mapping[str, Mapping[str, Any]]  # by predicate type
 
 
-def make_attestation(
-    inputs: Inputs, image: RoleImage, made: Digest, descriptor: Descriptor, *, engine: bool, epoch: int
-) -> Attestation:
-    """The attestation of an image; `engine` and `epoch` are those of `provenance.Origin`."""
-    debian = () if engine else _laid_out(inputs, image)
-    contents = cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch)
-    bill = encode(contents)
+def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> dict[str, dict[str, Any]]:
+    """What there is to say of an image: the bill of materials and the provenance, by predicate type.
+
+    Args:
+        inputs: what the images are made from.
+        image: which image.
+        trace: how it came to be.
+        epoch: SOURCE_DATE_EPOCH; 0 for none.
+    """
+    makers = list_makers(inputs, image, trace)
+    debian = _list_laid_out(image, makers)
+    return {
+        cyclonedx.PREDICATE: cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch),
+        provenance.PREDICATE: provenance.make_provenance(_origin(inputs, image, makers, epoch=epoch)),
+    }
+
+
+def make_attestation(made: Digest, descriptor: Descriptor, predicates: Mapping[str, Mapping[str, Any]]) -> Attestation:
+    """The attestation of an image of which `predicates` is what `describe` says."""
+    bill = encode(predicates[cyclonedx.PREDICATE])
     bill_descriptor = Descriptor(cyclonedx.MEDIA_TYPE, sha256_digest(bill), len(bill))
-    build = provenance.make_provenance(_origin(inputs, image, engine=engine, epoch=epoch))
-    said = encode(make_statement(made, provenance.PREDICATE, build))
+    statement = encode(make_statement(made, provenance.PREDICATE, predicates[provenance.PREDICATE]))
     manifest = referrer_manifest(
         descriptor,
         cyclonedx.MEDIA_TYPE,
         (bill_descriptor.document() | {"annotations": _TITLE},),
         config=bill_descriptor,
-        annotations={PROVENANCE: said.decode()},
+        annotations={PROVENANCE: statement.decode()},
     )
-    return Attestation(
-        manifest=manifest,
-        bill=bill,
-        bill_descriptor=bill_descriptor,
-        predicates={cyclonedx.PREDICATE: contents, provenance.PREDICATE: build},
-    )
+    return Attestation(manifest=manifest, bill=bill, bill_descriptor=bill_descriptor)
 
 
-def attestation_of(
-    inputs: Inputs, image: RoleImage, made: Digest, descriptor: Descriptor, registry: Registry, *, epoch: int
-) -> Attestation:
-    """The attestation of an image in the registry, which is attached first if it is not there.
+def ensure_attested(
+    inputs: Inputs, image: RoleImage, repository: Repository, stored: Manifest, registry: Registry, *, epoch: int
+) -> dict[str, dict[str, Any]]:
+    """What there is to say of an image in the registry, which is attached first if it is not there; as `describe`.
 
     Raises what reading and writing in the registry raise.
     """
-    make = partial(make_attestation, inputs, image, made, descriptor, epoch=epoch)
+    made = repository.digest(stored.digest)
+    trace = read_trace(image, read_config(registry.read(repository, stored.config)))
+    predicates = describe(inputs, image, trace, epoch=epoch)
+    attestation = make_attestation(made, stored.descriptor, predicates)
     attached = {referrer.descriptor.digest for referrer in list_referrers(registry, made)}
-    for engine in (False, True):
-        if sha256_digest((candidate := make(engine=engine)).manifest) in attached:
-            return candidate
-    attestation = make(engine=not _is_direct(inputs, image))
-    registry.upload(made.repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
-    attach(registry, made, attestation.manifest)
-    return attestation
+    if sha256_digest(attestation.manifest) not in attached:
+        registry.upload(repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
+        attach(registry, made, attestation.manifest)
+    return predicates
 
 
-def _laid_out(inputs: Inputs, image: RoleImage) -> tuple[DebianPackage, ...]:
-    """The Debian packages that the direct builder lays out for an image: those of the lock, or none.
+def _list_laid_out(image: RoleImage, makers: Mapping[str, bool]) -> tuple[DebianPackage, ...]:
+    """The Debian packages that imgtool laid out itself: those of the lock, or none.
 
-    An engine that runs the stage, or one above it, has apt install the versions that the archive has by then.
+    An engine that runs the stage has apt install the versions that the archive has by then.
     """
     runs, locked = debian_runs(image.plan), image.plan.locked.debian
-    if locked is None or not runs:
-        return ()
-    own = image.dockerfile.stages[-1]
-    below = image.dockerfile.earlier(own.base, own) or own
-    planned = plan_stage_image(inputs, image, below.label).chain.stages
-    laid_out = any(step.name == "RUN" and step.text in runs for stage in planned for step in stage.instructions)
-    return locked.packages if laid_out else ()
-
-
-def _is_direct(inputs: Inputs, image: RoleImage) -> bool:
-    try:
-        plan_role(inputs, image)
-    except NeedsEngineError:
-        return False
-    return True
+    stages = (stage for stage in image.dockerfile.stages if makers.get(stage.label) is False)
+    laid_out = any(step.name == "RUN" and step.text in runs for stage in stages for step in stage.instructions)
+    return locked.packages if locked is not None and laid_out else ()
 
 
 class Attestations:
@@ -128,14 +123,15 @@ class Attestations:
         self._add(
             image,
             self._publisher.repository.digest(made.digest),
+            read_trace(image, read_config(made.config)),
             Descriptor(made.manifest_type, made.digest, len(made.manifest)),
             is_first=self._publisher.was_missing(made.config_descriptor.digest),
             has_bill=not self._publisher.was_missing(sha256_digest(start.image.config)),
         )
 
-    def add_from_engine(self, image: RoleImage, made: Digest) -> None:
-        """The same for an image that an engine pushed."""
-        self._add(image, made, None, is_first=False, has_bill=False)
+    def add_from_engine(self, image: RoleImage, made: Digest, *, by_builder: bool) -> None:
+        """The same for an image that an engine pushed: a builder of buildx, or one with a store of its own."""
+        self._add(image, made, Trace(direct=False, builder=by_builder), None, is_first=False, has_bill=False)
 
     def finish(self) -> None:
         """Waits until all are attached; raises what the registry's client raises, except a refusal, which is noted."""
@@ -151,27 +147,42 @@ class Attestations:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _add(
-        self, image: RoleImage, made: Digest, descriptor: Descriptor | None, *, is_first: bool, has_bill: bool
+        self,
+        image: RoleImage,
+        made: Digest,
+        trace: Trace,
+        descriptor: Descriptor | None,
+        *,
+        is_first: bool,
+        has_bill: bool,
     ) -> None:
         """Begins a task.
 
         Args:
             image: the image's inputs.
             made: its digest.
+            trace: how it came to be.
             descriptor: of its manifest; None for an engine's image.
             is_first: the repository never had this image before.
             has_bill: the repository most likely has the bill, since it had the image below this one.
         """
         if self._wanted:
-            task = partial(self._attach, image, made, descriptor, is_first=is_first, has_bill=has_bill)
+            task = partial(self._attach, image, made, trace, descriptor, is_first=is_first, has_bill=has_bill)
             self._tasks.append(self._pool.submit(task))
 
     def _attach(
-        self, image: RoleImage, made: Digest, descriptor: Descriptor | None, *, is_first: bool, has_bill: bool
+        self,
+        image: RoleImage,
+        made: Digest,
+        trace: Trace,
+        descriptor: Descriptor | None,
+        *,
+        is_first: bool,
+        has_bill: bool,
     ) -> None:
         described = descriptor or self._registry.manifest(made).descriptor
-        epoch = self._run.settings.source_date_epoch
-        attestation = make_attestation(self._run.inputs, image, made, described, engine=descriptor is None, epoch=epoch)
+        predicates = describe(self._run.inputs, image, trace, epoch=self._run.settings.source_date_epoch)
+        attestation = make_attestation(made, described, predicates)
         if not (has_bill and self._publisher.evidence.registry_checks()):
             self._publisher.require(attestation.bill_descriptor, attestation.bill)
         try:
@@ -182,7 +193,7 @@ class Attestations:
             attach(self._registry, made, attestation.manifest, is_first=is_first)
 
 
-def _origin(inputs: Inputs, image: RoleImage, *, engine: bool, epoch: int = 0) -> provenance.Origin:
+def _origin(inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], *, epoch: int) -> provenance.Origin:
     spec_file = inputs.spec_file
     return provenance.Origin(
         plan=image.plan,
@@ -193,6 +204,8 @@ def _origin(inputs: Inputs, image: RoleImage, *, engine: bool, epoch: int = 0) -
         dockerfile_sha256=hashlib.sha256(image.text.encode()).hexdigest(),
         key=image.key,
         compression=inputs.plan.layers.compression,
-        engine=engine,
+        stages=tuple(
+            provenance.MadeStage(name=label, key=image.keys[label], engine=engine) for label, engine in makers.items()
+        ),
         epoch=epoch,
     )

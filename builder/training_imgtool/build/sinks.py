@@ -93,7 +93,7 @@ class RegistrySink(Sink):
     def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
         """Has the engine push the image."""
         digest = stages.push(image, image.label, image.registry_tag, self.starts)
-        self._attestations.add_from_engine(image, digest)
+        self._attestations.add_from_engine(image, digest, by_builder=stages.used_builder(image.registry_tag))
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.attest.keys import Password
-from training_imgtool.build.attestations import attestation_of
+from training_imgtool.build.attestations import ensure_attested
 from training_imgtool.build.find import require_images
 from training_imgtool.build.inputs import Inputs, RoleImage, open_spec, prepare
 from training_imgtool.core.errors import VerificationError
@@ -109,12 +109,12 @@ def _sign(
     inputs: Inputs, image: RoleImage, digest: Digest, sign: Sign, *, registries: Registries, settings: Settings
 ) -> SignResult:
     registry = registries.at(digest.repository)
-    described = registry.manifest(digest).descriptor
+    stored = registry.manifest(digest)
     predicates: Mapping[str, Mapping[str, Any]] = {}
     if inputs.spec_file.spec.attestations and settings.attestations:
         epoch = settings.source_date_epoch
-        predicates = attestation_of(inputs, image, digest, described, registry, epoch=epoch).predicates
-    signed, types = sign(registry, described, digest, predicates)
+        predicates = ensure_attested(inputs, image, digest.repository, stored, registry, epoch=epoch)
+    signed, types = sign(registry, stored.descriptor, digest, predicates)
     return SignResult(role=image.role, digest=digest, signed=signed, types=types)
 
 

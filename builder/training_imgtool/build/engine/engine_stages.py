@@ -121,6 +121,10 @@ class EngineStages:
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
+    def used_builder(self, tag: Tag) -> bool:
+        """Whether a builder, and not an engine with a store of its own, pushed what has this tag."""
+        return self._buildx is not None and self._buildx.has_pushed(tag)
+
     def has_builder(self, image: RoleImage, label: str) -> bool:
         """Whether a builder runs this stage, and not an engine with a store of its own."""
         return self._builder_for(image, label) is not None

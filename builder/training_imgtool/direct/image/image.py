@@ -30,6 +30,7 @@ from training_imgtool.registry.manifests import (
 )
 
 MOST_LAYERS = 127  # what Docker's overlay driver mounts
+HISTORY_COMMENT = "imgtool"  # in the lines that imgtool adds to the history
 _TO_OCI = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
     "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
@@ -171,7 +172,7 @@ def as_oci(image: DirectImage) -> DirectImage:
 
 
 def _format_line(line: History, when: str) -> dict[str, Any]:
-    document: dict[str, Any] = {"created": when, "created_by": line.text, "comment": "imgtool"}
+    document: dict[str, Any] = {"created": when, "created_by": line.text, "comment": HISTORY_COMMENT}
     return document if line.layer else {**document, "empty_layer": True}
 
 
