@@ -29,7 +29,8 @@ from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
-from training_imgtool.verify.checks import check
+from training_imgtool.verify.checks import apply_ignores, check
+from training_imgtool.verify.checks.attestations import check_attestations
 from training_imgtool.verify.checks.signature import check_signed
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.expected_files import find_copied_files
@@ -187,6 +188,12 @@ def _report(
             raise
         refusal, facts = error, _gather_facts(run, image, location, None, reader)
     findings = check(image, facts, spec, context)
+    if location.digest is not None:
+        registry = reader.registries.at(location.digest.repository)
+        attested = check_attestations(
+            run.inputs, image, location.digest, facts.config, registry=registry, settings=run.settings
+        )
+        findings += (apply_ignores(attested, spec.verify.ignore),)
     if run.trust is not None:
         findings += (check_signed(image.role, location.digest, run.trust, reader.registries),)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):

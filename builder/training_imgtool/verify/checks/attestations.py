@@ -1,0 +1,221 @@
+"""Whether the bill of materials and the provenance that are attached to an image are those of its lock and key.
+
+Nobody signed them, and everybody who may push can attach others. So each that carries imgtool's annotation is read by
+its digest and compared with what this machine writes of the same image. What the key does not cover can differ in an
+image that is right: the spec's name and comments, parts of the lock for other roles, the version of imgtool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from training_imgtool.attest import cyclonedx, provenance
+from training_imgtool.attest.statement import encode, make_statement
+from training_imgtool.build.attestations import PROVENANCE, describe
+from training_imgtool.build.inputs import Inputs, RoleImage
+from training_imgtool.build.start.makers import read_trace
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.reference import Digest
+from training_imgtool.core.sanitize import join_lines
+from training_imgtool.core.settings import Settings
+from training_imgtool.registry.referrers import Referrer, list_referrers
+from training_imgtool.verify.case import shorten
+from training_imgtool.verify.facts import Finding, Status
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.client import Registry
+    from training_imgtool.registry.manifests import Manifest
+
+Path = tuple[str, ...]
+_LONGEST = 100  # characters of a value in a complaint
+_EXPECTED = "what the lock and the image's key say"
+_BUILD = ("provenance", "predicate", "buildDefinition")
+_RUN = ("provenance", "predicate", "runDetails")
+_FREE: tuple[Path, ...] = (  # what images of one key may differ in
+    ("bill", "metadata", "tools"),
+    ("bill", "metadata", "timestamp"),
+    ("bill", "metadata", "component", "name"),
+    ("bill", "components", "base", "name"),
+    ("bill", "components", "base", "purl"),
+    ("provenance", "subject"),  # its name: the image may have been copied; `_read_statement` checks its digest
+    (*_BUILD, "externalParameters", "set"),
+    (*_BUILD, "externalParameters", "spec"),
+    (*_BUILD, "externalParameters", "template"),
+    (*_BUILD, "internalParameters", "dockerfile"),
+    (*_BUILD, "resolvedDependencies", "base", "uri"),
+    (*_BUILD, "resolvedDependencies", "lock"),
+    (*_BUILD, "resolvedDependencies", "spec"),
+    (*_RUN, "builder", "version"),
+    (*_RUN, "metadata", "finishedOn"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """An image with what this machine writes of it."""
+
+    image: RoleImage
+    where: Digest
+    registry: Registry
+    bill: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+
+def check_attestations(
+    inputs: Inputs,
+    image: RoleImage,
+    where: Digest,
+    config: Mapping[str, Any],
+    *,
+    registry: Registry,
+    settings: Settings,
+) -> Finding:
+    """The finding about the attestations of an image in a registry; raises what reading from the registry raises.
+
+    Args:
+        inputs: what the images are made from.
+        image: the role's image.
+        where: its digest.
+        config: its config, which says who made it.
+        registry: the client.
+        settings: of the machine.
+    """
+    try:
+        referrers = list_referrers(registry, where)
+    except RegistryRefusedError as error:
+        return _finding(image, Status.UNSEEN, "", f"the registry refuses to list them: {error.message}")
+    except VerificationError as error:
+        return _finding(image, Status.MISMATCH, error.message, "a list of what refers to the image")
+    attached = tuple(referrer for referrer in referrers if _is_ours(referrer, where, registry))
+    if not attached:
+        if not (inputs.spec_file.spec.attestations and settings.attestations):
+            return _finding(image, Status.OK, "none, and none wanted")
+        return _finding(image, Status.WARNING, "none attached", "`imgtool sign` attaches them")
+    predicates = describe(inputs, image, read_trace(image, config), epoch=settings.source_date_epoch)
+    case = _Case(
+        image=image,
+        where=where,
+        registry=registry,
+        bill=json.loads(encode(predicates[cyclonedx.PREDICATE])),
+        provenance=json.loads(encode(make_statement(where, provenance.PREDICATE, predicates[provenance.PREDICATE]))),
+    )
+    return _judge(case, attached)
+
+
+def _judge(case: _Case, attached: tuple[Referrer, ...]) -> Finding:
+    wrong, free = [], []
+    for referrer in attached:
+        name = f"attestation {referrer.descriptor.short}"
+        try:
+            differences = tuple(_compare(case, referrer))
+        except (VerificationError, RegistryRefusedError) as error:
+            wrong.append(f"{name}: {error.message}")
+            continue
+        wrong += [f"{name}: {'/'.join(path)} {text}" for path, text in differences if not _is_free(path)]
+        free += [f"{'/'.join(path)} {text}" for path, text in differences if _is_free(path)]
+    if wrong:
+        return replace(_finding(case.image, Status.MISMATCH, shorten(wrong), _EXPECTED), complaints=tuple(wrong))
+    if free:
+        return _finding(case.image, Status.WARNING, shorten(free), "which the image's key does not cover")
+    return _finding(case.image, Status.OK, "bill of materials and provenance")
+
+
+def _is_ours(referrer: Referrer, where: Digest, registry: Registry) -> bool:
+    """Whether a referrer calls itself imgtool's, or a list calls it so; bills of others lack the annotation."""
+    if PROVENANCE in referrer.annotations or referrer.artifact_type != cyclonedx.MEDIA_TYPE:
+        return PROVENANCE in referrer.annotations
+    try:
+        manifest = registry.find_manifest(where.repository.digest(referrer.descriptor.digest))
+    except (VerificationError, RegistryRefusedError):
+        return True  # reading it again says why
+    return manifest is not None and PROVENANCE in _read_annotations(manifest)
+
+
+def _compare(case: _Case, referrer: Referrer) -> Iterator[tuple[Path, str]]:
+    """How an attestation differs from the expected one; raises VerificationError and what reading raises."""
+    manifest = case.registry.manifest(case.where.repository.digest(referrer.descriptor.digest))
+    statement = _read_annotations(manifest).get(PROVENANCE)
+    if referrer.annotations.get(PROVENANCE, statement) != statement:
+        raise VerificationError("the list of referrers has another provenance than the manifest")
+    subject = manifest.document.get("subject")
+    if not isinstance(subject, dict) or subject.get("digest") != case.where.digest:
+        raise VerificationError("it is about another image")
+    layers = manifest.layers
+    if [layer.media_type for layer in layers] != [cyclonedx.MEDIA_TYPE] or manifest.config.digest != layers[0].digest:
+        raise VerificationError("it has other layers than a bill of materials")
+    bill = case.registry.read(case.where.repository, layers[0])
+    yield from _list_differences(case.bill, _read(bill, "bill of materials"), ("bill",))
+    yield from _list_differences(case.provenance, _read_statement(str(statement), case.where), ("provenance",))
+
+
+def _read(text: bytes, name: str) -> Any:
+    """The document, if it is written as imgtool writes it: with each key once, which every reader reads alike."""
+    try:
+        document = json.loads(text)
+        same = encode(document) == text
+    except (ValueError, RecursionError) as error:
+        raise VerificationError(f"its {name} is not JSON") from error
+    if not same:
+        raise VerificationError(f"its {name} is not written as imgtool writes it")
+    return document
+
+
+def _read_statement(text: str, where: Digest) -> Any:
+    statement = _read(text.encode(), "provenance")
+    subjects = statement.get("subject") if isinstance(statement, dict) else None
+    if not isinstance(subjects, list):
+        raise VerificationError("its provenance is about nothing")
+    digests = [item.get("digest") if isinstance(item, dict) else None for item in subjects]
+    if not digests or any(digest != {"sha256": where.hex} for digest in digests):
+        raise VerificationError("its provenance is about another image")
+    return statement
+
+
+def _list_differences(expected: Any, actual: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if type(expected) is not type(actual) or not isinstance(expected, dict | list):
+        if type(expected) is not type(actual) or expected != actual:
+            yield path, f"is {_show(actual)}, not {_show(expected)}"
+        return
+    ours, theirs = _name_children(expected), _name_children(actual)
+    for name in {**ours, **theirs}:
+        if name not in theirs:
+            yield (*path, name), "is missing"
+        elif name not in ours:
+            yield (*path, name), "does not belong there"
+        else:
+            yield from _list_differences(ours[name], theirs[name], (*path, name))
+
+
+def _name_children(node: Any) -> dict[str, Any]:
+    """The values of an object by their keys; the items of a list by what identifies them, else by their numbers."""
+    if isinstance(node, dict):
+        return node
+    children: dict[str, Any] = {}
+    for number, item in enumerate(node):
+        names = [item[key] for key in ("bom-ref", "ref", "name") if key in item] if isinstance(item, dict) else []
+        name = str(names[0]) if names else str(number)
+        children[name if name not in children else f"{name} (again, {number})"] = item
+    return children
+
+
+def _is_free(path: Path) -> bool:
+    plain = tuple("base" if path[:2] == ("bill", "components") and part.startswith("base:") else part for part in path)
+    return any(plain[: len(free)] == free for free in _FREE)
+
+
+def _show(value: Any) -> str:
+    text = encode({"": value}).decode()[4:-1]
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _read_annotations(manifest: Manifest) -> Mapping[str, Any]:
+    annotations = manifest.document.get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def _finding(image: RoleImage, status: Status, found: str, expected: str = "") -> Finding:
+    found, expected = (join_lines(text, limit=600) for text in (found, expected))
+    return Finding(check="attestations", role=image.role, status=status, found=found, expected=expected)
