@@ -34,7 +34,7 @@ ROOMS: dict[str, str] = {
     "build": "attest context debian direct dockerfile engines lock plan registry spec versions wheels",
     "cluster": "build context engines jobs registry spec",
     "verify": "attest build context direct dockerfile engines plan registry spec versions",
-    "commands": "attest build context dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
+    "commands": "attest build context debian dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
     "cli": "attest build cluster commands engines jobs lock registry spec verify versions",
 }
 

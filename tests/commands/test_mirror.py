@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,8 @@ from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.registry_process import run_registry
 from training_imgtool.build.current_lock import digest_of
-from training_imgtool.commands.mirror import checked_target, mirror_bases, mirror_setting, mirror_wheels
+from training_imgtool.commands.mirror import checked_target, mirror_bases, mirror_setting
+from training_imgtool.commands.mirror_files import mirror_wheels
 from training_imgtool.core.errors import UsageError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
@@ -93,12 +93,17 @@ def test_wheels_lie_in_the_folder_under_their_names(tmp_path: Path) -> None:
     locked = replace(plans.locked(wheels=(wheel,)), installer=installer)
     lock = Lock(inputs="", platform="linux/amd64", variants=(locked,))
     settings = machine(tmp_path, UV_FIND_LINKS=str(index), UV_DEFAULT_INDEX=f"file://{tmp_path}/none")
-    copied = mirror_wheels(lock, tmp_path / "own", WheelStore(settings), silent)
-    assert {file.file: file.sha256 for file in copied} == {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / "own").iterdir()
+    own = tmp_path / "own"
+    own.mkdir()
+    copied = mirror_wheels(lock, own, WheelStore(settings), silent)
+    assert copied == (wheel.file, installer.file)
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == {
+        wheel.file: b"the wheel",
+        installer.file: b"pip",
     }
     (index / wheel.file).write_bytes(b"not that!")
     other = machine(tmp_path / "other", UV_FIND_LINKS=str(index), UV_DEFAULT_INDEX=f"file://{tmp_path}/none")
+    (tmp_path / "own2").mkdir()
     with pytest.raises(VerificationError):
         mirror_wheels(lock, tmp_path / "own2", WheelStore(other), silent)
 

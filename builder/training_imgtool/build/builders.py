@@ -11,12 +11,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from training_imgtool.build.engine.engine_stages import EngineStages
 from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.build.request import BuildResult, BuildRun
-from training_imgtool.build.run_wheels import open_wheel_store
+from training_imgtool.build.run_wheels import open_wheel_store, read_linked_packages
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
@@ -39,7 +40,6 @@ from training_imgtool.wheels.prefetch import WheelPrefetcher
 if TYPE_CHECKING:
     from training_imgtool.core.interpreters import Interpreter
     from training_imgtool.direct.debian_layer import DebianLayer
-    from training_imgtool.wheels.store import WheelStore
 
 Send = Callable[[LayerSource, str], None]
 
@@ -251,15 +251,12 @@ def append_stages(
     settings = run.settings
     release = python_release(start.image.config, role.image.plan.locked.variant.python)
 
-    def open_store() -> WheelStore:
-        return open_wheel_store(run.inputs, settings)
-
     def find_interpreter(python: str) -> Interpreter | None:
         from training_imgtool.core import interpreters
 
         return interpreters.find_interpreter(python, settings.environ, release)
 
-    wheels = WheelPrefetcher(open_store, run.progress)
+    wheels = WheelPrefetcher(partial(open_wheel_store, run.inputs, settings), run.progress)
     cache = LayerCache(settings.cache / "layers", records, believe=not run.options.no_cache)
     packing = compression or Compression(run.inputs.plan.layers.compression)
     tools = LayerTools(
@@ -291,7 +288,8 @@ def _open_debian(run: BuildRun, role: RoleBuild, cache: LayerCache, compression:
         return None
     from training_imgtool.debian.stage import open_layer
 
-    return open_layer(role.image.plan, run.settings, cache, compression, run.progress)
+    copies = read_linked_packages(run.inputs.spec_file, run.settings, run.progress)
+    return open_layer(role.image.plan, run.settings, cache, compression, run.progress, read_copy=copies)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
 from training_imgtool.lock.parse import DamagedLockError
-from training_imgtool.plan import Lock, LockedDebian, Variant
+from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _make_lock(
     present: Lock | None,
     renewal: Renewal | None,
 ) -> Lock:
+    from training_imgtool.build.run_wheels import read_linked_packages
     from training_imgtool.debian.stage import lock_debian
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
@@ -131,9 +133,14 @@ def _make_lock(
 
     machine = with_index_logins(spec_file, settings)
 
-    def lock_packages(variant: Variant, digest: str) -> LockedDebian | None:
-        spec = spec_file.spec
-        return lock_debian(variant, digest, spec=spec, settings=settings, progress=progress, registries=clients)
+    lock_packages = partial(
+        lock_debian,
+        spec=spec_file.spec,
+        settings=settings,
+        progress=progress,
+        registries=clients,
+        read_copy=read_linked_packages(spec_file, settings, progress),
+    )
 
     return make_lock(
         spec_file,

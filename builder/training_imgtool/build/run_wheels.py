@@ -6,7 +6,7 @@ The registry of the images has built wheels for other machines.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -17,12 +17,13 @@ from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Repository
 from training_imgtool.core.settings import Settings
-from training_imgtool.plan import Wheel
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.plan import DebianPackage, Wheel
 from training_imgtool.spec.load import SpecFile
 
 if TYPE_CHECKING:
     from training_imgtool.registry.connect import Registries
-    from training_imgtool.spec.load import SpecFile
+    from training_imgtool.wheels.linked_files import LinkedFiles
     from training_imgtool.wheels.store import WheelStore
 
 
@@ -49,6 +50,26 @@ def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, setting
         read_artifact=read,
         options=lambda: index_options(spec_file.folder, read_texts(spec_file)),
     )
+
+
+def read_linked_packages(
+    spec_file: SpecFile, settings: Settings, progress: Progress
+) -> Callable[[DebianPackage], bytes | None]:
+    """What reads a Debian package from among the wheels, where `imgtool mirror` puts it; it gives None elsewhere."""
+    files: SingleFlight[LinkedFiles] = SingleFlight()
+
+    def open_files() -> LinkedFiles:
+        from training_imgtool.wheels.linked_files import LinkedFiles
+
+        return LinkedFiles(lambda: open_spec_wheels(spec_file, None, settings).index, progress)
+
+    def read(package: DebianPackage) -> bytes | None:
+        from training_imgtool.debian.store import name_copy
+
+        names = (name_copy(package), package.file.rpartition("/")[2])
+        return files.do("", open_files).read(names, package.sha256, package.size)
+
+    return read
 
 
 def keep_built_wheels(run: BuildRun, registries: Registries) -> None:

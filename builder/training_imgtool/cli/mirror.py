@@ -1,8 +1,9 @@
-"""`imgtool mirror`: copies the bases and wheels of a lock to where you keep them."""
+"""`imgtool mirror`: copies the bases, wheels and Debian packages of a lock to where you keep them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -24,42 +25,40 @@ def mirror(
         str | None, typer.Option("--to", metavar="HOST/PATH", help="Copy the base images to this registry.")
     ] = None,
     wheels: Annotated[
-        Path | None, typer.Option("--wheels", metavar="DIR", help="Copy the wheels into this folder.")
+        Path | None,
+        typer.Option("--wheels", metavar="DIR", help="Copy wheels and Debian packages into this folder."),
     ] = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Copy the lock's base images and wheels to a place of your own."""
+    """Copy the lock's base images, wheels and Debian packages to a place of your own."""
     from training_imgtool.build.current_lock import ensure_lock
     from training_imgtool.build.inputs import open_spec
-    from training_imgtool.build.run_wheels import open_spec_wheels
     from training_imgtool.commands import mirror as mirroring
-    from training_imgtool.core.reference import parse_repository
+    from training_imgtool.commands.mirror_files import MirroredFiles, mirror_files
 
     if to is None and wheels is None:
         raise UsageError("nothing to copy to", hint="give --to HOST/PATH, --wheels DIR, or both")
     place = mirroring.checked_target(to) if to is not None else None
     settings = machine.settings()
     bases: tuple[mirroring.MirroredBase, ...] = ()
-    files: tuple[str, ...] = ()
+    files = MirroredFiles()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
-        registry = settings.registry or spec_file.spec.registry
-        repository = parse_repository(f"{registry.rstrip('/')}/{spec_file.spec.name}") if registry else None
         for platform in spec_file.platforms:
             lock = ensure_lock(spec_file.for_platform(platform), settings, view, locked=locked)
             if place is not None:
                 bases += mirroring.mirror_bases(lock, settings, place, view)
             if wheels is not None:
-                store = open_spec_wheels(spec_file, repository, settings)
-                files += tuple(wheel.file for wheel in mirroring.mirror_wheels(lock, wheels, store, view))
+                files += mirror_files(spec_file, lock, wheels, settings, view)
     if as_json:
         rows = [{"base": base.base, "copy": str(base.copy)} for base in bases]
-        emit_json({"ok": True, "bases": rows, "wheels": list(files)})
+        emit_json({"ok": True, "bases": rows, "wheels": list(files.wheels), "debian": list(files.debian)})
         return
     emit("".join(f"{base.base} {base.copy}\n" for base in bases))
     if place is not None:
         emit_note(f"IMGTOOL_MIRRORS={mirroring.mirror_setting(bases, place)} reads the bases there")
     if wheels is not None:
-        emit_note(f"UV_FIND_LINKS={wheels.absolute()} finds the {len(files)} wheels there")
+        debian = f" and {len(files.debian)} Debian packages" if files.debian else ""
+        emit_note(f"UV_FIND_LINKS={quote(str(wheels.absolute()))} finds the {len(files.wheels)} wheels{debian} there")

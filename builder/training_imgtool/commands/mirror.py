@@ -1,27 +1,22 @@
-"""`imgtool mirror`: copies what a lock names, bases and wheels, to where the user keeps it."""
+"""`imgtool mirror --to`: copies the bases of a lock to a registry of the user's."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from training_imgtool.core.atomic_files import create_temporary_file
-from training_imgtool.core.errors import LocalFileError, UsageError
+from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Tag, parse_reference, parse_repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
-from training_imgtool.plan import Lock, LockedVariant, Wheel
+from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.indexes import index_body, index_entry
 from training_imgtool.registry.manifests import Manifest
-from training_imgtool.wheels.store import WheelStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,25 +83,6 @@ def _entries(registry: Registry, tag: Tag, present: Manifest) -> tuple[dict[str,
 
 def _entry(registry: Registry, tag: Tag, image: Manifest) -> dict[str, Any]:
     return index_entry(image, json.loads(registry.read(tag.repository, image.config)))
-
-
-def mirror_wheels(lock: Lock, folder: Path, store: WheelStore, progress: Progress) -> tuple[Wheel, ...]:
-    """Puts every wheel of the lock into `folder`, which UV_FIND_LINKS and PIP_FIND_LINKS then name, from `store`.
-
-    Raises LocalFileError, and what fetching a wheel raises. A file that is there already is replaced.
-    """
-    wheels = tuple(dict.fromkeys(wheel for locked in lock.variants for wheel in (*locked.wheels, locked.installer)))
-    store.fetch(wheels, progress)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for wheel in wheels:
-            part, handle = create_temporary_file(folder)
-            with store.require(wheel).open("rb") as content, os.fdopen(handle, "wb") as copy:
-                shutil.copyfileobj(content, copy)
-            part.replace(folder / wheel.file)
-    except OSError as error:
-        raise LocalFileError(f"{error.filename or folder}: {error.strerror}") from error
-    return wheels
 
 
 def mirror_setting(bases: tuple[MirroredBase, ...], target: str) -> str:

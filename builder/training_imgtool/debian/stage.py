@@ -16,30 +16,56 @@ from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, apt_packages
-from training_imgtool.plan import LockedDebian, RolePlan, Variant
+from training_imgtool.plan import LockedDebian, LockedVariant, RolePlan, Variant
 from training_imgtool.spec.layer_formats import layer_format
 from training_imgtool.spec.model import ImageSpec
 
 if TYPE_CHECKING:
     from training_imgtool.debian.base_system import BaseSystem
     from training_imgtool.debian.layer import LayerMaker
+    from training_imgtool.debian.store import PackageStore, ReadCopy
     from training_imgtool.registry.connect import Registries
 
 _ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 
 
 def open_layer(
-    plan: RolePlan, settings: Settings, cache: LayerCache, compression: Compression, progress: Progress
+    plan: RolePlan,
+    settings: Settings,
+    cache: LayerCache,
+    compression: Compression,
+    progress: Progress,
+    *,
+    read_copy: ReadCopy,
 ) -> LayerMaker:
     """What makes the layer of a role's locked packages; it reads the base and fetches packages only when it must.
 
     Raises NeedsEngineError for a platform whose packages imgtool does not know.
     """
     read = partial(_read_system, plan.base, settings, progress, None)
+    store = _open_store(read, settings, progress, read_copy)
     locked = plan.locked.debian or LockedDebian(requested=())
-    return _make_maker(
-        plan.base, locked, plan.platform, read, settings, cache=cache, packing=compression, progress=progress
-    )
+    return _make_maker(plan.base, locked, plan.platform, read, settings, cache=cache, packing=compression, store=store)
+
+
+def open_store(locked: LockedVariant, settings: Settings, progress: Progress, read_copy: ReadCopy) -> PackageStore:
+    """The Debian packages of a variant on this machine; its archives are those of the variant's base."""
+    base = _name_base(locked.variant, locked.base_digest, settings)
+    return _open_store(partial(_read_system, base, settings, progress, None), settings, progress, read_copy)
+
+
+def _open_store(
+    read: Callable[[], BaseSystem], settings: Settings, progress: Progress, read_copy: ReadCopy
+) -> PackageStore:
+    from training_imgtool.debian.archives import list_archives
+    from training_imgtool.debian.store import PackageStore
+
+    own = LayerCache(settings.cache / "layers")
+    return PackageStore(own, settings, lambda: list_archives(read(), settings), progress, read_copy=read_copy)
+
+
+def _name_base(variant: Variant, digest: str, settings: Settings) -> Digest:
+    return apply_mirror(parse_reference(variant.base).repository, settings.mirrors).digest(digest)
 
 
 def _make_maker(
@@ -51,19 +77,16 @@ def _make_maker(
     *,
     cache: LayerCache,
     packing: Compression,
-    progress: Progress,
+    store: PackageStore,
 ) -> LayerMaker:
-    from training_imgtool.debian.archives import list_archives
     from training_imgtool.debian.layer import LayerMaker
-    from training_imgtool.debian.store import PackageStore
 
-    own = LayerCache(settings.cache / "layers")
     return LayerMaker(
         base_digest=base.digest,
         locked=locked,
         architecture=_name_architecture(platform),
         read_system=read,
-        store=PackageStore(own, settings, lambda: list_archives(read(), settings), progress),
+        store=store,
         cache=cache,
         compression=packing,
         mtime=settings.source_date_epoch or MTIME,
@@ -85,6 +108,7 @@ def lock_debian(
     settings: Settings,
     progress: Progress,
     registries: Registries,
+    read_copy: ReadCopy,
 ) -> LockedDebian | None:
     """What apt installs for a variant's `system` stage; None when it installs nothing.
 
@@ -98,7 +122,7 @@ def lock_debian(
     requested = apt_packages(variant, (*spec.system_packages, *variant.apt))
     if not requested:
         return None
-    resolver = _Resolver(variant, requested, spec, settings, progress, registries)
+    resolver = _Resolver(variant, requested, spec, settings, progress, registries, read_copy)
     subject = f"packages {variant.name}"
     progress(Step(subject, f"{len(requested)} Debian packages"))
     try:
@@ -124,6 +148,7 @@ class _Resolver:
     settings: Settings
     progress: Progress
     registries: Registries
+    read_copy: ReadCopy
 
     def resolve(self, base_digest: str) -> LockedDebian:
         """The packages, once their layer is made; raises NeedsEngineError where an engine has to install them."""
@@ -132,7 +157,7 @@ class _Resolver:
         variant, platform = self.variant, self.spec.platform
         if variant.python_from == "deadsnakes":
             raise NeedsEngineError("Python comes from the deadsnakes archive, whose key the stage fetches")
-        base = apply_mirror(parse_reference(variant.base).repository, self.settings.mirrors).digest(base_digest)
+        base = _name_base(variant, base_digest, self.settings)
         system = _read_system(base, self.settings, self.progress, self.registries)
         resolution = resolve_packages(system, self.requested, _name_architecture(platform), self.settings)
         locked = LockedDebian(requested=self.requested, packages=resolution.packages)
@@ -144,7 +169,7 @@ class _Resolver:
             self.settings,
             cache=LayerCache(self.settings.cache / "layers"),
             packing=Compression(layer_format(self.spec).compression),
-            progress=self.progress,
+            store=_open_store(lambda: system, self.settings, self.progress, self.read_copy),
         )
         cuda_base = variant.cuda is not None and self.spec.cuda_from == "base"
         libraries = variant.libraries if cuda_base else ()

@@ -1,4 +1,7 @@
-"""Debian packages on this machine: from the base's archives, known by their sha256, kept in the layer cache."""
+"""Debian packages on this machine, known by their sha256 and kept in the layer cache.
+
+They come from a copy that the user has, such as a folder that `imgtool mirror` filled, else from the base's archives.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,17 @@ _MEDIA_TYPE = "application/vnd.debian.binary-package"
 _AT_ONCE = 6
 _ATTEMPTS = 4
 _BLOCK = 1 << 18
+_OTHERS = (
+    "IMGTOOL_DEBIAN_MIRRORS names another archive, such as a snapshot, and UV_FIND_LINKS a folder that "
+    "`imgtool mirror --wheels` filled"
+)
+ReadCopy = Callable[[DebianPackage], "bytes | None"]
+
+
+def name_copy(package: DebianPackage) -> str:
+    """The name of a package's copy. It has the hash, because Debian and Ubuntu use some names for different files."""
+    name = package.file.rpartition("/")[2].removesuffix(".deb")
+    return f"{name}.{package.sha256[:16]}.deb"
 
 
 class PackageStore:
@@ -33,6 +47,7 @@ class PackageStore:
         settings: how the network is reached.
         urls: gives the archives' addresses; called only when a package must be fetched.
         progress: receives each download.
+        read_copy: reads a package from a copy of the user's; None where there is none.
         pause: sleeps; replaced in tests.
     """
 
@@ -42,10 +57,12 @@ class PackageStore:
         settings: Settings,
         urls: Callable[[], tuple[str, ...]],
         progress: Progress,
+        *,
+        read_copy: ReadCopy = lambda _: None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cache, self._settings, self._urls, self._progress = cache, settings, urls, progress
-        self._pause = pause
+        self._read_copy, self._pause = read_copy, pause
         self._pools: SingleFlight[Pool] = SingleFlight()
 
     def path(self, package: DebianPackage) -> Path:
@@ -88,15 +105,21 @@ class PackageStore:
             )
 
     def _download(self, package: DebianPackage) -> Iterator[bytes]:
-        urls = self._urls()
+        copy = self._read_copy(package)
+        if copy is not None:
+            self._progress(Transfer(SUBJECT, package.name, len(copy), package.size))
+            yield copy
+            return
+        urls = tuple(f"{url}/{quote(package.file.removeprefix('./'))}" for url in self._urls())
         for url in urls:
-            blocks = self._open(f"{url}/{quote(package.file)}", package)
+            blocks = self._open(url, package)
             if blocks is not None:
                 yield from blocks
                 return
         raise PackageGoneError(
             f"no archive of the base has {package.name} {package.version} any more",
-            hint=f"imgtool lock --upgrade-package {package.name} takes the version that the archive has now",
+            hint=f"imgtool lock --upgrade-package {package.name} takes the version that the archive has now; {_OTHERS}",
+            details=tuple(f"{url}: there is no such file" for url in urls),
         )
 
     def _open(self, url: str, package: DebianPackage) -> Iterator[bytes] | None:
@@ -117,7 +140,9 @@ class PackageStore:
             if attempt < _ATTEMPTS:
                 self._pause(0.5 * 2**attempt)
         raise TemporaryError(
-            f"the package archive {urlsplit(url).netloc} does not answer: {cause}", hint="try again later"
+            f"{package.name} {package.version}: the package archive {urlsplit(url).netloc} does not answer: {cause}",
+            hint=f"try again later; {_OTHERS}",
+            details=(url,),
         )
 
     def _open_pool(self, url: str) -> Pool:

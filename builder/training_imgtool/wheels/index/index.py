@@ -86,6 +86,10 @@ class Index:
         """Every file of a project on this machine's indexes; none when no index has the project. Raises as `locate`."""
         return tuple(self._list_files(name))
 
+    def linked(self) -> tuple[IndexedFile, ...]:
+        """Every file on the find-links pages and in the find-links folders. Raises as `locate`."""
+        return tuple(row for place in self.places().find_links for row in self._list_find_links(place))
+
     def size(self, url: str) -> int:
         """A file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
