@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 from tests.direct.wheels import as_wheel, make_wheel
+from tests.faults import preloaded
 from tests.faults.base import base_image
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.plan import Lock, LockedVariant
@@ -164,15 +165,31 @@ class Project:
         **options: Any,
     ) -> subprocess.Popen[bytes]:
         """Begins a command; `env` adds to the project's, None takes away; `before` starts it, or with `bare` is all."""
-        environ = {name: value for name, value in {**self.env, **(env or {})}.items() if value is not None}
+        environ = self._environ(env)
         given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         words = [*before] if bare else [*before, str(IMGTOOL), *map(str, arguments)]
         return subprocess.Popen(words, env=environ, cwd=cwd or self.folder, **given)
 
-    def run(self, *arguments: str | Path, timeout: float = 60, **options: Any) -> Ended:
-        """Runs a command to its end, and looks whether it left anything behind."""
-        process = self.start(*arguments, **options)
-        return self.ended(process, timeout)
+    def _environ(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
+        return {name: value for name, value in {**self.env, **(env or {})}.items() if value is not None}
+
+    def run(
+        self,
+        *arguments: str | Path,
+        timeout: float = 60,
+        env: Mapping[str, str | None] | None = None,
+        cwd: Path | None = None,
+        **options: Any,
+    ) -> Ended:
+        """Runs a command to its end, and looks whether it left anything behind; see `start` for the options."""
+        environ = self._environ(env)
+        if options or not preloaded.applies_to(environ):
+            return self.ended(self.start(*arguments, env=env, cwd=cwd, **options), timeout)
+        server, words = preloaded.server(IMGTOOL), [*map(str, arguments)]
+        code, out, err = server.run(words, environ=environ, cwd=cwd or self.folder, timeout=timeout)
+        ended = Ended(code, out.decode(), err.decode())
+        self.check(ended)
+        return ended
 
     def ended(self, process: subprocess.Popen[bytes], timeout: float = 60) -> Ended:
         """Waits for a command; see `run`."""
