@@ -139,6 +139,17 @@ def test_another_tensorflow_package_in_the_requirements_is_left_out_with_a_note(
     ]
 
 
+def test_a_cpu_role_gets_no_cuda_from_the_extra_of_a_shared_requirement(place: Place) -> None:
+    cuda = "nvidia-cudnn-cu12"
+    add(place.index, cuda, "8.9.7.29")
+    for name in ("tensorflow", "tensorflow-cpu"):
+        add(place.index, name, "2.15.1", ("numpy<2", f'{cuda}; extra == "and-cuda"'))
+    lock = place.lock(place.spec(SPEC, "tensorflow[and-cuda]>=2.15 ; python_version > '3'\n"))
+    wheels = {variant.variant.name: {wheel.name for wheel in variant.wheels} for variant in lock.variants}
+    assert cuda in wheels["gpu"]
+    assert cuda not in wheels["cpu"]
+
+
 def test_the_lock_names_no_index_and_no_secret(place: Place) -> None:
     place.index.login = ("user", "s3cret")
     place.settings = replace(
@@ -200,10 +211,10 @@ def test_requirements_that_cannot_be_read_have_a_place_too(place: Place) -> None
 
 def test_warnings_are_told(place: Place) -> None:
     events = Events()
-    place.lock(place.spec(SPEC, "tensorflow==2.15.1\n"), events)
+    place.lock(place.spec(SPEC, "tensorflow-cpu==2.15.1\n"), events)
     notes = [event.text for event in events if isinstance(event, Note)]
     assert len(notes) == 1
-    assert "tensorflow==2.15.1 is not installed for ps" in notes[0]
+    assert "tensorflow-cpu==2.15.1 is not installed for master" in notes[0]
 
 
 def test_what_still_fits_is_kept(place: Place) -> None:

@@ -99,5 +99,5 @@ def test_packages_of_the_spec_come_after_those_of_the_file(tmp_path: Path) -> No
     assert read_texts(load(tmp_path / "image.yaml")) == (("python_packages", "pandas>=2\n./libs/x\n"),)
     (tmp_path / "image.yaml").write_text(spec + "requirements: requirements.txt\n")
     texts = read_texts(load(tmp_path / "image.yaml"))
-    assert [named.where for named in parse_requirements(texts)] == ["requirements.txt:1", "python_packages:1"]
+    assert [named.where for named in parse_requirements(texts)] == ["requirements.txt:1", "python_packages[0]"]
     assert [code.origin for code in list_code(texts)] == ["libs/x"]

@@ -343,8 +343,10 @@ REQUIREMENTS = [
     ("2.15.1", CPU, "protobuf==5.29.1", "needs protobuf", True),
     ("2.16.2", CPU, "numpy<1.26", "needs numpy", True),  # Python 3.12 here: its marker asks for 1.26
     ("2.15.1", CPU, "scipy==1.11.4", None, False),
-    ("2.15.1", CPU, "tensorflow==2.15.1", "is not installed for master", False),
-    ("2.15.1", CPU, "tensorflow", "is not installed for master", False),
+    ("2.15.1", CPU, "tensorflow==2.15.1", None, False),
+    ("2.15.1", CPU, "tensorflow", None, False),
+    ("2.15.1", CPU, "tensorflow-gpu==2.15.1", "the last tensorflow-gpu with a wheel is 2.11.0", True),
+    ("2.15.1", CPU, "tensorflow[and-cuda]", "no CUDA for master, which have no GPU", False),
     ("2.15.1", GPU, "tensorflow==2.15.1", None, False),
     ("2.15.1", GPU, "tensorflow==2.14.0", "is not the spec's TensorFlow 2.15.1", True),
     ("2.15.1", GPU, "tensorflow-gpu==2.12.0", "the last tensorflow-gpu with a wheel is 2.11.0", True),

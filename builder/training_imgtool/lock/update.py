@@ -205,6 +205,8 @@ class _Maker:
         """Returns the wheels, and a sentence for each package that is older because of an archive."""
         lines, limits = resolver_lines(self._folder, self._texts)
         lines = tuple(line for line in lines if not _is_another_tensorflow(line, variant.package))
+        if variant.accelerator is not Accelerator.GPU:
+            lines = tuple(map(_without_cuda, lines))
         code = self._code.build(variant.python)
         others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
         # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
@@ -254,3 +256,12 @@ def _is_another_tensorflow(line: str, package: str) -> bool:
     """Whether a line names a TensorFlow package that is not the variant's, such as tensorflow-gpu: a rule said so."""
     name = normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0])
     return name in TENSORFLOW_PACKAGES and name not in {package, "tensorflow"}
+
+
+def _without_cuda(line: str) -> str:
+    """Returns a line without TensorFlow's extra and-cuda, which would bring two gigabytes that only GPUs open."""
+    match = re.match(r"(?P<name>[\w.-]+)\s*\[(?P<extras>[^]]*)\]", line)
+    if match is None or normalise_name(match["name"]) not in TENSORFLOW_PACKAGES:
+        return line
+    extras = ",".join(extra for extra in match["extras"].split(",") if normalise_name(extra.strip()) != "and-cuda")
+    return f"{match['name']}{f'[{extras}]' if extras else ''}{line[match.end() :]}"

@@ -127,11 +127,11 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
                 raise FieldError(
-                    f"{name}:{number}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
+                    f"{_place(name, number)}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
                     field=FIELD,
                     hint="write the value: a lock does not depend on a machine's variables" if "${" in line else None,
                 ) from None
-            requirements.append(Named(requirement, f"{name}:{number}", name in constraints))
+            requirements.append(Named(requirement, _place(name, number), name in constraints))
     return tuple(requirements)
 
 
@@ -144,7 +144,7 @@ def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str
     for name, text in texts:
         for number, line in _lines(text):
             if trouble := _trouble(name, line):
-                lines.append((f"{name}:{number}", *trouble))
+                lines.append((_place(name, number), *trouble))
     return tuple(lines)
 
 
@@ -178,7 +178,7 @@ def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tu
 def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ...]:
     """Returns the requirements that name code: folders, source archives and Git repositories."""
     lines = ((name, number, line) for name, text in texts for number, line in _lines(text))
-    parsed = (parse_source(name, f"{name}:{number}", line) for name, number, line in lines)
+    parsed = (parse_source(name, _place(name, number), line) for name, number, line in lines)
     return tuple(requirement for requirement in parsed if requirement)
 
 
@@ -268,6 +268,13 @@ def _lines(text: str) -> list[tuple[int, str]]:
     if held.strip():
         lines.append((start, held.strip()))
     return lines
+
+
+def _place(name: str, number: int) -> str:
+    """Returns where a message says that a line is: only the texts of requirements files have their file's lines."""
+    if name == PACKAGES:
+        return f"{PACKAGES}[{number - 1}]"
+    return name if PurePosixPath(name).name in {_PYPROJECT, *_SETUP} else f"{name}:{number}"
 
 
 def _join(current: str, file: str) -> str:

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from training_imgtool.plan import Variant
+from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.requirements import FIELD, Named, find_unlockable_lines
 from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.matrix import Minor, Release
@@ -83,10 +84,14 @@ def _tensorflow(item: Named, name: str, variant: Variant, *, cuda_base: bool) ->
     if not requirement.specifier.contains(variant.tensorflow, prereleases=True):
         message = f"{item.where}: {requirement} is not the spec's TensorFlow {variant.tensorflow}"
         return [Finding(FIELD, message, hint)]
-    if "and-cuda" in {canonicalize_name(extra) for extra in requirement.extras} and cuda_base:
+    has_cuda = "and-cuda" in {canonicalize_name(extra) for extra in requirement.extras}
+    if has_cuda and variant.accelerator is not Accelerator.GPU:
+        message = f"{item.where}: {requirement}: no CUDA for {', '.join(variant.roles)}, which have no GPU"
+        return [Finding(FIELD, message, "leave and-cuda out; cuda_from: wheels brings it to GPUs", warning=True)]
+    if has_cuda and cuda_base:
         message = f"{item.where}: {requirement} brings a second CUDA; the base {variant.base} has it already"
         return [Finding(FIELD, message, "leave the line out, or cuda_from: wheels", warning=True)]
-    if name != variant.package:
+    if name not in {variant.package, "tensorflow"}:  # every package serves as tensorflow
         message = f"{item.where}: {requirement} is not installed for {', '.join(variant.roles)}"
         return [Finding(FIELD, message, hint, warning=True)]
     return []
