@@ -177,6 +177,31 @@ def test_what_may_be_made_or_not_run_gives_a_note(project: Project, code: str) -
     assert "made" in note
 
 
+@pytest.mark.parametrize(
+    ("code", "is_refused"),
+    [
+        ("import trainer.model\n", True),
+        ("from .model import build\n", True),
+        ("if __name__ == '__main__':\n    from trainer.deep import via\n", True),
+        ("from . import model\n", False),  # trainer may have a name `model`
+        ("try:\n    import trainer.model\nexcept ImportError:\n    pass\n", False),
+        ("def late():\n    import trainer.model\n", False),
+        ("import sys\nsys.path.insert(0, '/data')\nimport trainer.model\n", False),
+    ],
+)
+def test_what_the_program_imports_has_to_load_too(project: Project, *, code: str, is_refused: bool) -> None:
+    project.write("trainer/model.py", "import numpy\nimport seaborn\ndef build(): pass\n")
+    project.write("trainer/deep/via.py", "")
+    project.write("trainer/deep/__init__.py", "from trainer import util\nfrom ..model import build\n")
+    project.write("trainer/util.py", "")
+    project.write("trainer/task.py", code)
+    if is_refused:
+        (error,) = _errors(project)
+        assert error.startswith("trainer/model.py:2:1: no locked wheel provides seaborn")
+    else:
+        assert any("provides seaborn" in note for note in _notes(project))
+
+
 def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
     inputs = _inputs(project)
     before = inputs.plan.roles[0].locked

@@ -1,7 +1,8 @@
 """Checks before a build that the trainer can start in its image.
 
-The entry module exists, every file parses for the image's Python, and the imports of the entry module are available. A
-file other than the entry module may import what is missing, since nothing says that it runs: that gives a note.
+The entry module exists, every file parses for the image's Python, and the imports of the entry module and of the files
+that it surely imports are available. Any other file may import what is missing, since nothing says that it runs: that
+gives a note.
 """
 
 from __future__ import annotations
@@ -135,16 +136,22 @@ class _Check:
             entry=entry,
             searches_more=self._searches_more,
         )
-        is_proof = self._is_entry and self._is_proof
+        loaded = self._loaded(entry, readable) if entry and self._is_entry and self._is_proof else frozenset()
         for path, source in readable.items():
             runs_main = path == entry and self._plan.entry.function is None
             for problem in check.problems(path, source, runs_main=runs_main):
                 self.is_complete &= problem.is_sure
-                if is_proof and path == entry and problem.is_sure and not problem.is_late:
+                if path in loaded and problem.is_sure and not problem.is_late:
                     errors.append(problem.error)
                 else:
                     notes.append(str(problem.error))
         return errors, notes
+
+    def _loaded(self, entry: str, sources: Mapping[str, Source]) -> frozenset[str]:
+        """Returns the files that load whenever the program starts."""
+        if entry not in sources or sources[entry].finds_more is not None:
+            return frozenset({entry})  # a name may lead to another file than it seems
+        return frozenset(self._modules.reached(entry, sources, is_sure=True))
 
     def _entry_file(self) -> str | None:
         entry = self._plan.entry

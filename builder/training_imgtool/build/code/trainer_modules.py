@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from training_imgtool.context.entries import Entry, Kind
@@ -46,8 +46,12 @@ class TrainerModules:
             return None
         return ".".join([*parts[: len(parts) - item.level + 1], *filter(None, [item.module])])
 
-    def reached(self, entry: str, sources: Mapping[str, Source]) -> Iterator[str]:
-        """Yields the files that the program in `entry` imports as it starts, itself first; `sources` are by path."""
+    def reached(self, entry: str, sources: Mapping[str, Source], *, is_sure: bool = False) -> Iterator[str]:
+        """Yields the files that the program in `entry` imports as it starts, itself first; `sources` are by path.
+
+        With `is_sure` it leaves out what may not load: a substitute after a failed import, and a name that may be no
+        module.
+        """
         packages = _prefixes(self._names.get(entry, "").rpartition(".")[0])  # `-m` runs their __init__.py first
         waiting = [entry, *filter(None, map(self.files.get, packages))]
         seen = set(waiting)
@@ -56,6 +60,8 @@ class TrainerModules:
             yield path
             source = sources.get(path)
             items = source.imports + (source.main_imports if path == entry else ()) if source else ()
+            if is_sure:
+                items = tuple(replace(item, names=()) for item in items if not item.instead and not item.is_late)
             modules = [(module, item.names) for item in items if (module := self.absolute(path, item)) is not None]
             inner = (name for module, names in modules for name in (module, *(f"{module}.{name}" for name in names)))
             files = {file for name in inner for above in _prefixes(name) if (file := self.files.get(above))} - seen
