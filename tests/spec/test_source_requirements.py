@@ -84,6 +84,8 @@ def test_a_git_place() -> None:
         ("https://host/z.whl", "./FILE"),
         ("../w/z-1.0-py3-none-any.whl", "copy it"),
         ("-r https://host/r.txt", "-r FILE"),
+        ("-c https://host/c.txt", "-c FILE"),
+        ("--constraint='http://host/c.txt'", "-c FILE"),
         ("--requirement=https://host/r.txt", "-r FILE"),
         ("--no-binary six", "leave it out"),
     ],
@@ -95,7 +97,7 @@ def test_lines_that_no_lock_can_hold_have_a_cure(line: str, cure: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["-c https://host/c.txt", "--no-binary :none:", "--index-url https://u:${TOKEN}@host/simple", "-r r.txt"]
+    "line", ["-c c.txt", "--no-binary :none:", "--index-url https://u:${TOKEN}@host/simple", "-r r.txt"]
 )
 def test_options_that_a_lock_can_hold(line: str) -> None:
     assert find_unlockable_lines((("r.txt", f"{line}\n"),)) == ()
