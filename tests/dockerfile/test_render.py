@@ -235,6 +235,10 @@ def test_values_that_no_quoting_saves(changes: dict[str, Any], field: str) -> No
         ("{% block header %}{% for a in range(99999) %}{{ '#' * 100 }}{% endfor %}{% endblock %}", "longer than"),
         ("{% block base %}FROM python:3.11 AS base\n{% endblock %}", "neither a stage above nor an image by digest"),
         ("{% block after_code %}ADD https://x.example/a /a\n{% endblock %}", "what lies behind an address can change"),
+        (
+            "{% block after_code %}ADD --checksum=sha256:0 https://x.example/a /a\n{% endblock %}",
+            "imgtool fetches nothing",
+        ),
         ("{% block header %}# syntax=evil.example/frontend\n{% endblock %}", "only docker/dockerfile"),
         ("{% block header %}# escape=`\n{% endblock %}", "need the usual backslash"),
         ("{% block role %}FROM packages AS other\nRUN true\n{% endblock %}", "the last stage is 'other'"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import tarfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +15,14 @@ from typing import IO
 
 import pytest
 
-from tests.engines.support import Events, settings, tar_of
+from tests.engines.support import Events, settings, tar_of, wait_for
 from training_imgtool.core.errors import (
     BuildFailedError,
     CredentialsError,
     EngineUnavailableError,
     ImgtoolError,
     InputError,
+    LocalFileError,
     TemporaryError,
 )
 from training_imgtool.core.progress import LogLine, Note, Step, Transfer
@@ -310,6 +313,31 @@ def test_a_builder_that_falls_silent_is_asked_whether_it_answers(
     )
     with pytest.raises(kind, match=says):
         Buildx(machine(fake), "team").run(solve(), Events())
+
+
+def test_stop_waits_until_the_files_are_gone(fake: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The process ends without another look at its threads."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (fake / "docker-buildx").write_text('#!/bin/sh\ntouch "$(dirname "$0")/begun"\nexec sleep 60\n')
+    buildx = Buildx(machine(fake), "team")
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(buildx.run, solve(), Events())
+        assert wait_for((fake / "begun").exists, 20)
+        assert [*(tmp_path / "tmp").iterdir()]
+        buildx.stop()
+        assert not [*(tmp_path / "tmp").iterdir()]
+        with pytest.raises(EngineUnavailableError, match="stopped"):
+            running.result()
+
+
+def test_a_folder_for_temporary_files_that_is_full(fake: Path) -> None:
+    def fail(_: IO[bytes]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(LocalFileError, match=r"system cpu: .* written to /\S+: No space left on device") as caught:
+        Buildx(machine(fake), "team").run(solve(fail), Events())
+    assert "TMPDIR" in str(caught.value.hint)
 
 
 def test_a_machine_without_buildx(tmp_path: Path) -> None:

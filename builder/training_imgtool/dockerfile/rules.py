@@ -56,7 +56,12 @@ def _check(instruction: Instruction, dockerfile: Dockerfile, stage: Stage) -> No
         for word in instruction.sources:
             if "://" in word or word.startswith("git@"):
                 raise InputError(
-                    f"ADD {word}: what lies behind an address can change",
+                    f"ADD {word}: "
+                    + (
+                        "imgtool fetches nothing"
+                        if instruction.flag("checksum")
+                        else "what lies behind an address can change"
+                    ),
                     hint="put the file in the context, or fetch it in a RUN that checks its hash",
                 )
     _check_mounts(instruction, dockerfile, stage)

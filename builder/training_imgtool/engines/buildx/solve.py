@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -85,6 +86,8 @@ class Buildx:
         self._builder = builder
         self._program = find_program(settings)
         self._stopped = threading.Event()
+        self._idle = threading.Condition()
+        self._running = 0
 
     @property
     def name(self) -> str:
@@ -96,7 +99,7 @@ class Buildx:
 
         Raises BuildFailedError, InputError, EngineUnavailableError, LocalFileError, and those of a registry.
         """
-        with tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
+        with self._counted(), tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
             folder = Path(place)
             context = _write_files(solve, folder)
             log = SolveLog(solve.subject, progress, solve.hidden)
@@ -110,8 +113,24 @@ class Buildx:
             return _read_metadata(folder / "metadata.json", solve, self.name)
 
     def stop(self) -> None:
-        """Ends every build that is under way; each raises EngineUnavailableError."""
+        """Ends every build that is under way; each raises EngineUnavailableError.
+
+        Waits until their files are gone, but not longer than a stopped process has to end.
+        """
         self._stopped.set()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._running, _STOP_SECONDS + 1)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._idle:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
 
     def _follow(self, process: _Process, solve: Solve, log: SolveLog) -> int:
         """Reads buildx' lines to its end; returns its status."""
@@ -187,7 +206,11 @@ def _write_files(solve: Solve, folder: Path) -> Path:
                 with tarfile.open(fileobj=archive) as tar:
                     tar.extractall(context, filter="fully_trusted")  # noqa: S202 - imgtool wrote it
     except (OSError, tarfile.TarError) as error:
-        raise LocalFileError(f"{solve.subject}: the files for the builder cannot be written: {error}") from error
+        words = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise LocalFileError(
+            f"{solve.subject}: the files for the builder cannot be written to {folder.parent}: {words}",
+            hint="free space there, or set TMPDIR to another folder",
+        ) from error
     return context
 
 
