@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
 from tests.verify import images
 from tests.verify.images import Change, Layer, Link
+from training_imgtool.attest import cyclonedx
+from training_imgtool.build.attestations import describe, make_attestation
+from training_imgtool.build.start.makers import Trace
 from training_imgtool.cli import app
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
+from training_imgtool.registry.referrers import attach
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify import compare_bytecode
 from training_imgtool.verify.checks import apply_ignores
@@ -131,6 +136,26 @@ def test_a_fault_is_one_line_and_exit_10(
 
 
 @pytest.mark.engine
+def test_a_false_bill_of_materials_is_one_line_and_exit_10(toy: Toy, imgtool: Run) -> None:
+    """The image is good, and in a repository where somebody attached another bill to it."""
+    env = toy.faulty("bill", [], None)
+    inputs = toy.inputs
+    repository, registry = parse_repository(f"{toy.place}/bill/toy"), toy.registries.at(toy.good.repository)
+    assert inputs.images[0].tag is not None
+    stored = registry.manifest(repository.tag(inputs.images[0].tag.name))
+    where = repository.digest(stored.digest)
+    predicates = describe(inputs, inputs.images[0], Trace(direct=False, builder=False), epoch=0)
+    predicates[cyclonedx.PREDICATE]["components"][1]["version"] = "9.9"
+    made = make_attestation(where, stored.descriptor, predicates)
+    registry.upload(repository, made.bill_descriptor, partial(iter, (made.bill,)))
+    attach(registry, where, made.manifest)
+    done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, env=env, check=False)
+    assert done.returncode == 10, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("Error: "))
+    assert line.startswith("Error: master: attestations: found attestation ")
+    assert 'version is "9.9", not ' in line
+
+
 def test_changed_files_are_seen_from_inside(toy: Toy, imgtool: Run) -> None:
     changed: Layer = {
         "app/trainer/task.py": b"import numpy\n",

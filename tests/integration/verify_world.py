@@ -11,6 +11,7 @@ from tests import plans
 from tests.integration.conftest import BASE
 from tests.verify import images
 from tests.verify.images import Change, Layer
+from training_imgtool.build.attestations import ensure_attested
 from training_imgtool.build.inputs import Inputs
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.core.settings import from_environment
@@ -56,4 +57,6 @@ def open_toy(registry_address: str, services_env: dict[str, str], root: Path) ->
         inputs = images.inputs_of(folder, settings)
         image = inputs.images[0]
         good = images.push(registries, image, images.good_layers(image, folder))
+        registry = registries.at(good.repository)
+        ensure_attested(inputs, image, good.repository, registry.manifest(good), registry, epoch=0)
         yield Toy(folder, inputs, good, registries, place, env)
