@@ -11,7 +11,7 @@ import pytest
 from tests.plans import role_plan
 from training_imgtool.dockerfile import jinja
 from training_imgtool.dockerfile import render as rendering
-from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.dockerfile.render import TemplateRoots, list_sources, render
 from training_imgtool.dockerfile.render_cache import RenderCache
 from training_imgtool.plan import REVISION, RolePlan
 
@@ -37,8 +37,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def text(plan: RolePlan, cache: Path, roots: TemplateRoots | None = None) -> str:
-    found = render(plan, roots=roots or TemplateRoots(), key=None, cache=RenderCache(cache))
-    assert found == render(plan, roots=roots or TemplateRoots(), key=None)
+    roots = roots or TemplateRoots()
+    found = render(plan, roots=roots, key=None, cache=RenderCache(cache, list_sources(roots)))
+    assert found == render(plan, roots=roots, key=None)
     return found
 
 

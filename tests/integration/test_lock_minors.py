@@ -22,6 +22,7 @@ from training_imgtool.plan import LockedVariant
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.versions.matrix import Matrix, load_matrix
+from training_imgtool.yamlfile.tree import Position, Table
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 GPU_MINORS = tuple(f"2.{number}" for number in range(4, 22))
@@ -32,7 +33,13 @@ SAMPLE = ("2.4", "2.15", "2.20")
 def lock(matrix: Matrix, folder: Path, release: str, accelerator: Accelerator, **more: Any) -> LockedVariant:
     spec = ImageSpec(name="mnist", tensorflow=release, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}, **more)
     spec_file = SpecFile(
-        path=folder / "image.yaml", folder=folder, spec=spec, entry=entry_point(), text_sha256="0" * 64, positions={}
+        path=folder / "image.yaml",
+        folder=folder,
+        spec=spec,
+        entry=entry_point(),
+        text_sha256="0" * 64,
+        positions={},
+        root=Table(Position(1, 1), ()),
     )
     settings = from_environment({**os.environ, "IMGTOOL_CACHE": str(folder / "cache")})
     made = make_lock(spec_file, matrix, lambda _: "sha256:" + "a" * 64, settings, silent)

@@ -10,7 +10,7 @@ from training_imgtool.core.errors import InputError, RegistryRefusedError, Tempo
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.core.settings import Settings
-from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs, lock_path, read_lock
+from training_imgtool.lock.lockfile import LockIdentity, differences, dump_lock, identify_lock, read_lock
 from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile
@@ -30,6 +30,7 @@ def ensure_lock(
     registries: Registries | None = None,
     renewal: Renewal | None = None,
     write: bool = True,
+    identity: LockIdentity | None = None,
 ) -> Lock:
     """Returns the spec's lock when it is current, else makes one and writes it beside the spec.
 
@@ -43,11 +44,12 @@ def ensure_lock(
         registries: the clients that read base digests; by default made from the settings.
         renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
         write: write a new one beside the spec.
+        identity: which lock, where the caller knows it.
     """
-    path = lock_path(spec_file)
+    identity = identity or identify_lock(spec_file)
+    path = identity.path
     present = _read_present(path, progress, replace=renewal is not None)
-    inputs = lock_inputs(spec_file)
-    if present is not None and present.inputs == inputs and not renewal:
+    if present is not None and present.inputs == identity.inputs and not renewal:
         if renewal is not None:
             progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
         return present

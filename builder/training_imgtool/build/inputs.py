@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from training_imgtool.build.content_key import context_sources, stage_keys
 from training_imgtool.build.current_lock import ensure_lock
-from training_imgtool.context.code_folders import CodeFolders
+from training_imgtool.build.shared_reads import SharedReads, read_code
 from training_imgtool.context.context import Context
-from training_imgtool.context.hash_cache import remembered_hashes
-from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
-from training_imgtool.dockerfile.render_cache import RenderCache
+from training_imgtool.lock.lockfile import identify_lock
 from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
-from training_imgtool.spec.load import SpecFile, find, load
+from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import check_registry
 
@@ -123,15 +122,6 @@ class Inputs:
         return tuple(image for image in self.images if not roles or image.role in roles)
 
 
-def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:
-    """Finds and loads the spec that the command line names, with other `values` for some of its keys."""
-    try:
-        cwd = Path.cwd()
-    except OSError as error:
-        raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
-    return load(find(where, cwd), values)
-
-
 def prepare(
     spec_file: SpecFile,
     settings: Settings,
@@ -142,6 +132,7 @@ def prepare(
     registries: Registries | None = None,
     renewal: Renewal | None = None,
     write: bool = True,
+    shared: SharedReads | None = None,
 ) -> Inputs:
     """Renders every role of a spec and works out its keys, for each of its platforms.
 
@@ -154,60 +145,67 @@ def prepare(
         registries: open clients.
         renewal: make the lock anew.
         write: whether a new lock is written; a dry run and `show` use it without that.
+        shared: what other variants of the spec have read in this run.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when `locked`.
     """
-    every = []
+    every, shared = [], shared or SharedReads(settings.cache)
     for platform in spec_file.platforms:
         file = spec_file.for_platform(platform)
-        lock = ensure_lock(file, settings, progress, locked=locked, registries=registries, renewal=renewal, write=write)
-        every.append(_render_images(file, lock, settings, registry))
+        identity = identify_lock(file)
+        make_lock = partial(ensure_lock, file, settings, progress, identity=identity)
+        make_lock = partial(make_lock, locked=locked, registries=registries, renewal=renewal, write=write)
+        lock = shared.lock((identity, renewal), make_lock)
+        rendered = _render_images(file, lock, (identity, renewal), settings=settings, registry=registry, shared=shared)
+        every.append(rendered)
     first, *others = every
     return replace(first, others=tuple(others))
 
 
-def _render_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry: str | None) -> Inputs:
+def _render_images(
+    spec_file: SpecFile,
+    lock: Lock,
+    identity: Hashable,
+    *,
+    settings: Settings,
+    registry: str | None,
+    shared: SharedReads,
+) -> Inputs:
     """Renders every role for the platform of the spec, and names the images by their keys."""
-    spec = spec_file.spec
-    with remembered_hashes(settings.cache, spec_file.folder) as hashes:
-        entry = spec_file.entry
-        folders = CodeFolders(
-            spec=spec_file.path, top=entry.top, paths=entry.paths, allow_secrets=spec.allow_secrets, hashes=hashes
-        )
-        context = folders.read()
-        plan = make_plan(
-            spec,
-            spec_file.folder,
-            lock,
-            entry=entry,
-            registry=_registry(registry, settings),
-            mirrors=settings.mirrors,
-            revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
-            named=_named_libraries(spec_file, lock, context),
-        )
-        try:
-            roots, render_cache = TemplateRoots(plan.folder), RenderCache(settings.cache)
-            texts = {role.role: render(role, roots=roots, key=None, cache=render_cache) for role in plan.roles}
-            parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
-            copied = _list_copied_paths(parsed.values())
-            if copied != set(entry.paths):
-                context = folders.read_for(copied)
-            for locked_variant in lock.variants:
-                context = with_wheels(context, locked_variant)
-            keys = {
-                role.role: stage_keys(
-                    parsed[role.role], context, plan.platform, plan.layers.compression, debian_runs(role)
-                )
-                for role in plan.roles
-            }
-            images = tuple(
-                _image(role, plan, texts[role.role], parsed[role.role], keys[role.role]) for role in plan.roles
-            )
-        except FieldError as error:
-            raise spec_file.located(error) from error
-        except FieldListError as errors:
-            raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
+    spec, entry = spec_file.spec, spec_file.entry
+    code = (entry.top, entry.paths, spec.allow_secrets)
+    context = shared.context(code, partial(read_code, spec_file, settings, None))
+    plan = make_plan(
+        spec,
+        spec_file.folder,
+        lock,
+        entry=entry,
+        registry=_registry(registry, settings),
+        mirrors=settings.mirrors,
+        revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
+        named=_named_libraries(spec_file, lock, context),
+    )
+    try:
+        roots = TemplateRoots(plan.folder)
+        texts = {role.role: render(role, roots=roots, key=None, cache=shared.texts) for role in plan.roles}
+        parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
+        copied = _list_copied_paths(parsed.values())
+
+        def read_all() -> Context:
+            files = context if copied == set(entry.paths) else read_code(spec_file, settings, copied)
+            return reduce(with_wheels, lock.variants, files)
+
+        context = shared.context((code, copied, identity), read_all)
+        keys = {
+            role.role: stage_keys(parsed[role.role], context, plan.platform, plan.layers.compression, debian_runs(role))
+            for role in plan.roles
+        }
+        images = tuple(_image(role, plan, texts[role.role], parsed[role.role], keys[role.role]) for role in plan.roles)
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    except FieldListError as errors:
+        raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
 
 
@@ -229,10 +227,10 @@ def _registry(named: str | None, settings: Settings) -> str | None:
         raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
 
 
-def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> set[str]:
+def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> frozenset[str]:
     """What the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
     every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
-    return {source for source in every if source.split("/")[0] != install_step.context_root()}
+    return frozenset(source for source in every if source.split("/")[0] != install_step.context_root())
 
 
 def with_wheels(context: Context, locked: LockedVariant) -> Context:

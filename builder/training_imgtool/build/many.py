@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 from training_imgtool.build.engine.secrets import with_own_secrets
-from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
+from training_imgtool.build.shared_reads import SharedReads
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Event, Note, Progress
 from training_imgtool.core.settings import Settings
@@ -53,10 +55,10 @@ def build_many(
     gate, unused = _StageGate(), {secret.id for secret in settings.secrets}
     with connect(settings, progress) as registries:
 
-        def attempt(choice: SpecChoice) -> SpecResult:
+        def attempt(choice: SpecChoice, shared: SharedReads) -> SpecResult:
             view = partial(_tell, progress, choice.name)
             try:
-                spec_file = open_spec(choice.path, choice.values)
+                spec_file = shared.open_spec(choice.path, choice.values)
                 if inspect:
                     inspect(spec_file, view)
 
@@ -67,7 +69,14 @@ def build_many(
                     return _build_gated(run, gate, registries)
 
                 prepare_spec = partial(
-                    prepare, spec_file, settings, view, registry=registry, locked=locked, registries=registries
+                    prepare,
+                    spec_file,
+                    settings,
+                    view,
+                    registry=registry,
+                    locked=locked,
+                    registries=registries,
+                    shared=shared,
                 )
                 images = build_renewed(lambda renewal: prepare_spec(renewal=renewal), make, view, locked=locked)
                 return SpecResult(choice=choice, images=images)
@@ -76,7 +85,7 @@ def build_many(
 
         pool = ThreadPoolExecutor(min(_AT_ONCE, len(choices)), thread_name_prefix="spec")
         try:
-            results = tuple(pool.map(attempt, choices))
+            results = tuple(pool.map(attempt, choices, _share_reads(choices, settings)))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -84,6 +93,13 @@ def build_many(
     for name in sorted(unused):
         progress(Note(f"secret {name}: no spec uses it"))
     return results
+
+
+def _share_reads(choices: tuple[SpecChoice, ...], settings: Settings) -> Iterator[SharedReads]:
+    """What each choice shares with the others of its spec, which follow each other; it ends with the last of them."""
+    for _, variants in groupby(choices, key=lambda choice: choice.path):
+        shared = SharedReads(settings.cache)
+        yield from (shared for _ in variants)
 
 
 def _build_gated(run: BuildRun, gate: _StageGate, registries: Registries) -> tuple[BuildResult, ...]:

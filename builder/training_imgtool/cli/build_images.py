@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed
 from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
+from training_imgtool.build.shared_reads import open_spec
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
 from training_imgtool.core.progress import Note, Planned, Progress

@@ -34,7 +34,7 @@ def mirror(
 ) -> None:
     """Copy the lock's base images, wheels and Debian packages to a place of your own."""
     from training_imgtool.build.current_lock import ensure_lock
-    from training_imgtool.build.inputs import open_spec
+    from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.commands import mirror as mirroring
     from training_imgtool.commands.mirror_files import MirroredFiles, mirror_files
 

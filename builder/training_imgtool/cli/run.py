@@ -147,7 +147,8 @@ def _run(
     locked: bool,
     progress: str,
 ) -> Summary:
-    from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.build.inputs import prepare
+    from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.cluster import run as cluster_run
     from training_imgtool.core.interpreters import this_platform
     from training_imgtool.engines.docker.client import connect

@@ -24,7 +24,8 @@ def show(
 ) -> None:
     """Print what each image consists of, and its tag."""
     from training_imgtool.build.code.trainer_check import check_trainer
-    from training_imgtool.build.inputs import open_spec, prepare
+    from training_imgtool.build.inputs import prepare
+    from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.commands import show
     from training_imgtool.jobs.spec_check import check_job
 

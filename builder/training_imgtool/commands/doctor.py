@@ -139,7 +139,7 @@ def _describe_builder(builder: BuilderInfo) -> str:
 
 
 def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
-    from training_imgtool.build.inputs import open_spec
+    from training_imgtool.build.shared_reads import open_spec
 
     try:
         spec_file = open_spec(where)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from training_imgtool.attest.keys import Password
 from training_imgtool.build.attestations import ensure_attested
 from training_imgtool.build.find import require_images
-from training_imgtool.build.inputs import Inputs, RoleImage, open_spec, prepare
+from training_imgtool.build.inputs import Inputs, RoleImage, prepare
+from training_imgtool.build.shared_reads import open_spec
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest

@@ -101,7 +101,7 @@ def _render_texts(
     if template in BUILTIN:
         revision = values[0]["labels"].get(REVISION, "")
         make = partial(_with_normal_texts, _render_here, request)
-        answer = cache.answer(request, revision, _sources(roots), make) if cache else make()
+        answer = cache.answer(request, revision, make) if cache else make()
     else:
         answer = _with_normal_texts(_render_in_child, request)
     if "error" in answer:
@@ -120,7 +120,7 @@ def _render_here(request: dict[str, Any]) -> dict[str, Any]:
     return render_here(request)
 
 
-def _sources(roots: TemplateRoots) -> list[Path]:
+def list_sources(roots: TemplateRoots) -> list[Path]:
     """What a text of our own templates depends on beside the values; Jinja by the file that names its version."""
     jinja = find_spec("jinja2")
     ours = [*(roots.builtin / name for name in sorted(BUILTIN)), Path(__file__).with_name("jinja.py")]

@@ -21,28 +21,29 @@ Answer = dict[str, Any]
 
 
 class RenderCache:
-    """Texts of templates as `dockerfile.render` wants them, in the cache. Losing them costs time, nothing else."""
+    """Texts of templates as `dockerfile.render` wants them, in the cache. Losing them costs time, nothing else.
 
-    def __init__(self, cache: Path) -> None:
+    Args:
+        cache: the machine's cache.
+        sources: the files that every answer depends on; read once.
+    """
+
+    def __init__(self, cache: Path, sources: Iterable[Path]) -> None:
         self._folder = cache / "rendered"
+        self._sources = b"".join(hashlib.sha256(source.read_bytes()).digest() for source in sources)
 
-    def answer(
-        self, request: Mapping[str, Any], revision: str, sources: Iterable[Path], make: Callable[[], Answer]
-    ) -> Answer:
+    def answer(self, request: Mapping[str, Any], revision: str, make: Callable[[], Answer]) -> Answer:
         """The answer to `request`: kept, else made and, when it holds texts, kept.
 
         Args:
             request: the request, in plain values.
             revision: a text in the values that templates copy and never look at; may be empty.
-            sources: the files that the answer depends on.
             make: asks.
         """
         text = json.dumps(request, sort_keys=True)
         if not revision or _MARK in text:
             return make()
-        digest = hashlib.sha256(_FORM + text.replace(revision, _MARK).encode())
-        for source in sources:
-            digest.update(hashlib.sha256(source.read_bytes()).digest())
+        digest = hashlib.sha256(_FORM + text.replace(revision, _MARK).encode() + self._sources)
         path = self._folder / f"{digest.hexdigest()}.json"
         texts = read_cached(path)
         if texts is not None:

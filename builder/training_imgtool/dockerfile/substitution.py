@@ -13,6 +13,7 @@ _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(ma
 _BETWEEN_FIELDS = re.compile(r"[\t\v\f\r ]+")  # the parser's `reWhitespace`, which knows ASCII only
 _PLAIN = re.compile(r"[^\s'\"\\`]+")  # outside quotes: what neither ends a word nor means anything, as one piece
 _QUOTED = re.compile(r"[^'\"\\`]+")
+_LITERAL = re.compile(r"[^'\"$\\`}]+")  # what `expand` copies as one piece
 _SPECIAL = "@*#?-$!"  # the shell's special parameters, never set in a Dockerfile
 
 
@@ -124,9 +125,17 @@ class _Reader:
         self._at += 1
         return character
 
+    def _literal(self) -> str:
+        """Reads the characters up to the next one that may mean something."""
+        match = _LITERAL.match(self._word, self._at)
+        if match is None:
+            return ""
+        self._at = match.end()
+        return match[0]
+
     def until(self, stop: str) -> str:
         """Reads up to `stop`, or to the end when it is empty."""
-        result = ""
+        result = self._literal()
         while character := self._next():
             if character == stop:
                 return result
@@ -140,6 +149,7 @@ class _Reader:
                 result += self._next()
             else:
                 result += character
+            result += self._literal()
         if stop:
             raise SubstitutionError(f"{self._word!r}: no closing {stop!r}")
         return result
@@ -153,7 +163,7 @@ class _Reader:
         return text
 
     def _double(self) -> str:
-        result = ""
+        result = self._literal()
         while character := self._next():
             if character == '"':
                 return result
@@ -163,6 +173,7 @@ class _Reader:
                 result += self._next()
             elif character != self._escape or self._peek():
                 result += character
+            result += self._literal()
         raise SubstitutionError(f"{self._word!r}: no closing double quote")
 
     def _dollar(self) -> str:

@@ -12,12 +12,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
 from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Wheel
-from training_imgtool.spec.load import SpecFile, load
+from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.yamlfile.reader import read_bytes
 
@@ -41,17 +42,31 @@ def read_lock(path: Path) -> Lock:
     return parse_lock(read_bytes(path, _MAX_BYTES), str(path))
 
 
+@dataclass(frozen=True, slots=True)
+class LockIdentity:
+    """Which lock a spec needs: the file's place, and the hash over what it depends on."""
+
+    path: Path
+    inputs: str
+
+
 def lock_path(spec_file: SpecFile) -> Path:
-    """Where a spec's lock lies: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
+    """Where a spec's lock lies; raises as `identify_lock`."""
+    return identify_lock(spec_file).path
+
+
+def identify_lock(spec_file: SpecFile) -> LockIdentity:
+    """The lock that a spec needs: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
 
     A spec with values from `--set` that the lock depends on has a lock of its own: `gpu.tensorflow-2.16.2.lock`.
+    Raises as `lock_inputs`.
     """
-    path = spec_file.path
-    changed = spec_file.values and lock_inputs(load(path)) != lock_inputs(spec_file)
+    path, plain, inputs = spec_file.path, spec_file.plain, lock_inputs(spec_file)
+    changed = spec_file.values and (plain is None or lock_inputs(plain) != inputs)
     stem = path.stem if path.suffix in {".yaml", ".yml"} else path.name
     given = spec_file.values.items() if changed else ()
     values = (f".{key}-{re.sub(r'[^A-Za-z0-9._+-]', '-', value)}" for key, value in given)
-    return path.with_name(f"{stem}{''.join(values)}.lock")
+    return LockIdentity(path.with_name(f"{stem}{''.join(values)}.lock"), inputs)
 
 
 def lock_inputs(spec_file: SpecFile) -> str:

@@ -121,12 +121,12 @@ class Reader:
         for key, value in node.entries:
             if key.text in fields:
                 given[key.text] = value
-                self._place(_join(path, key.text), key, value)
+                self._place(_child(path, key.text), key, value)
             else:
                 self._report_unknown(key, path, fields)
         values = {}
         for name, field in fields.items():
-            value = self._field(field, list_field_kinds(kind)[name], given.get(name), _join(path, name))
+            value = self._field(field, list_field_kinds(kind)[name], given.get(name), _child(path, name))
             if value is not dataclasses.MISSING:
                 values[name] = value
         return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
@@ -268,5 +268,12 @@ def _describe_node(node: Node) -> str:
 
 def _join(path: str, name: str) -> str:
     """Returns the path of the key `name` for a message: one line, of limited length, without a secret."""
-    name = _HIDDEN_KEY if detect_secret(name) else "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_KEY])
-    return f"{path}.{name}" if path else name
+    if detect_secret(name):
+        return _child(path, _HIDDEN_KEY)
+    name = name[:_LONGEST_KEY]
+    return _child(path, name if name.isprintable() else "".join(c if c.isprintable() else "?" for c in name))
+
+
+def _child(path: str, field: str) -> str:
+    """Returns the path of a dataclass's field."""
+    return f"{path}.{field}" if path else field

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ class SpecFile:
         positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
         values: text that the command line gave to keys, instead of what the file has there.
         platforms: all that `platform` lists; the spec has the first.
+        root: the file's tree, without those values.
+        plain: the spec without those values; None where there are none, and where the file alone is not a spec.
     """
 
     path: Path
@@ -41,12 +44,19 @@ class SpecFile:
     entry: EntryPoint
     text_sha256: str
     positions: Mapping[str, Position]
+    root: Table
     values: Mapping[str, str] = field(default_factory=dict)
     platforms: tuple[str, ...] = ()
+    plain: SpecFile | None = None
 
     def for_platform(self, platform: str) -> SpecFile:
         """Returns the spec as if `platform` named this one alone; raises as `load`."""
-        return self if self.spec.platform == platform else load(self.path, {**self.values, "platform": platform})
+        return self if self.spec.platform == platform else self.with_values({"platform": platform})
+
+    def with_values(self, values: Mapping[str, str]) -> SpecFile:
+        """Returns the spec with further `values` for its keys, without reading the file again; raises as `load`."""
+        plain = self.plain if self.values else self
+        return _decode(self.path, self.root, self.text_sha256, {**self.values, **values}, plain)
 
     def locate(self, field: str) -> str | None:
         """Returns `file:line:column` of a key, or of the nearest key above it; None for an empty path."""
@@ -76,12 +86,22 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
         InputError: imgtool cannot read the file, or it is not YAML.
     """
     data = read_bytes(path)
-    root = parse(data, str(path), what="spec")
-    for key, text in (values or {}).items():
-        root = _with_value(root, key.split("."), text)
-    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_read_allowed(root))
-    spec = reader.read(ImageSpec, root, "")
-    _check_roles(root, reader)
+    root, text_sha256 = parse(data, str(path), what="spec"), hashlib.sha256(data).hexdigest()
+    plain = None
+    if values:
+        with contextlib.suppress(FieldListError):  # the values may be what the file lacks
+            plain = _decode(path, root, text_sha256, {}, None)
+    return _decode(path, root, text_sha256, values or {}, plain)
+
+
+def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str], plain: SpecFile | None) -> SpecFile:
+    """Decodes a file's tree with other `values` for some of its keys; raises FieldListError."""
+    tree = root
+    for key, text in values.items():
+        tree = _with_value(tree, key.split("."), text)
+    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_read_allowed(tree))
+    spec = reader.read(ImageSpec, tree, "")
+    _check_roles(tree, reader)
     if isinstance(spec, ImageSpec):
         _check_together(spec, path.parent, reader)
     if reader.errors:
@@ -92,10 +112,12 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
         folder=path.parent,
         spec=replace(spec, trainer=entry.trainer),
         entry=entry,
-        text_sha256=hashlib.sha256(data).hexdigest(),
+        text_sha256=text_sha256,
         positions=MappingProxyType(reader.positions),
-        values=MappingProxyType(dict(values or {})),
+        root=root,
+        values=MappingProxyType(dict(values)),
         platforms=reader.several.get("platform", (spec.platform,)),
+        plain=plain,
     )
 
 

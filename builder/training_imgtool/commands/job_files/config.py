@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool import __version__
-from training_imgtool.build.inputs import Inputs, open_spec, prepare
+from training_imgtool.build.inputs import Inputs, prepare
+from training_imgtool.build.shared_reads import open_spec
 from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
 from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.core.progress import Note, Progress

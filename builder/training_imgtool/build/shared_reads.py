@@ -1,0 +1,75 @@
+"""Reads the files that images are made from: specs and the code; each once per run, however many variants share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+
+from training_imgtool.context.code_folders import CodeFolders
+from training_imgtool.context.context import Context
+from training_imgtool.context.hash_cache import remembered_hashes
+from training_imgtool.core.errors import FieldListError, LocalFileError
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.dockerfile.render import TemplateRoots, list_sources
+from training_imgtool.dockerfile.render_cache import RenderCache
+from training_imgtool.plan import Lock
+from training_imgtool.spec.load import SpecFile, find, load
+
+
+class SharedReads:
+    """What the variants of one spec read alike, each once: its file, their lock, the files of the code, the templates.
+
+    It belongs to one run. Threads may call it at will.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._files: SingleFlight[SpecFile] = SingleFlight()
+        self._locks: SingleFlight[Lock] = SingleFlight()
+        self._contexts: SingleFlight[Context] = SingleFlight()
+
+    def open_spec(self, where: Path | None, values: Mapping[str, str]) -> SpecFile:
+        """The same as the function `open_spec`; all calls have to name the same spec."""
+        try:
+            plain = self._files.do(where, partial(open_spec, where))
+        except FieldListError:
+            return open_spec(where, values)  # which may be what the file lacks
+        return plain.with_values(values) if values else plain
+
+    def lock(self, identity: Hashable, make: Callable[[], Lock]) -> Lock:
+        """The lock of `identity`, by `make` where nobody has it yet."""
+        return self._locks.do(identity, make)
+
+    def context(self, identity: Hashable, read: Callable[[], Context]) -> Context:
+        """The context of `identity`, by `read` where nobody has it yet."""
+        return self._contexts.do(identity, read)
+
+    @cached_property
+    def texts(self) -> RenderCache:
+        """The texts of templates that earlier runs rendered."""
+        return RenderCache(self._cache, list_sources(TemplateRoots()))
+
+
+def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:
+    """Finds and loads the spec that the command line names, with other `values` for some of its keys."""
+    try:
+        cwd = Path.cwd()
+    except OSError as error:
+        raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
+    return load(find(where, cwd), values)
+
+
+def read_code(spec_file: SpecFile, settings: Settings, copied: frozenset[str] | None) -> Context:
+    """The files of the code, or those that the Dockerfiles copy; raises what `CodeFolders.read` raises."""
+    entry = spec_file.entry
+    with remembered_hashes(settings.cache, spec_file.folder) as hashes:
+        folders = CodeFolders(
+            spec=spec_file.path,
+            top=entry.top,
+            paths=entry.paths,
+            allow_secrets=spec_file.spec.allow_secrets,
+            hashes=hashes,
+        )
+        return folders.read() if copied is None else folders.read_for(copied)
