@@ -196,6 +196,9 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     moved = row.moved(59.0)
     assert moved is not None
     assert moved.rate == pytest.approx(20)
+    assert moved.left == pytest.approx(18.2, abs=0.1), "by the average, not eight minutes"
+    row.move("a", 40_000, 40_000, 60.0)
+    assert row.moved(61.0) == Moved(done=40_000, total=40_000, is_estimate=False, rate=None, left=None)
 
 
 @pytest.mark.parametrize("mode", ["plain", "tty", "json"])

@@ -19,7 +19,7 @@ NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.t
 
 @pytest.mark.parametrize("accelerator", Accelerator)
 def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator: Accelerator) -> None:
-    folder = tmp_path / "My Project"
+    folder = tmp_path / "My Pröject"
     written, notes = write_starter(folder, tensorflow="2.15.1", accelerator=accelerator)
     assert notes == ()
     assert written == tuple(folder / name for name in NAMES)

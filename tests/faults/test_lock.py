@@ -174,6 +174,15 @@ def test_upgrades_that_cannot_be(locking: Project) -> None:
     locking.refused("lock", "--locked", "--upgrade", code=2, says=["--locked forbids writing the lock"])
 
 
+@pytest.mark.parametrize("verb", ["lock", "show", "push"])
+def test_a_lock_of_another_program_stays(locking: Project, verb: str) -> None:
+    foreign = 'version = 1\nrequires-python = ">=3.11"\n\n[[package]]\nname = "numpy"\n'
+    (locking.folder / "uv.lock").write_text(foreign)
+    (locking.folder / "image.yaml").rename(locking.folder / "uv.yaml")
+    locking.refused(verb, "uv.yaml", code=3, says=["uv.lock is a lock of another program"], hint="another name than uv")
+    assert (locking.folder / "uv.lock").read_text() == foreign
+
+
 @pytest.mark.parametrize(
     "damage", ["<<<<<<< HEAD\n", "version = 1\nversion = 2\n", ""], ids=["merge", "twice", "empty"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,15 @@ def test_a_pure_archive_is_built_and_locked_with_its_wheel(archives: Place) -> N
     assert (source.archive.file, source.python, source.requires) == ("dep-2.0.tar.gz", "3.11", ())
     assert "numpy" in wheels
     assert wheels["top"].source is None
+
+
+def test_the_hash_of_an_archive_in_the_requirements_admits_its_wheel_and_no_other(archives: Place) -> None:
+    """As `uv export` and pip-compile write it."""
+    archive = hashlib.sha256(archives.index.files["dep"]["dep-2.0.tar.gz"]).hexdigest()
+    wheels, _ = locked(archives, requirements=f"dep==2.0 --hash=sha256:{archive}\n")
+    assert wheels["dep"].source is not None
+    with pytest.raises(InputError, match=r"dep 2\.0 has no wheel with one of the hashes in the requirements"):
+        locked(archives, requirements=f"dep==2.0 --hash=sha256:{'0' * 64}\n")
 
 
 def test_another_machine_builds_the_same_wheel_or_takes_it_from_the_registry(archives: Place) -> None:

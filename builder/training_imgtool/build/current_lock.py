@@ -103,6 +103,12 @@ def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | No
     try:
         return read_lock(path)
     except DamagedLockError as error:
+        text = path.read_text(errors="replace")
+        if text.strip() and "imgtool" not in text:  # a lock has it in its first line; a merge conflict leaves it there
+            hint = f"give the spec another name than {path.stem}: its lock has the same name"
+            raise InputError(
+                f"{path} is a lock of another program, which imgtool does not replace", hint=hint
+            ) from error
         if not replace:
             raise
         progress(Note(f"{error}; imgtool makes a new one"))

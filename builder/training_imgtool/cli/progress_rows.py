@@ -18,8 +18,8 @@ class Moved:
         done: bytes so far.
         total: bytes in all; None if unknown.
         is_estimate: the total may be wrong.
-        rate: bytes per second; None at the beginning.
-        left: seconds; None without a rate or a total.
+        rate: bytes per second, of the last seconds; None at the beginning and when all bytes have moved.
+        left: seconds, by the average of the whole step, which a pause hardly changes; None without a rate or a total.
     """
 
     done: int
@@ -46,6 +46,7 @@ class Row:
         self._parts: dict[str, tuple[int, int | None]] = {}
         self._done = 0
         self._samples: deque[tuple[float, int]] = deque()
+        self._moving_since = now
 
     def plan(self, size: int | None, *, is_estimate: bool = False) -> None:
         """Adds bytes that the subject will move; None if unknown."""
@@ -68,6 +69,7 @@ class Row:
         before, _ = self._parts.get(what, (0, None))
         if not self._parts:
             self._samples.append((now, 0))
+            self._moving_since = now
         self._parts[what] = (done, total)
         self._done += done - before
         if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
@@ -87,8 +89,9 @@ class Row:
             total = None  # more will come than was announced
         since, before = self._samples[0]
         passed, new = now - since, self._done - before
-        rate = new / passed if passed >= 0.5 and new > 0 and new * _LEAST_PART > (total or 0) else None
-        left = (total - self._done) / rate if rate and total is not None and total > self._done else None
+        is_moving = total is None or total > self._done
+        rate = new / passed if is_moving and passed >= 0.5 and new > 0 and new * _LEAST_PART > (total or 0) else None
+        left = (total - self._done) * (now - self._moving_since) / self._done if rate and total is not None else None
         return Moved(self._done, total, self._is_estimate, rate, left)
 
     def elapsed(self, now: float) -> float | None:

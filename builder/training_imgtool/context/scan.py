@@ -211,7 +211,7 @@ def _link(path: str, target: str, at: str) -> Entry:
     if target.startswith("/") or inside == ".." or inside.startswith("../"):
         raise InputError(
             f"{path}: a symbolic link to {target!r}, which lies outside the build context",
-            hint="copy what it points to into the context, or list the link in .dockerignore",
+            hint="name its target in trainer.include, or list the link in .dockerignore",
         )
     content = target.encode("utf-8", "surrogateescape")
     blob = hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False).hexdigest()

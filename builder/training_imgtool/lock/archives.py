@@ -66,12 +66,23 @@ class ArchiveBuilder:
 
     def folders(self) -> tuple[Path, ...]:
         """The folders of the wheels built so far, for uv's --find-links."""
-        wheels = [wheel for wheel in tuple(self._results.values()) if isinstance(wheel, Wheel)]
-        return tuple(sorted({path.parent for wheel in wheels if (path := self._store.path(wheel))}))
+        return tuple(sorted({path.parent for wheel in self._wheels() if (path := self._store.path(wheel))}))
+
+    def _wheels(self) -> tuple[Wheel, ...]:
+        return tuple(wheel for wheel in tuple(self._results.values()) if isinstance(wheel, Wheel))
+
+    def allow_built(self, hashes: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        """Returns the sha256 values that may be chosen, per package: `hashes`, and wheels built from such archives."""
+        allowed = dict(hashes)
+        for wheel in self._wheels():
+            name = normalise_name(wheel.name)
+            if name in hashes and wheel.source and wheel.source.archive.sha256 in hashes[name]:
+                allowed[name] |= {wheel.sha256}
+        return allowed
 
     def sourced(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
         """The wheels, those that were built here with their source."""
-        built = {wheel.sha256: wheel for wheel in tuple(self._results.values()) if isinstance(wheel, Wheel)}
+        built = {wheel.sha256: wheel for wheel in self._wheels()}
         return tuple(
             replace(wheel, source=built[wheel.sha256].source) if wheel.sha256 in built else wheel for wheel in wheels
         )

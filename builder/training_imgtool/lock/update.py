@@ -242,7 +242,7 @@ class _Maker:
             folder=self._folder,
             constraints=constraints,
             find_links=tuple(sorted({*folders, *self._archives.folders()})),
-            hashes=read_hashes(self._texts),
+            hashes=self._archives.allow_built(read_hashes(self._texts)),
             preferred=preferred,
             wheels_only=wheels_only,
         )

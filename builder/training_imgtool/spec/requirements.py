@@ -207,11 +207,9 @@ def _absolute(folder: Path, name: str, line: str) -> str:
     wheel = _local_wheel(name, line)
     if wheel is None:
         return line
-    extras, _, rest = (
-        line.partition(".whl")[2].partition("]") if ".whl[" in line else ("", "", line.partition(".whl")[2])
-    )
+    extras, bracket, rest = line.partition(".whl")[2].rpartition("]")
     package = posixpath.basename(wheel).partition("-")[0]
-    return f"{package}{f'{extras}]' if extras else ''} @ {(folder.resolve() / wheel).as_uri()}{rest}"
+    return f"{package}{extras}{bracket} @ {(folder.resolve() / wheel).as_uri()}{rest}"
 
 
 def _local_wheel(name: str, line: str) -> str | None:
@@ -244,13 +242,9 @@ def read_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]
 
 
 def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
-    files = set()
-    for name, text in texts:
-        for _, line in _lines(text):
-            match = re.match(_INCLUDE, line)
-            if match and line.startswith(("-c", "--constraint")):
-                files.add(_join(name, match["file"].strip("'\"")))
-    return frozenset(files)
+    options = ((name, line) for name, text in texts for _, line in _lines(text) if line.startswith(("-c", "--con")))
+    matches = ((name, re.match(_INCLUDE, line)) for name, line in options)
+    return frozenset(_join(name, match["file"].strip("'\"")) for name, match in matches if match)
 
 
 def _lines(text: str) -> list[tuple[int, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -266,4 +267,5 @@ def _make_folder(folder: Path) -> None:
 
 def _usable_name(text: str) -> str:
     """A name for the images from a project's or folder's: `My Project` gives my-project."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "trainer"
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()  # ö becomes o, ß ss
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "trainer"
