@@ -107,6 +107,18 @@ def test_a_secret_is_for_the_specs_that_mount_it(machine: Machine, project: Proj
     assert "secret token" not in err
 
 
+def test_a_tag_for_two_specs_is_refused_before_anything_is_sent(
+    machine: Machine, project: Project, proxy: FaultProxy
+) -> None:
+    arguments = ("push", "--locked", "--role", "worker", "--tag", "v1")
+    _, err = machine.run(*arguments, "--set", "user=1000,1001", cwd=project.folder, code=2)
+    name = f"{proxy.host}/many/demo:v1"
+    assert f"--tag v1: . user=1000 and . user=1001 would both push {name}" in err
+    assert not proxy.log
+    out, _ = machine.run(*arguments, "--set", "name=one,two", cwd=project.folder)
+    assert [line.split()[1] for line in out.splitlines()] == ["name=one", "name=two"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.build.request import BuildResult, BuildRun
+from training_imgtool.build.request import BuildResult, BuildRun, name_for_role
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
@@ -121,7 +121,7 @@ class KeyedImages:
         if result.digest is None:
             raise AssertionError(f"{result.role}: in the registry without a digest")
         repository = self._run.inputs.repository
-        tag = repository.tag(name if len(self._run.wanted) == 1 else f"{result.role}-{name}")
+        tag = repository.tag(name_for_role(name, result.role, of=len(self._run.wanted)))
         registry = self.evidence.registry
         manifest = registry.manifest(result.digest)
         registry.put_manifest(tag, manifest.media_type, manifest.body)

@@ -6,21 +6,21 @@ this process holds the others that need them back until they are in the registry
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 
 from training_imgtool.build.engine.secrets import with_own_secrets
 from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.build.platforms import build_platforms
 from training_imgtool.build.renewal import build_renewed
-from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
-from training_imgtool.build.shared_reads import SharedReads
-from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice, name_for_role
+from training_imgtool.build.shared_reads import SharedReads, open_spec
+from training_imgtool.core.errors import ImgtoolError, UsageError
 from training_imgtool.core.progress import Event, Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.connect import Registries, connect
@@ -50,8 +50,10 @@ def build_many(
 ) -> tuple[SpecResult, ...]:
     """Builds every spec, several side by side, over the same connections; a spec that fails stops no other.
 
-    `inspect` checks a spec before its build.
+    `inspect` checks a spec before its build. Raises UsageError, before anything is built, if `--tag` would name images
+    of two specs alike.
     """
+    _require_own_tags(choices, options, registry or settings.registry)
     gate, unused = _StageGate(), {secret.id for secret in settings.secrets}
     with connect(settings, progress) as registries:
 
@@ -95,9 +97,27 @@ def build_many(
     return results
 
 
+def _require_own_tags(choices: tuple[SpecChoice, ...], options: BuildOptions, registry: str | None) -> None:
+    """Raises UsageError if two specs would push an image under the same name: chance would decide which one has it."""
+    owners: dict[str, SpecChoice] = {}
+    for choice in choices if options.tags else ():
+        try:
+            spec = open_spec(choice.path, choice.values).spec
+        except ImgtoolError:
+            continue  # its own build reports it
+        roles = options.roles or tuple(spec.roles)
+        for tag, role in itertools.product(options.tags, roles):
+            name = f"{registry or spec.registry}/{spec.name}:{name_for_role(tag, role, of=len(roles))}"
+            if (owner := owners.setdefault(name, choice)) is not choice:
+                raise UsageError(
+                    f"--tag {tag}: {owner.name} and {choice.name} would both push {name}",
+                    hint="push them one by one with a tag each, or give each spec a name of its own",
+                )
+
+
 def _share_reads(choices: tuple[SpecChoice, ...], settings: Settings) -> Iterator[SharedReads]:
     """What each choice shares with the others of its spec, which follow each other; it ends with the last of them."""
-    for _, variants in groupby(choices, key=lambda choice: choice.path):
+    for _, variants in itertools.groupby(choices, key=lambda choice: choice.path):
         shared = SharedReads(settings.cache)
         yield from (shared for _ in variants)
 

@@ -82,6 +82,11 @@ class BuildOptions:
         return self.layout is None and (self.engine == "docker" or (self.engine == "auto" and not self.push))
 
 
+def name_for_role(name: str, role: Role, *, of: int) -> str:
+    """What `--tag NAME` calls a role's image: NAME where it is the only one `of` the run, else ROLE-NAME."""
+    return name if of == 1 else f"{role}-{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRun:
     """The inputs of a run, its options, and the machine that it runs on."""
