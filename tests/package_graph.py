@@ -27,7 +27,7 @@ ROOMS: dict[str, str] = {
     "dockerfile": "plan spec",
     "wheels": "context plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
-    "attest": "plan registry",
+    "attest": "plan registry spec",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
     "debian": "direct dockerfile plan registry spec",

@@ -76,6 +76,11 @@ def test_nothing_changed_loads_no_engine_no_templates_and_no_builder(machine: Ma
         "training_imgtool.versions.matrix",
         "packaging",
     }
+    project.write("trainer/task.py", "print('training more')\n")
+    _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    loaded = {line.rpartition("|")[2].strip() for line in said.splitlines()}
+    assert "training_imgtool.attest.cyclonedx" in loaded
+    assert "packaging" not in loaded  # 8 ms
 
 
 def test_nothing_changed_for_a_machine_that_has_seen_nothing(

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from packaging.utils import canonicalize_name
-
 from training_imgtool import __version__
 from training_imgtool.core.reference import parse_reference
 from training_imgtool.plan import DebianPackage, LockedVariant, RolePlan, Wheel
+from training_imgtool.spec.requirements import normalise_name
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
@@ -96,7 +95,7 @@ def make_bill(
 
 def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
     """A wheel's component."""
-    name = canonicalize_name(wheel.name)
+    name = normalise_name(wheel.name)
     return {
         "type": "library",
         "bom-ref": f"wheel:{wheel.file}:{wheel.sha256[:16]}",
