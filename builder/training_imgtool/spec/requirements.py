@@ -47,12 +47,9 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
     (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
     (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
 )
-_REMOTE = (  # what a URL has tomorrow is not in the lock's inputs, so the lock could not become stale
-    (r"(?:-r|--requirement)[\s=]*[\"']?\w+://", "a requirements file at a URL", "download it, and write -r FILE"),
-    (r"(?:-c|--constraint)[\s=]*[\"']?\w+://", "a constraints file at a URL", "download it, and write -c FILE"),
-)
+_REMOTE = (r"--?(?:[rc]|requirement|constraint)[\s=]*[\"']?\w+://", "a file at a URL", "download it, and name the FILE")
 _NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, and images are made of them", "leave it out")
-_OPTION_TROUBLES = (_TROUBLES[0], *_REMOTE, _NO_WHEELS)  # the same for options
+_OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
 _PYPROJECT = "pyproject.toml"
 _SETUP = ("setup.py", "setup.cfg")
 _MAX_FILES = 50
