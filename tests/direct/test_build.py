@@ -112,6 +112,7 @@ def test_the_root_of_a_base_that_is_only_listed(make: Maker) -> None:
         ("VOLUME $UNSET", {}, "VOLUME is empty"),
         ("STOPSIGNAL ${A}x", {}, "STOPSIGNAL 1x"),
         ("ENV S=d\nARG S=g\nENV T=$S", {}, "ARG S: engines disagree"),
+        ("ARG TARGETARCH\nENV T=x$TARGETARCH", {}, "TARGETARCH: only BuildKit finds this ARG"),
         ("CMD", {}, "empty CMD"),
         ("ENTRYPOINT []", {}, "empty ENTRYPOINT"),
         ("HEALTHCHECK CMD x", {"Healthcheck": {"Test": ["CMD", "y"], "Interval": 9}}, "what is left"),

@@ -32,6 +32,8 @@ def instruction(text: str) -> Instruction:
         ("COPY <<EOF /a\ntrue\nEOF", "line 2: COPY with a heredoc"),
         ("COPY --link a /a", "line 2: COPY --link"),
         ("HEALTHCHECK --retries=3 CMD true", None),
+        ("ARG A TARGETARCH", "line 2: ARG TARGETARCH"),
+        ("ARG TARGETARCH=amd64", None),
     ],
 )
 def test_syntax_that_only_buildkit_has(text: str, syntax: str | None) -> None:

@@ -90,6 +90,8 @@ def test_an_error_names_its_line() -> None:
         ("ARG X=1\nENV X=$X", "ENV Z=$X", {"X": "1"}, set()),
         ("ARG X=1", "RUN echo $X", {}, set()),
         ("ARG X=1", "ENV Z=$XY", {}, set()),
+        ("ENV A=1", "ARG TARGETOS\nENV Z=$TARGETOS", {}, {"TARGETOS"}),
+        ("ENV A=1", "ARG TARGETOS=linux\nENV Z=$TARGETOS", {}, set()),
     ],
 )
 def test_args_of_a_stage_below(below: str, text: str, env: dict[str, str], names: set[str]) -> None:

@@ -136,7 +136,7 @@ def plan_stage(
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
     _check_container(state)
     if unsure := ambiguous_args(dockerfile, stage, image_config.read_environment(state.settings)):
-        raise NeedsEngineError(f"stage {stage.label}: {min(unsure)}: engines disagree on an ARG of a stage below")
+        raise NeedsEngineError(f"stage {stage.label}: {min(unsure)}: only BuildKit finds this ARG")
     steps: list[Step] = []
     for step in evaluate(dockerfile, stage, image_config.read_environment(state.settings)):
         try:

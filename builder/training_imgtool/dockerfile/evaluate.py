@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from training_imgtool.core.errors import InputError
+from training_imgtool.dockerfile.mounts import platform_arg
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage, global_args
 from training_imgtool.dockerfile.substitution import expand
 
@@ -89,7 +90,7 @@ def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Expa
 
 
 def ambiguous_args(dockerfile: Dockerfile, stage: Stage, env: Mapping[str, str]) -> frozenset[str]:
-    """The variables of a stage that are ARGs of a stage below: BuildKit finds those, the classic builder does not.
+    """The variables that only BuildKit finds: ARGs of a stage below, and those of the platform, such as TARGETARCH.
 
     Args:
         dockerfile: the file.
@@ -98,6 +99,7 @@ def ambiguous_args(dockerfile: Dockerfile, stage: Stage, env: Mapping[str, str])
     """
     below = (step for other in dockerfile.below(stage) for step in other.instructions)
     names = {name for step in below if step.name == "ARG" for name, _ in step.pairs}
+    names |= {name for step in stage.instructions if (name := platform_arg(step))}
     expanded = (step.raw for step in stage.instructions if step.name in _EXPANDED)
     return frozenset(name for text in expanded for name in _VARIABLE.findall(text) if name in names and name not in env)
 

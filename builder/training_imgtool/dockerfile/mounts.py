@@ -13,6 +13,9 @@ from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 
 _PLAIN_FLAGS = frozenset({"chown", "from"})  # of COPY and ADD, which every engine takes
 _LINK = "link"  # which changes how BuildKit makes a layer, and not what is in it
+_PLATFORM_ARGS = frozenset(
+    f"{side}{part}" for side in ("BUILD", "TARGET") for part in ("ARCH", "OS", "PLATFORM", "VARIANT")
+)  # Dockerfile reference, "Automatic platform ARGs in the global scope"
 _OUTSIDE = frozenset({"cache", "secret", "ssh", "tmpfs"})  # types that read nothing from the context
 
 
@@ -105,12 +108,21 @@ def needed_stages(dockerfile: Dockerfile, stage: Stage) -> Iterator[Stage]:
 def classic_refusal(instruction: Instruction) -> str | None:
     """What Docker's classic builder refuses in an instruction, or leaves out and succeeds: `RUN with a heredoc`.
 
-    Seen with Docker 28: it runs `RUN <<EOF` without the lines below it, and takes no notice of --exclude and --unpack.
+    Seen with Docker 28: it runs `RUN <<EOF` without the lines below it, takes no notice of --exclude and --unpack, and
+    gives `ARG TARGETARCH` no value.
     """
     return _only_buildkit(instruction, _PLAIN_FLAGS | {_LINK})
 
 
+def platform_arg(instruction: Instruction) -> str | None:
+    """The variable of an ARG that BuildKit alone gives a value, such as TARGETARCH; None where there is none."""
+    pairs = instruction.pairs if instruction.name == "ARG" else ()
+    return next((name for name, value in pairs if value is None and name in _PLATFORM_ARGS), None)
+
+
 def _only_buildkit(instruction: Instruction, taken: frozenset[str]) -> str | None:
+    if argument := platform_arg(instruction):
+        return f"ARG {argument}"
     if instruction.heredocs:
         return f"{instruction.name} with a heredoc"
     plain = taken if instruction.name in {"ADD", "COPY"} else frozenset()
