@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import signal
 import subprocess
@@ -94,9 +95,44 @@ def test_a_secret_is_nowhere(world: BuildKitWorld) -> None:
     world.project.spec(before)
     assert not watched.found
     assert SECRET not in ended.out + ended.err
+    assert _files_with(world, SECRET) == []
+
+
+def test_secrets_of_any_bytes_arrive_and_are_nowhere(world: BuildKitWorld) -> None:
+    mark = f"canary-{time.time_ns()}"
+    values = {
+        "lines": f"first-{mark}\n\n  $two \"{mark}\" 'x' \n".encode(),
+        "binary": bytes(range(256)) + mark.encode() + b"\xff\n\xc3",
+        "large": f"{mark}:".encode() + b"0123456789abcdef" * 6_250,
+        "empty": b"",
+        "word": b"python",
+    }
+    folder = world.project.root / 'secrets, "quoted"'
+    folder.mkdir(exist_ok=True)
+    steps, options = [], []
+    for name, value in values.items():
+        (folder / name).write_bytes(value)
+        mount = f"--mount=type=secret,id={name}"
+        steps.append(f"RUN {mount} echo {name} $(busybox sha256sum < /run/secrets/{name}) from python3; echo {mark}x")
+        place = str(folder / name).replace('"', '""')
+        options += ["--secret", f'id={name},"src={place}"']
+    world.write_template(system_extra="\n".join(steps))
+    err = world.push(*options, "--progress", "plain").err
+    for name, value in values.items():
+        assert f"[system cpu] | {name} {hashlib.sha256(value).hexdigest()} - from python3" in err
+    for path in folder.iterdir():
+        path.unlink()
+    assert "printed a secret" not in err
+    for part in (f"first-{mark}", f'"{mark}"', f"{mark}:0123"):
+        assert part not in err
+        assert _files_with(world, part) == []
+
+
+def _files_with(world: BuildKitWorld, text: str) -> list[Path]:
+    """The files of the user, the registry, the builder and the machine's memory that contain a text."""
     places = [world.project.root.parent, world.engine.folder, Path("/dev/shm")]
     files = [Path(folder, name) for place in places for folder, _, names in os.walk(place) for name in names]
-    assert [path for path in files if path.is_file() and _holds(path, SECRET.encode())] == []
+    return [path for path in files if path.is_file() and _holds(path, text.encode())]
 
 
 def _holds(path: Path, needle: bytes) -> bool:
@@ -136,6 +172,7 @@ def test_an_unknown_secret_is_refused_before_anything_is_built(
         ("RUN echo oh no; exit 7", 4, "ended with exit code 7"),
         ("RUN --network=host true", 4, "entitlement network.host"),
         ("RUN --security=insecure true", 4, "entitlement security"),
+        ("RUN echo full; exec busybox sh -c 'echo cp: No space left on device >&2; exit 1'", 5, "a disk is full"),
         ("RUN --mount=type=bind,from=nowhere,target=/x true", 3, "neither a stage above nor an image by digest"),
     ],
 )

@@ -131,7 +131,10 @@ def plan_stage(
         DockerfileError: a variable cannot be expanded.
     """
     if state.settings.get("OnBuild"):
-        raise NeedsEngineError("the base has ONBUILD instructions")
+        raise NeedsEngineError(
+            f"line {stage.line}: FROM {stage.base}: the base has ONBUILD instructions",
+            hint="a Docker Engine runs them (--engine docker); a builder gets single stages, and would run them again",
+        )
     image_config.check_environment(state.settings)
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage
     _check_container(state)
