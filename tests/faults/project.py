@@ -26,8 +26,8 @@ from typing import Any
 
 import pytest
 
+from tests import forked_imgtool
 from tests.direct.wheels import as_wheel, make_wheel
-from tests.faults import preloaded
 from tests.faults.base import base_image
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.plan import Lock, LockedVariant
@@ -183,10 +183,9 @@ class Project:
     ) -> Ended:
         """Runs a command to its end, and looks whether it left anything behind; see `start` for the options."""
         environ = self._environ(env)
-        if options or not preloaded.applies_to(environ):
+        if options or not forked_imgtool.reads_late(environ):
             return self.ended(self.start(*arguments, env=env, cwd=cwd, **options), timeout)
-        server, words = preloaded.server(IMGTOOL), [*map(str, arguments)]
-        code, out, err = server.run(words, environ=environ, cwd=cwd or self.folder, timeout=timeout)
+        code, out, err = forked_imgtool.run(arguments, environ, cwd or self.folder, timeout)
         ended = Ended(code, out.decode(), err.decode())
         self.check(ended)
         return ended

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration import forked_imgtool
+from tests import forked_imgtool
 from tests.integration.push_world import Machine, Project, Wheels, check_whole, digests, lines, make_base
 from tests.servers.fault_proxy import Action, Exchange, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
