@@ -92,7 +92,7 @@ def test_another_thread_stops_it() -> None:
     began = time.monotonic()
     with pytest.raises(EngineUnavailableError, match="worker: RUN make: stopped"):
         list(followed(Scripted(None), stopped=stopped))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_silence_is_fine_while_the_engine_answers() -> None:
@@ -139,7 +139,7 @@ def test_a_writer_that_waits_can_be_stopped() -> None:
     began = time.monotonic()
     with pytest.raises(ContextError):
         next(blocks)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     release.set()
 
 

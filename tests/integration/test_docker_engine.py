@@ -229,9 +229,9 @@ def test_a_cancelled_build_leaves_no_container(tmp_path: Path, base: str, interr
         else:
             assert wait_for(lambda: caught, 20)
             began = time.monotonic()
-        assert wait_for(lambda: not containers_running(other, marker), 5)
-        thread.join(5)
-        assert time.monotonic() - began < 5
+        assert wait_for(lambda: not containers_running(other, marker), 20)
+        thread.join(20)
+        assert time.monotonic() - began < 30
         assert isinstance(caught[0], StopError if interrupt == "exception" else EngineUnavailableError)
 
 
@@ -401,8 +401,8 @@ def test_a_signal_stops_what_the_engine_does(
         process.send_signal(number)
         _, shown = process.communicate(timeout=20)
         assert process.returncode == code
-        assert wait_for(lambda: not containers_running(engine, marker), 5)
-        assert time.monotonic() - began < 5
+        assert wait_for(lambda: not containers_running(engine, marker), 20)
+        assert time.monotonic() - began < 30
     assert "Traceback" not in shown
     assert "[1] 2/2 RUN sleep 4" in shown
 

