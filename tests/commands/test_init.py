@@ -225,7 +225,10 @@ CMD ["--steps", "5"]
     assert (spec.trainer.source, spec.trainer.script, spec.args) == (".", "fit_model.py", ("--steps", "5"))
     requirements = (tmp_path / "requirements.txt").read_text()
     assert "scikit-learn>=1.3  # from Dockerfile\n" in requirements
-    assert "# missing: the packages that provide these imports: PIL (pillow), cudf\n" in requirements
+    assert (
+        "# missing, unless another package brings them: the packages of these imports: PIL (pillow), cudf\n"
+        in requirements
+    )
     assert "mirror" not in requirements + text
 
 
@@ -237,7 +240,19 @@ def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> Non
     }
     spec, text = proposed(tmp_path, files)
     assert (spec.requirements, spec.tensorflow, spec.accelerator) == ("docker/needs.txt", "2.10.1", Accelerator.GPU)
-    assert "# missing: the packages that provide these imports: pandas\n" in text
+    assert "# missing, unless another package brings them: the packages of these imports: pandas\n" in text
+
+
+def test_an_import_from_a_folder_in_the_requirements_is_not_missing(tmp_path: Path) -> None:
+    files = {
+        "common/src/common_io/__init__.py": "",
+        "helper/tools.py": "",
+        "job/requirements.txt": "scipy\n-e ../common\n./../helper\n",
+    }
+    project(tmp_path, files)
+    (tmp_path / ".git").mkdir()
+    _, text = proposed(tmp_path / "job", {"train.py": program("import common_io, tools, cudf\nimport pandas")})
+    assert "of these imports: cudf, pandas\n" in text
 
 
 def test_a_script_of_a_notebook(tmp_path: Path) -> None:
@@ -267,7 +282,7 @@ def main(epochs, data, name): pass
     assert (spec.trainer.module, spec.trainer.function) == ("pkg.cli", "main")
     assert "trainer: {source: ., script: fit}" in text
     assert "its options: --epochs, --data (required), name (required)" in text
-    assert "# missing: the packages that provide these imports: click" in text
+    assert "# missing, unless another package brings them: the packages of these imports: click" in text
 
 
 def test_flags_and_a_setup_py(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def refused(project: Project, *says: str, hint: str | None = None) -> None:
 def test_c01_links_that_lead_out(project: Project, target: str) -> None:
     (project.folder / "trainer/link").symlink_to(target)
     says = f"trainer/link: a symbolic link to '{target}', which lies outside the build context"
-    refused(project, says, hint="name its target in trainer.include, or list the link in .dockerignore")
+    cure = "copy the target into the context" if target.startswith("/") else "name its target in trainer.include"
+    refused(project, says, hint=f"{cure}, or list the link in .dockerignore")
     project.write(".dockerignore", "trainer/link\n")
     assert keys(project)
 

@@ -143,7 +143,8 @@ def error_data(failure: ImgtoolError) -> dict[str, Any]:
 def _translate(error: Exception) -> ImgtoolError:
     """Returns typer's and the operating system's errors as ours; every other exception is a bug."""
     if isinstance(error, typer.TyperException):
-        return UsageError(error.format_message(), hint="imgtool --help, or imgtool VERB --help")
+        context = getattr(error, "ctx", None)
+        return UsageError(error.format_message(), hint=f"{context.command_path if context else 'imgtool'} --help")
     if isinstance(error, typer.Abort):
         return UsageError("nothing was confirmed")
     if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _MACHINE_ERRORS):

@@ -209,9 +209,10 @@ def _is_control(character: str) -> bool:
 def _link(path: str, target: str, at: str) -> Entry:
     inside = posixpath.normpath(posixpath.join(at, posixpath.dirname(path), target))
     if target.startswith("/") or inside == ".." or inside.startswith("../"):
+        cure = "copy the target into the context" if target.startswith("/") else "name its target in trainer.include"
         raise InputError(
             f"{path}: a symbolic link to {target!r}, which lies outside the build context",
-            hint="name its target in trainer.include, or list the link in .dockerignore",
+            hint=f"{cure}, or list the link in .dockerignore",
         )
     content = target.encode("utf-8", "surrogateescape")
     blob = hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False).hexdigest()

@@ -62,7 +62,6 @@ class Named:
 
     requirement: Requirement
     where: str
-    is_constraint: bool
 
 
 def read_requirement_files(
@@ -117,7 +116,6 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
     """Returns the named requirements, without URLs, paths and options; raises FieldError for any other line."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    constraints = _constraint_files(texts)
     requirements = []
     for name, text in texts:
         for number, line in _lines(text):
@@ -131,7 +129,7 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                     field=FIELD,
                     hint="write the value: a lock does not depend on a machine's variables" if "${" in line else None,
                 ) from None
-            requirements.append(Named(requirement, _place(name, number), name in constraints))
+            requirements.append(Named(requirement, _place(name, number)))
     return tuple(requirements)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import parse_qs, unquote
@@ -73,16 +72,13 @@ def parse_git(origin: str) -> GitPlace:
     return GitPlace(match["url"], match["revision"] or "", subdirectory)
 
 
-def parse_source(
-    name: str, where: str, line: str, *, is_reachable: Callable[[str], bool] = lambda _: True
-) -> SourceRequirement | None:
+def parse_source(name: str, where: str, line: str) -> SourceRequirement | None:
     """Parses a line of the requirements file `name`; None for a line that names no code, or none that a lock can hold.
 
     Args:
         name: the file, relative to the spec's folder: relative paths start from its folder.
         where: the line's place.
         line: the text, without a comment.
-        is_reachable: whether a path relative to the spec's folder may be used.
     """
     rest = _EDITABLE.sub("", line, count=1)
     if (rest == line and line.startswith("-")) or len(line) > _MOST_LETTERS * 10:
@@ -100,8 +96,7 @@ def parse_source(
     else:
         bracket = _EXTRAS.search(place)
         extras = extras or (_split(bracket["extras"]) if bracket else ())
-        path = _path(name, place[: bracket.start()] if bracket else place, is_named=bool(named))
-        origin = path if path is not None and is_reachable(path) else None
+        origin = _path(name, place[: bracket.start()] if bracket else place, is_named=bool(named))
         package = named["name"] if named else None
     if origin is None:
         return None

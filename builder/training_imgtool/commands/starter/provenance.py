@@ -31,7 +31,8 @@ def unlisted_comment(seen: Survey) -> str:
     """A comment: which package has a module is not for imgtool to guess."""
     names = [f"{name} ({DISTRIBUTIONS[name]})" if name in DISTRIBUTIONS else name for name in seen.unlisted[:12]]
     more = f" and {len(seen.unlisted) - 12} more" if len(seen.unlisted) > 12 else ""
-    return f"# missing: the packages that provide these imports: {', '.join(names)}{more}\n" if names else ""
+    cause = "# missing, unless another package brings them: the packages of these imports:"
+    return f"{cause} {', '.join(names)}{more}\n" if names else ""
 
 
 def python_line(seen: Survey, release: str) -> str:

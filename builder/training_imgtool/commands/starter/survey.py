@@ -16,7 +16,7 @@ from training_imgtool.commands.starter.dockerfile import ProjectDockerfile
 from training_imgtool.commands.starter.programs import Code, read_code
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.spec.console_scripts import read_console_scripts
-from training_imgtool.spec.requirements import parse_requirements, read_requirement_files
+from training_imgtool.spec.requirements import list_code, parse_requirements, read_requirement_files
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.wheels.import_names import DISTRIBUTIONS
 
@@ -81,7 +81,7 @@ def survey(folder: Path, matrix: Matrix) -> Survey:
         system_packages=docker.system_packages(),
         requirements=requirements,
         python_packages=tuple(clue for clue in further if not _is_tensorflow(Requirement(clue.value))),
-        unlisted=() if requirements and not listed else _find_unlisted(code.missing, named),
+        unlisted=() if requirements and not listed else _find_unlisted(_not_in_code(folder, own, code.missing), named),
         arguments=docker.arguments(),
     )
 
@@ -131,6 +131,18 @@ def _find_unlisted(names: Iterable[str], requirements: Iterable[Requirement]) ->
         return any(item == likely or item.startswith((f"{likely}-", canonicalize_name(name))) for item in listed)
 
     return tuple(name for name in names if name not in _WITH_TENSORFLOW and not is_listed(name))
+
+
+def _not_in_code(folder: Path, requirements: str | None, names: Iterable[str]) -> tuple[str, ...]:
+    """The imports that no folder has which the requirements file names, such as `-e ../common`."""
+    try:
+        code = list_code(read_requirement_files(folder, requirements)) if requirements else ()
+    except InputError:
+        code = ()
+    tops = [folder / source.path / inner for source in code if not source.is_git for inner in ("", "src")]
+    return tuple(
+        name for name in names if not any((top / name).exists() or (top / f"{name}.py").exists() for top in tops)
+    )
 
 
 def _requirements(folder: Path, name: str) -> tuple[Requirement, ...]:

@@ -20,6 +20,7 @@ from training_imgtool.registry.auth.challenges import Access, Scopes, scope_text
 
 _LARGEST_FILE = 65536
 _SHORTEST_KEPT = 30.0  # seconds that a token must still last to be worth a file
+_MARGIN = 10.0  # seconds before its end when a token no longer counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,13 @@ class TokenStore:
         folder: where to keep tokens for other processes, or None.
         identity: what else a token depends on, such as the state of the login file; hashed.
         now: the wall clock, in seconds since 1970.
-        margin: seconds before its end when a token no longer counts.
     """
 
-    def __init__(
-        self, host: str, folder: Path | None, *, identity: str, now: Callable[[], float], margin: float = 10.0
-    ) -> None:
+    def __init__(self, host: str, folder: Path | None, *, identity: str, now: Callable[[], float]) -> None:
         self._host = host
         self._folder = folder
         self._identity = identity
         self._now = now
-        self._margin = margin
         self._tokens: list[Token] = []
         self._lock = threading.Lock()
 
@@ -90,7 +87,7 @@ class TokenStore:
                     self._file(self._folder, token.scopes).unlink()
 
     def _lasts(self, token: Token) -> bool:
-        return token.expires - self._margin > self._now()
+        return token.expires - _MARGIN > self._now()
 
     def _file(self, folder: Path, scopes: Scopes) -> Path:
         name = "\n".join((self._host, self._identity, *scope_texts(scopes)))
