@@ -32,7 +32,7 @@ def mirror(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Copy the lock's bases, wheels and Debian packages to your own place."""
+    """Copy the lock's bases and packages to a place of your own."""
     from training_imgtool.build.current_lock import ensure_lock
     from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.commands import mirror as mirroring
