@@ -33,12 +33,14 @@ class World:
     platforms: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of tags that name an index
     down: bool = False
     login: str = ""  # a page of people's own instead of every answer below this path
+    status: dict[str, int] = field(default_factory=dict)  # an empty answer instead, by the start of its path
+    moved: str = ""  # where the registry sends its readers
 
     def reply(self, asked: Asked) -> Reply:
         """An answer of the index below /simple, else of the registry."""
-        if (people := self._for_people(asked.target)) is not None:
-            return people
-        kind, _, name = asked.target.strip("/").partition("/")
+        if (odd := self._odd_reply(asked.target)) is not None:
+            return odd
+        kind, _, name = asked.target.removeprefix(self.moved).strip("/").partition("/")
         if kind == "simple":
             page = json.dumps({"meta": {"api-version": "1.0"}, "files": self.pages[name]}).encode()
             return Reply(200, page, {"Content-Type": "application/vnd.pypi.simple.v1+json"})
@@ -57,8 +59,12 @@ class World:
             self.images[row["digest"]] = content  # type: ignore[index]
         return Reply(200, body, {"Content-Type": kind, "Docker-Content-Digest": sha256_digest(body)})
 
-    def _for_people(self, target: str) -> Reply | None:
-        """What a server answers that is down, or wants a login on a web page."""
+    def _odd_reply(self, target: str) -> Reply | None:
+        """What a server answers that is down, has no page, has moved its content, or wants a login on a web page."""
+        if status := next((status for start, status in self.status.items() if target.startswith(start)), 0):
+            return Reply(status)
+        if self.moved and target.startswith("/v2/") and target != "/v2/":
+            return Reply(307, b"", {"Location": f"{self.moved}{target}"})
         if self.down:
             return Reply(404) if "/simple/" in target else Reply(403)
         if target.startswith("/login"):
@@ -235,3 +241,21 @@ def test_a_login_page_is_no_answer(world: World, server: ScriptedServer, tmp_pat
     assert report.drifts == ()
     assert report.unanswered
     assert all(row.subject.startswith(who) and row.code == 6 for row in report.unanswered)
+
+
+@pytest.mark.parametrize(("status", "codes"), [(404, None), (410, None), (304, [8]), (204, [8]), (401, [7])])
+def test_an_index_without_a_page(
+    world: World, server: ScriptedServer, tmp_path: Path, status: int, codes: list[int] | None
+) -> None:
+    """Only an answer that the package is not there is a difference."""
+    world.status["/simple/tensorflow-gpu"] = status
+    report = _check(server, tmp_path, release="2.5")
+    assert [drift.subject for drift in report.drifts] == ([] if codes else ["tensorflow-gpu"])
+    assert [row.code for row in report.unanswered] == (codes or [])
+
+
+def test_a_registry_that_redirects_is_followed(world: World, server: ScriptedServer, tmp_path: Path) -> None:
+    world.moved = "/storage"
+    report = _check(server, tmp_path)
+    assert (report.drifts, report.unanswered) == ((), ())
+    assert len(server.asked) <= 60

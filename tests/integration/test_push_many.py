@@ -59,8 +59,10 @@ def test_what_a_variant_costs(machine: Machine, project: Project, proxy: FaultPr
     arguments = ("push", "--locked", "--role", "worker", "--set", f"user={users}", "--progress", "quiet")
     machine.run(*arguments, cwd=project.folder, timeout=1800)
     proxy.clear()
+    proxy.connections = 0
     machine.run(*arguments, cwd=project.folder, timeout=1800)
     assert proxy.methods() == ["HEAD"] * variants
+    assert proxy.connections <= 8
     project.write("trainer/task.py", "print('training more')\n")
     proxy.clear()
     process = machine.start(*arguments, cwd=project.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
