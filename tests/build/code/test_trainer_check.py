@@ -264,9 +264,10 @@ def test_a_package_in_a_wheel_wins_over_a_plain_folder(project: Project) -> None
 
 
 def test_a_function_runs_nothing_below_the_main_guard(project: Project) -> None:
-    project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas\n")
+    project.write("trainer/debug.py", "import seaborn\n")
+    project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas, trainer.debug\n")
     project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: run"))
-    assert _notes(project) == []
+    assert _notes(project) == ["trainer/debug.py:1:1: no locked wheel provides seaborn"]
 
 
 def test_a_function_that_the_module_does_not_define(project: Project) -> None:

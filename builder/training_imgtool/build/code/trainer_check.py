@@ -12,6 +12,7 @@ import json
 import posixpath
 import sys
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,8 @@ class _Check:
         """Returns the files that load whenever the program starts."""
         if entry not in sources or sources[entry].finds_more is not None:
             return frozenset({entry})  # a name may lead to another file than it seems
+        if self._plan.entry.function is not None:  # nothing below the main guard runs
+            sources = {**sources, entry: replace(sources[entry], main_imports=())}
         return frozenset(self._modules.reached(entry, sources, is_sure=True))
 
     def _entry_file(self) -> str | None:
