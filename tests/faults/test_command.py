@@ -91,9 +91,10 @@ def test_locked(project: Project) -> None:
     says = ["image.lock is out of date, and --locked forbids writing it"]
     for arguments in (("show", "--locked", "--json"), ("render", "--locked"), ("lock", "--locked", "--json")):
         project.refused(*arguments, code=3, says=says, hint="run `imgtool lock`, then commit it")
+    text = (project.folder / "image.lock").read_text()
     (project.folder / "image.lock").unlink()
     project.refused("show", "--locked", code=3, says=["image.lock is missing, and --locked forbids writing it"])
-    project.write("image.lock", "<<<<<<< HEAD\n")
+    project.write("image.lock", f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> theirs\n")
     project.refused("show", code=3, says=["image.lock: not a lock", "line 1"], hint="a merge conflict")
 
 
