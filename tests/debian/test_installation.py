@@ -20,12 +20,20 @@ from training_imgtool.plan import DebianPackage, LockedDebian
 
 pytestmark = needs_dpkg
 Made = tuple[DebianPackage, Path]
+STATES = "/var/lib/apt/extended_states"
 
 
-def install(base: BaseSystem, *made: Made, opened: tuple[str, ...] = ()) -> Mapping[str, tuple[tarfile.TarInfo, bytes]]:
+def mark(name: str) -> str:
+    """What apt's list has about a package that apt chose itself."""
+    return f"Package: {name}\nArchitecture: amd64\nAuto-Installed: 1\n\n"
+
+
+def install(
+    base: BaseSystem, *made: Made, opened: tuple[str, ...] = (), requested: tuple[str, ...] = ("first",)
+) -> Mapping[str, tuple[tarfile.TarInfo, bytes]]:
     """The layer's entries by path."""
     paths = {package.sha256: path for package, path in made}
-    locked = LockedDebian(requested=("first",), packages=tuple(package for package, _ in made))
+    locked = LockedDebian(requested=requested, packages=tuple(package for package, _ in made))
     installation = Installation(
         base, locked, lambda package: paths[package.sha256], "amd64", opened=OpenedLibraries(opened)
     )
@@ -75,13 +83,22 @@ def test_files_follow_the_links_of_the_base_and_the_database_has_them(tmp_path: 
 
 
 def test_what_apt_chose_itself_is_marked(tmp_path: Path) -> None:
+    """In a section of metapackages too: apt 2 heeds Never-MarkAuto-Sections only when it removes a package."""
     layer = install(
-        system({"/var/lib/apt/extended_states": "Package: old\n\n"}),
-        make_package(tmp_path, "second", {"/usr/share/second/x": ""}),
+        system({STATES: mark("gone") + mark("libc-bin")}),
+        make_package(tmp_path, "second", {"/usr/share/second/x": ""}, fields="Section: metapackages\n"),
         make_package(tmp_path, "first", {"/usr/share/first/x": ""}),
     )
-    states = layer["var/lib/apt/extended_states"][1].decode()
-    assert states == "Package: old\n\nPackage: second\nArchitecture: amd64\nAuto-Installed: 1\n\n"
+    assert layer[STATES.lstrip("/")][1].decode() == mark("libc-bin") + mark("second")
+
+
+def test_a_requested_package_of_the_base_is_no_longer_apts_choice(tmp_path: Path) -> None:
+    package = make_package(tmp_path, "first", {"/usr/share/first/x": ""})
+    base = system({STATES: mark("libc-bin")})
+    assert install(base, package, requested=("first", "libc-bin:amd64"))[STATES.lstrip("/")][1] == b""
+    alone = install(base, requested=("libc-bin",))
+    assert alone[STATES.lstrip("/")][1] == b""
+    assert "var/lib/dpkg/status" not in alone, "dpkg does not run"
 
 
 def test_excluded_paths_stay_out_and_whiteouts_clean_what_the_stage_removes(tmp_path: Path) -> None:

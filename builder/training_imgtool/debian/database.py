@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.debian.base_system import BaseSystem
-from training_imgtool.debian.formats.control import Stanza, format_status, parse_stanzas
+from training_imgtool.debian.formats.control import Stanza, format_stanza, format_status, parse_stanzas
 from training_imgtool.plan import DebianPackage
 
 DPKG = "/var/lib/dpkg"
@@ -85,13 +85,9 @@ def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
     return stanzas
 
 
-def make_database_files(
-    system: BaseSystem, installed: Iterable[InstalledPackage], requested: tuple[str, ...], architecture: str
-) -> Iterator[tuple[str, int, bytes]]:
-    """The files of the databases as path, mode and content."""
+def make_database_files(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, int, bytes]]:
+    """The files of dpkg's database as path, mode and content."""
     stanzas = read_installed(system)
-    wanted = set(map(cut_name, requested))
-    automatic = []
     for package in installed:
         yield from _make_info_files(package)
         stanza = {**package.stanza, "Status": _INSTALLED}
@@ -99,12 +95,28 @@ def make_database_files(
         if lines:
             stanza["Conffiles"] = "\n" + "\n".join(lines)
         stanzas[package.locked.name, package.locked.architecture] = stanza
-        if package.locked.name not in wanted:
-            automatic.append(package.locked.name)
     yield STATUS, 0o644, format_status(stanzas)
-    states = "".join(f"Package: {name}\nArchitecture: {architecture}\nAuto-Installed: 1\n\n" for name in automatic)
-    if states:
-        yield EXTENDED_STATES, 0o644, (system.text(EXTENDED_STATES) + states).encode()
+
+
+def mark_automatic(
+    system: BaseSystem, installed: Iterable[InstalledPackage], requested: tuple[str, ...], architecture: str
+) -> bytes:
+    """The content of apt's extended_states: which packages apt chose itself, whatever their section.
+
+    As apt does (pkgDepCache::writeStateFile of apt 2.4 to 2.8), it drops a package that is now requested, or not there.
+    """
+    names = [package.locked.name for package in installed]
+    wanted = set(map(cut_name, requested))
+    automatic = {*names, *(name for name, _ in read_installed(system))} - wanted
+    stanzas: list[Mapping[str, str]] = [
+        stanza
+        for stanza in parse_stanzas(system.text(EXTENDED_STATES))
+        if stanza.get("Auto-Installed") == "1" and stanza.get("Package") in automatic
+    ]
+    stanzas += [
+        {"Package": name, "Architecture": architecture, "Auto-Installed": "1"} for name in names if name not in wanted
+    ]
+    return "".join(map(format_stanza, stanzas)).encode()
 
 
 def make_trigger_files(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, int, bytes]]:

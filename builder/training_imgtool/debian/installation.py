@@ -95,9 +95,12 @@ class Installation:
         yield from self._apply(unpacking)
         self._check_libraries(unpacking)
         yield from self._clean()
+        states = database.mark_automatic(self.system, installed, self.locked.requested, self.architecture)
+        if states != self.system.texts.get(database.EXTENDED_STATES, b""):
+            yield from self._write(unpacking, database.EXTENDED_STATES, 0o644, states)
         if not installed:
             return
-        written = database.make_database_files(self.system, installed, self.locked.requested, self.architecture)
+        written = database.make_database_files(self.system, installed)
         for path, mode, data in (*written, *database.make_trigger_files(self.system, installed)):
             yield from self._write(unpacking, path, mode, data)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from training_imgtool.debian.base_system import BaseSystem
     from training_imgtool.debian.store import PackageStore
 
-_VERSION = 1  # of how layers are made
+_VERSION = 2  # of how layers are made
 _NAME = "debian packages"
 _FIELD = "files"
 _MOST_TREE = 16 << 20  # bytes of a listing as text
