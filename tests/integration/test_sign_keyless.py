@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.push_world import Machine, Project
+from tests.integration.test_sign import is_cosign_3
 from tests.registry.support import machine as settings_of
 from tests.servers.registry_process import run_registry
 from tests.servers.sigstore import ISSUER, FakeSigstore, make_token
@@ -69,7 +70,7 @@ def _list_as_cosign(reference: str) -> None:
 
 
 def test_cosign_verifies_an_identity_and_is_verified(machine: Machine, project: Project, tmp_path: Path) -> None:
-    if COSIGN is None or subprocess.run([COSIGN, "signing-config"], capture_output=True, check=False).returncode:
+    if not is_cosign_3():
         pytest.skip("cosign 3 is not installed")
     trust = json.loads(Path(machine.env["IMGTOOL_SIGSTORE_CONFIG"]).read_text())
     for name in ("trustedRoot", "signingConfig"):
