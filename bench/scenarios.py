@@ -142,6 +142,7 @@ def measure(
 ) -> Iterator[Sample]:
     """Runs all contenders once per round, in turn, with three roles and with one, and yields what each took.
 
+    Each round begins with another contender: what one writes, the machine puts to disk while the next runs.
     `warm` holds the names of those that pushed before. A contender that fails is left out of the rest, and said.
     """
     for name, contender in tuple(contenders.items()) if scenario.warm else ():
@@ -152,12 +153,17 @@ def measure(
             _leave_out(scenario, contender, error, contenders, world)
     for roles in (ROLES,) if scenario.heavy or scenario.elsewhere else (ROLES, ROLES[1:2]):
         for number in range(rounds):
-            for contender in tuple(contenders.values()):
+            for contender in _rotate(tuple(contenders.values()), number):
                 try:
                     scenario.prepare(contender, number)
                     yield run_once(scenario, contender, world, roles=roles, number=number, watch=watch)
                 except FailedError as error:
                     _leave_out(scenario, contender, error, contenders, world)
+
+
+def _rotate(contenders: tuple[Contender, ...], number: int) -> tuple[Contender, ...]:
+    first = number % len(contenders) if contenders else 0
+    return contenders[first:] + contenders[:first]
 
 
 def leave_out(scenario: Scenario, error: FailedError, world: World, *, who: str = "it") -> None:
