@@ -8,7 +8,7 @@ registry has no referrers API, and the first image of a lock two more for the bi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -120,7 +120,8 @@ class Attestations:
 
     def add(self, image: RoleImage, made: DirectImage, start: StartImage) -> None:
         """Begins to attach what there is to say of an image that the direct builder appended to `start`."""
-        self._add(
+        task = partial(
+            self._attach,
             image,
             self._publisher.repository.digest(made.digest),
             read_trace(image, read_config(made.config)),
@@ -128,10 +129,12 @@ class Attestations:
             is_first=self._publisher.was_missing(made.config_descriptor.digest),
             has_bill=not self._publisher.was_missing(sha256_digest(start.image.config)),
         )
+        self._begin(task)
 
     def add_from_engine(self, image: RoleImage, made: Digest, *, by_builder: bool) -> None:
         """The same for an image that an engine pushed: a builder of buildx, or one with a store of its own."""
-        self._add(image, made, Trace(direct=False, builder=by_builder), None, is_first=False, has_bill=False)
+        trace = Trace(direct=False, builder=by_builder)
+        self._begin(partial(self._attach, image, made, trace, None, is_first=False, has_bill=False))
 
     def finish(self) -> None:
         """Waits until all are attached; raises what the registry's client raises, except a refusal, which is noted."""
@@ -146,29 +149,9 @@ class Attestations:
         """Begins nothing further."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _add(
-        self,
-        image: RoleImage,
-        made: Digest,
-        trace: Trace,
-        descriptor: Descriptor | None,
-        *,
-        is_first: bool,
-        has_bill: bool,
-    ) -> None:
-        """Begins a task.
-
-        Args:
-            image: the image's inputs.
-            made: its digest.
-            trace: how it came to be.
-            descriptor: of its manifest; None for an engine's image.
-            is_first: the repository never had this image before.
-            has_bill: the repository most likely has the bill, since it had the image below this one.
-        """
+    def _begin(self, attach: Callable[[], None]) -> None:
         if self._wanted:
-            task = partial(self._attach, image, made, trace, descriptor, is_first=is_first, has_bill=has_bill)
-            self._tasks.append(self._pool.submit(task))
+            self._tasks.append(self._pool.submit(attach))
 
     def _attach(
         self,
@@ -180,6 +163,16 @@ class Attestations:
         is_first: bool,
         has_bill: bool,
     ) -> None:
+        """Makes the attestations of an image and attaches them.
+
+        Args:
+            image: the image's inputs.
+            made: its digest.
+            trace: how it came to be.
+            descriptor: of its manifest; None for an engine's image.
+            is_first: the repository never had this image before.
+            has_bill: the repository most likely has the bill, since it had the image below this one.
+        """
         described = descriptor or self._registry.manifest(made).descriptor
         predicates = describe(self._run.inputs, image, trace, epoch=self._run.settings.source_date_epoch)
         attestation = make_attestation(made, described, predicates)

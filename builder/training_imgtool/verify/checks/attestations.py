@@ -1,8 +1,9 @@
 """Whether the bill of materials and the provenance that are attached to an image are those of its lock and key.
 
-Nobody signed them, and everybody who may push can attach others. So each that carries imgtool's annotation is read by
-its digest and compared with what this machine writes of the same image. What the key does not cover can differ in an
-image that is right: the spec's name and comments, parts of the lock for other roles, the version of imgtool.
+They are unsigned, and anyone who can push can replace them. So `verify` reads each one that carries imgtool's
+annotation by its digest and compares it with what this machine writes of the same image. What the key does not cover
+can differ in an image that is right: the spec's name and comments, parts of the lock for other roles, the version of
+imgtool.
 """
 
 from __future__ import annotations
