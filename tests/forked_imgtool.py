@@ -21,7 +21,19 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 _ONE_AT_A_TIME = threading.Lock()  # starting one reads the exit codes of all others, and who reads one second finds 255
-_ROOMS = ("cli", "commands", "build", "context", "core", "dockerfile", "jobs", "lock", "registry", "spec", "versions")
+_ROOMS = (
+    "cli",
+    "commands",
+    "context",
+    "core",
+    "dockerfile",
+    "jobs",
+    "lock",
+    "pipeline",
+    "registry",
+    "spec",
+    "versions",
+)
 _LATE = ("PATH", "HOME", "TMPDIR", "XDG_", "IMGTOOL_", "DOCKER_", "UV_", "PIP_", "NO_GCE_CHECK", "FAULTS_MARK")
 
 

@@ -31,11 +31,13 @@ ROOMS: dict[str, str] = {
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
     "debian": "direct dockerfile plan registry spec",
-    "build": "attest context debian direct dockerfile engines lock plan registry spec versions wheels",
-    "cluster": "build context engines jobs registry spec",
-    "verify": "attest build context direct dockerfile engines plan registry spec versions",
-    "commands": "attest build context debian dockerfile engines jobs lock plan registry spec versions wheels yamlfile",
-    "cli": "attest build cluster commands engines jobs lock registry spec verify versions",
+    "pipeline": "attest context debian direct dockerfile engines lock plan registry spec versions wheels",
+    "cluster": "context engines jobs pipeline registry spec",
+    "verify": "attest context direct dockerfile engines pipeline plan registry spec versions",
+    "commands": "attest context debian dockerfile engines jobs lock pipeline plan registry spec "
+    "versions wheels yamlfile",
+    "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
+    "api": "cli commands",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
@@ -60,18 +62,16 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
 
 PROGRAMS = {"wheels.sources.build_child", "verify.inside.bytecode"}  # processes of their own
 
-LONGEST_MODULE = 300  # lines
-MOST_FILES = 15  # in one room, or in one folder of a room
-ALL_OF_ONE_KIND = {"cli"}  # a verb per file, so there may be more
+LONGEST_MODULE = 450  # lines; no module is split only to stay below it
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import of `target` (a dotted name) on a line; `at_start` when loading the module runs it."""
+    """One import of `target` (a dotted name) on a line; `for_types` below TYPE_CHECKING, where nothing runs it."""
 
     target: str
     line: int
-    at_start: bool
+    for_types: bool
 
 
 @cache
@@ -102,19 +102,17 @@ def room_of(module: str) -> str:
     return "" if module == "__main__" else module.partition(".")[0]
 
 
-def imports(node: ast.AST, *, at_start: bool = True) -> Iterator[Import]:
+def imports(node: ast.AST, *, for_types: bool = False) -> Iterator[Import]:
     """Every import below `node`, inside functions and under TYPE_CHECKING too."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
-            yield from (Import(alias.name, child.lineno, at_start) for alias in child.names)
+            yield from (Import(alias.name, child.lineno, for_types) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, "imports are absolute"
-            yield from (Import(f"{child.module}.{alias.name}", child.lineno, at_start) for alias in child.names)
+            yield from (Import(f"{child.module}.{alias.name}", child.lineno, for_types) for alias in child.names)
         else:
-            runs = not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not (
-                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            )
-            yield from imports(child, at_start=at_start and runs)
+            guard = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from imports(child, for_types=for_types or guard)
 
 
 def inside(target: str) -> str | None:
@@ -134,6 +132,26 @@ def arrows() -> Iterator[tuple[str, Import, str]]:
             target = inside(item.target)
             if target is not None and target != name:
                 yield name, item, target
+
+
+def circles() -> list[list[str]]:
+    """The groups of modules that import each other, however late: imports inside functions count."""
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for name, item, target in arrows():
+        if not item.for_types:
+            graph[name].add(target)
+
+    def reach(start: str) -> set[str]:
+        found: set[str] = set()
+        ahead = [start]
+        while ahead:
+            ahead += (new := graph[ahead.pop()] - found)
+            found |= new
+        return found
+
+    reached = {name: reach(name) for name in graph}
+    groups = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph}
+    return sorted((list(group) for group in groups if group), key=len, reverse=True)
 
 
 def room_graph() -> dict[str, set[str]]:

@@ -17,12 +17,12 @@ from typing import Any
 
 from tests.engines.support import busybox_base, stage
 from tests.plans import wheel
-from training_imgtool.build.inputs import RoleImage, prepare
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.engine import STAGES, DockerEngine
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.pipeline.inputs import RoleImage, prepare
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.spec.load import load
 from training_imgtool.versions.matrix import load_matrix

@@ -14,12 +14,12 @@ from tests import plans
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.registry_process import run_registry
-from training_imgtool.build.current_lock import digest_of
 from training_imgtool.commands.mirror import checked_target, mirror_bases, mirror_setting
 from training_imgtool.commands.mirror_files import mirror_wheels
 from training_imgtool.core.errors import UsageError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
+from training_imgtool.pipeline.current_lock import digest_of
 from training_imgtool.plan import Lock
 from training_imgtool.registry.manifests import OCI_MANIFEST
 from training_imgtool.wheels.store import WheelStore

@@ -12,7 +12,6 @@ from tests import plans
 from tests.debian.packages import make_package, needs_dpkg
 from tests.debian.test_archive import base, offer
 from tests.debian.test_layer import archive, maker, settings, store
-from training_imgtool.build.run_wheels import read_linked_packages
 from training_imgtool.commands.mirror_files import MirroredFiles, mirror_debian, mirror_files
 from training_imgtool.core.errors import LocalFileError, PackageGoneError, UsageError, VerificationError
 from training_imgtool.core.progress import Event, Note, silent
@@ -21,6 +20,7 @@ from training_imgtool.debian.apt import resolve_packages
 from training_imgtool.debian.store import PackageStore, name_copy
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.pipeline.run_wheels import read_linked_packages
 from training_imgtool.plan import DebianPackage, Lock, LockedDebian
 from training_imgtool.spec.load import SpecFile, load
 

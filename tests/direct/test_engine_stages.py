@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from tests.direct.registry import Bench
-from training_imgtool.build.engine.engine_stages import push_tag
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Tag
@@ -16,6 +15,7 @@ from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.engines import Engine
+from training_imgtool.pipeline.engine.engine_stages import push_tag
 
 pytestmark = pytest.mark.registry
 OTHER = "sha256:" + "ab" * 32

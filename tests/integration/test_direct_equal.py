@@ -15,7 +15,6 @@ import pytest
 from tests import plans
 from tests.direct import wheels
 from tests.direct.wheels import Node
-from training_imgtool.build.inputs import with_wheels
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
@@ -29,6 +28,7 @@ from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.pipeline.inputs import with_wheels
 from training_imgtool.plan import LockedVariant, Wheel
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest

@@ -18,10 +18,10 @@ import pytest
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Base, Machine, Project, Wheels, document
 from tests.registry.support import machine as settings_of
-from training_imgtool.build.engine.pull import pull_image
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.client import connect
+from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 

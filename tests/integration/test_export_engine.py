@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.plans import locked, role_plan
-from training_imgtool.build.content_key import stage_keys
 from training_imgtool.commands.render import RenderedRole, export
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.reference import parse_repository
@@ -22,6 +21,7 @@ from training_imgtool.core.settings import from_environment
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.pipeline.content_key import stage_keys
 from training_imgtool.plan import LockedVariant, RolePlan, Wheel
 from training_imgtool.spec.model import Role
 from training_imgtool.wheels.store import WheelStore

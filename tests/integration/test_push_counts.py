@@ -69,8 +69,8 @@ def test_nothing_changed_loads_no_engine_no_templates_and_no_builder(machine: Ma
     assert "training_imgtool.yamlfile.tree" in loaded
     assert not loaded & {"docker", "google", "jinja2", "rich.live"}
     assert not loaded & {
-        "training_imgtool.build.builders",
-        "training_imgtool.build.sinks",
+        "training_imgtool.pipeline.builders",
+        "training_imgtool.pipeline.sinks",
         "training_imgtool.direct.build",
         "training_imgtool.registry.upload",
         "training_imgtool.versions.matrix",

@@ -20,11 +20,11 @@ from tests.integration.verify_world import Toy, open_toy
 from tests.verify import images
 from tests.verify.images import Change, Layer, Link
 from training_imgtool.attest import cyclonedx
-from training_imgtool.build.attestations import describe, make_attestation
-from training_imgtool.build.start.makers import Trace
 from training_imgtool.cli import app
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
+from training_imgtool.pipeline.attestations import describe, make_attestation
+from training_imgtool.pipeline.start.makers import Trace
 from training_imgtool.registry.referrers import attach
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify import compare_bytecode
@@ -285,10 +285,10 @@ def test_an_image_that_is_only_in_the_engine(toy: Toy, imgtool: Run) -> None:
 def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path: Path) -> None:
     """Instead of having the engine install the wheels again, whose layers the registry has."""
     from tests.engines.support import shared_engine
-    from training_imgtool.build.engine.engine_stages import pull_parents
-    from training_imgtool.build.request import BuildOptions, BuildRun
     from training_imgtool.core.progress import silent
     from training_imgtool.direct.registry.memory import tag_of_stage
+    from training_imgtool.pipeline.engine.engine_stages import pull_parents
+    from training_imgtool.pipeline.request import BuildOptions, BuildRun
 
     image = toy.inputs.images[0]
     key = image.keys["packages"]

@@ -12,10 +12,10 @@ import pytest
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
 from training_imgtool.attest.statement import encode
-from training_imgtool.build.inputs import Inputs, prepare
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_MANIFEST, sha256_digest
 from training_imgtool.registry.referrers import list_referrers

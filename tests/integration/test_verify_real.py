@@ -14,9 +14,9 @@ from tests.integration.conftest import CHECKOUT, Run
 from tests.servers.registry_process import list_tags
 from tests.verify import images
 from tests.verify.images import Layer, inputs_of
-from training_imgtool.build.inputs import Inputs
 from training_imgtool.core.reference import Digest, Repository, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
+from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.connect import Registries
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.network]

@@ -11,10 +11,10 @@ from tests import plans
 from tests.integration.conftest import BASE
 from tests.verify import images
 from tests.verify.images import Change, Layer
-from training_imgtool.build.attestations import ensure_attested
-from training_imgtool.build.inputs import Inputs
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.core.settings import from_environment
+from training_imgtool.pipeline.attestations import ensure_attested
+from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.connect import Registries
 from training_imgtool.spec.model import Role
 

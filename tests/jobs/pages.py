@@ -21,11 +21,11 @@ from pathlib import Path
 from unittest import mock
 
 from tests import plans
-from training_imgtool.build.inputs import Inputs
 from training_imgtool.cli.main import _run
 from training_imgtool.commands.job_files import config
 from training_imgtool.core.reference import Digest
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.plan import Lock
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Role

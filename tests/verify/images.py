@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from training_imgtool.build.inputs import Inputs, RoleImage, prepare
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile.install_step import pyvenv_cfg
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest

@@ -12,9 +12,9 @@ import pytest
 
 from tests import plans
 from tests.verify import images
-from training_imgtool.build.inputs import RoleImage
 from training_imgtool.context.context import Context
 from training_imgtool.core.settings import from_environment
+from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import plan_settings

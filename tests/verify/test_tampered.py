@@ -14,8 +14,8 @@ from tests import plans
 from tests.verify import images
 from tests.verify.images import Change
 from tests.verify.tampering import APP, BYTECODE, CODE, OTHERS, SITE, SOUND, VENV, Files, change_env
-from training_imgtool.build.inputs import Inputs
 from training_imgtool.core.settings import from_environment
+from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify.checks import check

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from training_imgtool import __version__
 from training_imgtool.core.reference import parse_reference
+from training_imgtool.core.version import __version__
 from training_imgtool.plan import DebianPackage, LockedVariant, RolePlan, Wheel
 from training_imgtool.spec.requirements import normalise_name
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_imgtool import __version__
 from training_imgtool.core.reference import parse_reference
+from training_imgtool.core.version import __version__
 from training_imgtool.plan import REVISION, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from training_imgtool import __version__
 from training_imgtool.cli.output import emit, emit_error
 from training_imgtool.core.errors import UsageError
+from training_imgtool.core.version import __version__
 
 VERBS = (
     "build",

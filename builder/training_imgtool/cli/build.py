@@ -40,8 +40,8 @@ def build(
     as_json: opt.Json = False,
 ) -> None:
     """Build the images of a spec, one per role."""
-    from training_imgtool.build.request import BuildOptions, expand_choices
     from training_imgtool.cli.build_images import build_and_print, foresee_and_print
+    from training_imgtool.pipeline.request import BuildOptions, expand_choices
 
     if sum((push, load, output is not None)) > 1:
         raise UsageError("--push, --load and --output name three destinations", hint="give one of them")

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from training_imgtool.build.inputs import Inputs, prepare
-from training_imgtool.build.platforms import build_platforms
-from training_imgtool.build.renewal import build_renewed
-from training_imgtool.build.request import BuildOptions, BuildResult, BuildRun, SpecChoice
-from training_imgtool.build.shared_reads import open_spec
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
 from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs.spec_check import check_job
+from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.platforms import build_platforms
+from training_imgtool.pipeline.renewal import build_renewed
+from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
+from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.connect import connect
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
-    from training_imgtool.build.many import SpecResult
     from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.pipeline.many import SpecResult
 
 
 def build_and_print(
@@ -41,7 +41,7 @@ def build_and_print(
     """
     settings = machine.settings(secrets)
     if len(choices) > 1:
-        from training_imgtool.build.many import build_many
+        from training_imgtool.pipeline.many import build_many
 
         with machine.progress(progress) as view:
             inspect = _inspect if options.check else None
@@ -149,8 +149,8 @@ def foresee_and_print(
     as_json: bool,
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
-    from training_imgtool.build.engine.secrets import with_own_secrets
-    from training_imgtool.build.foresee import foresee
+    from training_imgtool.pipeline.engine.secrets import with_own_secrets
+    from training_imgtool.pipeline.foresee import foresee
 
     settings, many = machine.settings(secrets), len(choices) > 1
     rows = []

@@ -12,7 +12,7 @@ from training_imgtool.spec.model import Role
 
 
 def _list_engines() -> list[str]:
-    from training_imgtool.build.request import ENGINES
+    from training_imgtool.pipeline.request import ENGINES
 
     return list(ENGINES)
 

@@ -32,8 +32,8 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
-    from training_imgtool.build.request import BuildOptions, expand_choices
     from training_imgtool.cli.build_images import build_and_print
+    from training_imgtool.pipeline.request import BuildOptions, expand_choices
 
     options = BuildOptions(
         roles=tuple(roles or ()),

@@ -29,9 +29,9 @@ def render(
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Print the Dockerfile of each role. Any Docker builder makes the same images from them."""
-    from training_imgtool.build.inputs import prepare
-    from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.commands.render import write_build_folder
+    from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.pipeline.shared_reads import open_spec
 
     settings = machine.settings()
     with machine.progress(progress) as view:

@@ -147,11 +147,11 @@ def _run(
     locked: bool,
     progress: str,
 ) -> Summary:
-    from training_imgtool.build.inputs import prepare
-    from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.cluster import run as cluster_run
     from training_imgtool.core.interpreters import this_platform
     from training_imgtool.engines.docker.client import connect
+    from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.pipeline.shared_reads import open_spec
 
     settings = machine.settings()
     spec_file = open_spec(spec)

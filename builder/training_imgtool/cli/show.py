@@ -23,11 +23,11 @@ def show(
     as_json: opt.Json = False,
 ) -> None:
     """Print what each image consists of, and its tag."""
-    from training_imgtool.build.code.trainer_check import check_trainer
-    from training_imgtool.build.inputs import prepare
-    from training_imgtool.build.shared_reads import open_spec
     from training_imgtool.commands import show
     from training_imgtool.jobs.spec_check import check_job
+    from training_imgtool.pipeline.code.trainer_check import check_trainer
+    from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.pipeline.shared_reads import open_spec
 
     settings = machine.settings()
     with machine.progress(progress) as view:

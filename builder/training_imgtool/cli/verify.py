@@ -45,8 +45,8 @@ def verify(
     as_json: opt.Json = False,
 ) -> None:
     """Check that the images contain what the lock pins, and no secret."""
-    from training_imgtool.build.inputs import prepare
-    from training_imgtool.build.shared_reads import open_spec
+    from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.pipeline.shared_reads import open_spec
     from training_imgtool.verify import report
     from training_imgtool.verify.sbom import write_sbom
     from training_imgtool.verify.session import VerifyRun

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.build.build import build_in_engine
-from training_imgtool.build.engine.engine_stages import pull_parents
-from training_imgtool.build.engine.pull import pull_image
-from training_imgtool.build.find import find_images, head
-from training_imgtool.build.inputs import RoleImage
-from training_imgtool.build.request import BuildRun
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.core.threads import run_all
+from training_imgtool.pipeline.build import build_in_engine
+from training_imgtool.pipeline.engine.engine_stages import pull_parents
+from training_imgtool.pipeline.engine.pull import pull_image
+from training_imgtool.pipeline.find import find_images, head
+from training_imgtool.pipeline.inputs import RoleImage
+from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.build.request import BuildOptions, BuildRun
 from training_imgtool.cluster.checkpoints import Checkpoint, latest
 from training_imgtool.cluster.image_source import RunImage, obtain
 from training_imgtool.cluster.limits import Share, request_of, shares
@@ -24,12 +23,13 @@ from training_imgtool.engines.containers import Machine
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
+from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.spec.model import ImageSpec, Role
 
 if TYPE_CHECKING:
-    from training_imgtool.build.inputs import Inputs
     from training_imgtool.core.settings import Settings
     from training_imgtool.engines.docker.engine import DockerEngine
+    from training_imgtool.pipeline.inputs import Inputs
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
 _ID_BYTES = 4

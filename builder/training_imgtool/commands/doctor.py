@@ -139,7 +139,7 @@ def _describe_builder(builder: BuilderInfo) -> str:
 
 
 def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
-    from training_imgtool.build.shared_reads import open_spec
+    from training_imgtool.pipeline.shared_reads import open_spec
 
     try:
         spec_file = open_spec(where)
@@ -189,12 +189,12 @@ def _job(spec_file: SpecFile) -> str:
 
 def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
     """What a build of the current lock would do; raises what it would raise: for the trainer, and for an engine."""
-    from training_imgtool.build.code.trainer_check import check_trainer
-    from training_imgtool.build.foresee import foresee
-    from training_imgtool.build.inputs import prepare
-    from training_imgtool.build.request import BuildOptions, BuildRun
     from training_imgtool.core.progress import silent
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
+    from training_imgtool.pipeline.code.trainer_check import check_trainer
+    from training_imgtool.pipeline.foresee import foresee
+    from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.pipeline.request import BuildOptions, BuildRun
 
     path = lock_path(spec_file)
     if not path.exists() or read_lock(path).inputs != lock_inputs(spec_file):

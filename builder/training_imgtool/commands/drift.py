@@ -15,13 +15,13 @@ from typing import Any
 
 from packaging.version import Version
 
-from training_imgtool.build.current_lock import digest_of
 from training_imgtool.commands.compat import chosen_releases
 from training_imgtool.core.errors import ImgtoolError, InputError, RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Tag, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.lockfile import read_lock
+from training_imgtool.pipeline.current_lock import digest_of
 from training_imgtool.plan import Lock
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.manifests import NoPlatformError, choose, parse_platform

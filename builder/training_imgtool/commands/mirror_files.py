@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.build.run_wheels import open_spec_wheels, read_linked_packages
 from training_imgtool.core.atomic_files import hold_lock
 from training_imgtool.core.errors import LocalFileError, UsageError, VerificationError
 from training_imgtool.core.progress import Note, Progress
@@ -21,6 +20,7 @@ from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.debian.stage import open_store
 from training_imgtool.debian.store import PackageStore, name_copy
+from training_imgtool.pipeline.run_wheels import open_spec_wheels, read_linked_packages
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.wheels.store import WheelStore

@@ -16,9 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.build.content_key import context_sources
-from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.build.run_wheels import WheelContext
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind, blocks
 from training_imgtool.context.tar import MTIME
@@ -26,6 +23,9 @@ from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile.parse import parse
+from training_imgtool.pipeline.content_key import context_sources
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.run_wheels import WheelContext
 
 MARKER = ".imgtool-render"
 BAKE_FILE = "docker-bake.json"

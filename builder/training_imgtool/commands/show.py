@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_imgtool.build.builders import plan_role
-from training_imgtool.build.inputs import Inputs, RoleImage
 from training_imgtool.commands.compat import has_cuda_wheels
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.dockerfile.parse import Stage
+from training_imgtool.pipeline.builders import plan_role
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.versions.matrix import load_matrix
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.attest.keys import Password
-from training_imgtool.build.attestations import ensure_attested
-from training_imgtool.build.find import require_images
-from training_imgtool.build.inputs import Inputs, RoleImage, prepare
-from training_imgtool.build.shared_reads import open_spec
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
+from training_imgtool.pipeline.attestations import ensure_attested
+from training_imgtool.pipeline.find import require_images
+from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
+from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.manifests import Descriptor

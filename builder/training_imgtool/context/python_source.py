@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from training_imgtool import __version__
 from training_imgtool.core.json_cache import read_cached, write_cached
+from training_imgtool.core.version import __version__
 
 _FEWEST = 64  # files: fewer are parsed faster than remembered
 _MOST_BYTES = 256 << 20

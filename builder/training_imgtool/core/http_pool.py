@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from training_imgtool import __version__
 from training_imgtool.core.errors import LocalFileError, UsageError
+from training_imgtool.core.version import __version__
 
 if TYPE_CHECKING:
     import urllib3

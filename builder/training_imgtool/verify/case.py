@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from training_imgtool.build.inputs import RoleImage
 from training_imgtool.context.context import Context
 from training_imgtool.core.sanitize import join_lines
+from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
 from training_imgtool.verify.expected_files import CopiedFiles, find_copied_files

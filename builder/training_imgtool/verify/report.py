@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_imgtool.build.inputs import RoleImage
 from training_imgtool.core.sanitize import join_lines, sanitize_line
+from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.facts import Facts, Finding, Layer, Status
 

@@ -12,10 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.build.engine.pull import pull_image
-from training_imgtool.build.find import find_images, head, require_images
-from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.build.platforms import check_index
 from training_imgtool.core.errors import (
     EngineUnavailableError,
     ImgtoolError,
@@ -27,6 +23,10 @@ from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
+from training_imgtool.pipeline.engine.pull import pull_image
+from training_imgtool.pipeline.find import find_images, head, require_images
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.platforms import check_index
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import apply_ignores, check

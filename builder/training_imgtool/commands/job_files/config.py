@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool import __version__
-from training_imgtool.build.inputs import Inputs, prepare
-from training_imgtool.build.shared_reads import open_spec
 from training_imgtool.core.atomic_files import check_writable, hold_lock, write_atomic
 from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
+from training_imgtool.core.version import __version__
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, job_data
 from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role
 
@@ -73,7 +73,7 @@ def write_job_file(
         InputError: an image of the current inputs is not in the registry.
         VerificationError: an image is not signed by the key that `request` names.
         LocalFileError: the file cannot be written; an older one is as it was.
-        ImgtoolError: with `request.push`, as `build.build` raises it.
+        ImgtoolError: with `request.push`, as `pipeline.build.build` raises it.
     """
     if request.output is not None:
         check_writable(request.output)
@@ -107,7 +107,7 @@ def _of_images(
 
 
 def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
-    from training_imgtool.build.find import require_images
+    from training_imgtool.pipeline.find import require_images
     from training_imgtool.registry.connect import connect
 
     with connect(settings, progress) as registries:
@@ -115,8 +115,8 @@ def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
 
 
 def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
-    from training_imgtool.build.platforms import build_platforms
-    from training_imgtool.build.request import BuildOptions, BuildRun
+    from training_imgtool.pipeline.platforms import build_platforms
+    from training_imgtool.pipeline.request import BuildOptions, BuildRun
     from training_imgtool.registry.connect import connect
 
     run = BuildRun(inputs=inputs, options=BuildOptions(push=True), settings=settings, progress=progress)

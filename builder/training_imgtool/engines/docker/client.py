@@ -18,9 +18,9 @@ import docker.errors
 import docker.tls
 from docker.constants import DEFAULT_DOCKER_API_VERSION
 
-from training_imgtool import __version__
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
 from training_imgtool.core.settings import Settings
+from training_imgtool.core.version import __version__
 from training_imgtool.engines.docker.context import Endpoint, find_endpoint
 from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.engines.docker.errors import engine_error, find_cause, hint_for, is_engine_fault

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from training_imgtool.build.inputs import RoleImage
 from training_imgtool.context.context import Context
+from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Ignore, ImageSpec
 from training_imgtool.verify.case import Case, shorten
 from training_imgtool.verify.checks import cuda, left_behind, python, settings, trainer

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.attest.statement import encode, make_statement
-from training_imgtool.build.attestations import PROVENANCE, describe
-from training_imgtool.build.inputs import Inputs, RoleImage
-from training_imgtool.build.start.makers import read_trace
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
+from training_imgtool.pipeline.attestations import PROVENANCE, describe
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.start.makers import read_trace
 from training_imgtool.registry.referrers import Referrer, list_referrers
 from training_imgtool.verify.case import shorten
 from training_imgtool.verify.facts import Finding, Status

@@ -1,0 +1,204 @@
+"""Attaches a bill of materials and the provenance to each image that a run makes.
+
+Both are one OCI manifest with the image as its `subject`: the bill is its layer, which all images of a lock share, and
+the provenance statement its annotation `dev.imgtool.provenance`. So an image costs one request, or two where the
+registry has no referrers API, and the first image of a lock two more for the bill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from training_imgtool.attest import cyclonedx, provenance
+from training_imgtool.attest.statement import encode, make_statement
+from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.progress import Note
+from training_imgtool.core.reference import Digest, Repository
+from training_imgtool.direct.image.image import DirectImage, read_config
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.lock.lockfile import dump_lock
+from training_imgtool.pipeline.builders import StartImage
+from training_imgtool.pipeline.inputs import Inputs, RoleImage, debian_runs
+from training_imgtool.pipeline.request import BuildRun
+from training_imgtool.pipeline.start.makers import Trace, list_makers, read_trace
+from training_imgtool.plan import DebianPackage
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.manifests import Descriptor, Manifest, sha256_digest
+from training_imgtool.registry.referrers import attach, list_referrers, referrer_manifest
+
+PROVENANCE = "dev.imgtool.provenance"  # the annotation that has the statement
+_TITLE = {"org.opencontainers.image.title": "sbom.cdx.json"}
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attestation:
+    """What is attached to one image: the manifest's bytes, and the bill that it names."""
+
+    manifest: bytes
+    bill: bytes
+    bill_descriptor: Descriptor
+
+
+def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> dict[str, dict[str, Any]]:
+    """What there is to say of an image: the bill of materials and the provenance, by predicate type.
+
+    Args:
+        inputs: what the images are made from.
+        image: which image.
+        trace: how it came to be.
+        epoch: SOURCE_DATE_EPOCH; 0 for none.
+    """
+    makers = list_makers(inputs, image, trace)
+    debian = _list_laid_out(image, makers)
+    return {
+        cyclonedx.PREDICATE: cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch),
+        provenance.PREDICATE: provenance.make_provenance(_origin(inputs, image, makers, epoch=epoch)),
+    }
+
+
+def make_attestation(made: Digest, descriptor: Descriptor, predicates: Mapping[str, Mapping[str, Any]]) -> Attestation:
+    """The attestation of an image of which `predicates` is what `describe` says."""
+    bill = encode(predicates[cyclonedx.PREDICATE])
+    bill_descriptor = Descriptor(cyclonedx.MEDIA_TYPE, sha256_digest(bill), len(bill))
+    statement = encode(make_statement(made, provenance.PREDICATE, predicates[provenance.PREDICATE]))
+    manifest = referrer_manifest(
+        descriptor,
+        cyclonedx.MEDIA_TYPE,
+        (bill_descriptor.document() | {"annotations": _TITLE},),
+        config=bill_descriptor,
+        annotations={PROVENANCE: statement.decode()},
+    )
+    return Attestation(manifest=manifest, bill=bill, bill_descriptor=bill_descriptor)
+
+
+def ensure_attested(
+    inputs: Inputs, image: RoleImage, repository: Repository, stored: Manifest, registry: Registry, *, epoch: int
+) -> dict[str, dict[str, Any]]:
+    """What there is to say of an image in the registry, which is attached first if it is not there; as `describe`.
+
+    Raises what reading and writing in the registry raise.
+    """
+    made = repository.digest(stored.digest)
+    trace = read_trace(image, read_config(registry.read(repository, stored.config)))
+    predicates = describe(inputs, image, trace, epoch=epoch)
+    attestation = make_attestation(made, stored.descriptor, predicates)
+    attached = {referrer.descriptor.digest for referrer in list_referrers(registry, made)}
+    if sha256_digest(attestation.manifest) not in attached:
+        registry.upload(repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
+        attach(registry, made, attestation.manifest)
+    return predicates
+
+
+def _list_laid_out(image: RoleImage, makers: Mapping[str, bool]) -> tuple[DebianPackage, ...]:
+    """The Debian packages that imgtool laid out itself: those of the lock, or none.
+
+    An engine that runs the stage has apt install the versions that the archive has by then.
+    """
+    runs, locked = debian_runs(image.plan), image.plan.locked.debian
+    stages = (stage for stage in image.dockerfile.stages if makers.get(stage.label) is False)
+    laid_out = any(step.name == "RUN" and step.text in runs for stage in stages for step in stage.instructions)
+    return locked.packages if locked is not None and laid_out else ()
+
+
+class Attestations:
+    """Attaches attestations in the background, one task per image. Thread-safe."""
+
+    def __init__(self, run: BuildRun, publisher: Publisher) -> None:
+        self._run = run
+        self._registry = publisher.evidence.registry
+        self._publisher = publisher
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attest")
+        self._tasks: list[Future[None]] = []
+        self._wanted = run.inputs.spec_file.spec.attestations and run.settings.attestations
+
+    def add(self, image: RoleImage, made: DirectImage, start: StartImage) -> None:
+        """Begins to attach what there is to say of an image that the direct builder appended to `start`."""
+        task = partial(
+            self._attach,
+            image,
+            self._publisher.repository.digest(made.digest),
+            read_trace(image, read_config(made.config)),
+            Descriptor(made.manifest_type, made.digest, len(made.manifest)),
+            is_first=self._publisher.was_missing(made.config_descriptor.digest),
+            has_bill=not self._publisher.was_missing(sha256_digest(start.image.config)),
+        )
+        self._begin(task)
+
+    def add_from_engine(self, image: RoleImage, made: Digest, *, by_builder: bool) -> None:
+        """The same for an image that an engine pushed: a builder of buildx, or one with a store of its own."""
+        trace = Trace(direct=False, builder=by_builder)
+        self._begin(partial(self._attach, image, made, trace, None, is_first=False, has_bill=False))
+
+    def finish(self) -> None:
+        """Waits until all are attached; raises what the registry's client raises, except a refusal, which is noted."""
+        for task in self._tasks:
+            try:
+                task.result()
+            except RegistryRefusedError as error:
+                self._run.progress(Note(f"the registry does not take attestations: {error.message}"))
+                break
+
+    def close(self) -> None:
+        """Begins nothing further."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self, attach: Callable[[], None]) -> None:
+        if self._wanted:
+            self._tasks.append(self._pool.submit(attach))
+
+    def _attach(
+        self,
+        image: RoleImage,
+        made: Digest,
+        trace: Trace,
+        descriptor: Descriptor | None,
+        *,
+        is_first: bool,
+        has_bill: bool,
+    ) -> None:
+        """Makes the attestations of an image and attaches them.
+
+        Args:
+            image: the image's inputs.
+            made: its digest.
+            trace: how it came to be.
+            descriptor: of its manifest; None for an engine's image.
+            is_first: the repository never had this image before.
+            has_bill: the repository most likely has the bill, since it had the image below this one.
+        """
+        described = descriptor or self._registry.manifest(made).descriptor
+        predicates = describe(self._run.inputs, image, trace, epoch=self._run.settings.source_date_epoch)
+        attestation = make_attestation(made, described, predicates)
+        if not (has_bill and self._publisher.evidence.registry_checks()):
+            self._publisher.require(attestation.bill_descriptor, attestation.bill)
+        try:
+            attach(self._registry, made, attestation.manifest, is_first=is_first)
+        except BlobUnknownError:
+            self._publisher.forget((attestation.bill_descriptor.digest,))
+            self._publisher.require(attestation.bill_descriptor, attestation.bill)
+            attach(self._registry, made, attestation.manifest, is_first=is_first)
+
+
+def _origin(inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], *, epoch: int) -> provenance.Origin:
+    spec_file = inputs.spec_file
+    return provenance.Origin(
+        plan=image.plan,
+        spec_name=spec_file.path.name,
+        spec_sha256=spec_file.text_sha256,
+        values=spec_file.values,
+        lock_sha256=hashlib.sha256(dump_lock(inputs.lock).encode()).hexdigest(),
+        dockerfile_sha256=hashlib.sha256(image.text.encode()).hexdigest(),
+        key=image.key,
+        compression=inputs.plan.layers.compression,
+        stages=tuple(
+            provenance.MadeStage(name=label, key=image.keys[label], engine=engine) for label, engine in makers.items()
+        ),
+        epoch=epoch,
+    )

@@ -1,0 +1,270 @@
+"""Stages that an engine runs. The seam for further engines is `EngineStages.push`: run a stage, return a digest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    InputError,
+    NeedsEngineError,
+    RegistryRefusedError,
+    VerificationError,
+)
+from training_imgtool.core.progress import Done, Note, Outcome, Progress
+from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.direct.registry.memory import tag_of_stage
+from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
+from training_imgtool.dockerfile.parse import Instruction
+from training_imgtool.engines import NoClassicBuilderError
+from training_imgtool.engines.stages import Recipe, StageRunner
+from training_imgtool.pipeline.engine.pull import pull_image
+from training_imgtool.pipeline.inputs import RoleImage
+from training_imgtool.pipeline.request import BuildRun, missing_push
+from training_imgtool.pipeline.run_wheels import WheelContext
+
+if TYPE_CHECKING:
+    from training_imgtool.engines import Engine
+    from training_imgtool.pipeline.engine.builder_stages import BuilderStages, StageImages
+    from training_imgtool.registry.connect import Registries
+
+
+class EngineStages:
+    """Runs stages for one run on an engine, which it opens when a stage first needs one. Thread-safe.
+
+    Args:
+        run: the run.
+        registries: the clients.
+        engine: an open engine; without it, `EngineStages` opens the one that the settings name, and closes it.
+    """
+
+    def __init__(self, run: BuildRun, registries: Registries, engine: Engine | None = None) -> None:
+        self._run = run
+        self._registries = registries
+        self._given = engine
+        self._opened: Engine | None = None
+        self._runners: SingleFlight[tuple[Engine, StageRunner]] = SingleFlight()
+        self._builders: SingleFlight[BuilderStages] = SingleFlight()
+        self._buildx: BuilderStages | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        if self._buildx is not None:
+            self._buildx.close()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; raises EngineUnavailableError when none answers."""
+        return self._runners.do("engine", self._open)[0]
+
+    def require(self, image: RoleImage, label: str, reason: str) -> None:
+        """Raises EngineUnavailableError with the reason when no engine answers, or the options allow none."""
+        if self._run.options.engine == "direct":
+            raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
+        try:
+            if self._builder_for(image, label) is None:
+                self._runners.do("engine", self._open)
+        except EngineUnavailableError as error:
+            message = f"the stage {label} needs an engine ({reason}): {error.message}"
+            hint = "; ".join(filter(None, (error.hint, "or have a builder of buildx run it: --builder NAME")))
+            raise EngineUnavailableError(message, hint=hint, details=error.details) from error
+
+    def build(self, image: RoleImage, label: str) -> str:
+        """Builds a stage in the engine's own store and returns its image ID; raises what `StageRunner.run` raises."""
+        (recipe,) = self._recipes((image, label))
+        return self._runner.run((recipe,))[recipe.subject]
+
+    def build_all(self, images: tuple[RoleImage, ...]) -> None:
+        """Builds whole images side by side in the engine's own store; raises the gravest failure."""
+        recipes = self._recipes(*((image, image.label) for image in images))  # refuses before the engine is opened
+        self._runner.run(recipes)
+
+    def _recipes(self, *wanted: tuple[RoleImage, str]) -> tuple[Recipe, ...]:
+        """What the engine needs to make stages; raises InputError for what only BuildKit has."""
+        for image, label in wanted:
+            _refuse_secrets(image, label)
+        if not self.engine.refuses_unknown:
+            for image, label in wanted:
+                _refuse(image, label, classic_refusal)
+        return tuple(_recipe(image, label) for image, label in wanted)
+
+    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
+        """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
+
+        Args:
+            image: the image that the stage belongs to.
+            label: the stage's.
+            tag: where it goes.
+            images: makes sure of the stages that a builder starts from; an engine with a store of its own builds them.
+
+        Raises what building raises, and what `push_tag` raises.
+        """
+        if (builder := self._builder_for(image, label)) is not None:
+            return builder.push(image, label, tag, images)
+        try:
+            image_id = self.build(image, label)
+        except NoClassicBuilderError as error:
+            if self._run.options.engine == "docker":
+                raise
+            self._run.progress(Note(f"{image.subject_of(label)}: {error.message}; buildx runs it"))
+            return self._builder().push(image, label, tag, images)
+        subject, started = image.subject_of(label), time.monotonic()
+        self.engine.tag(image_id, tag)
+        pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
+        self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+        return pushed
+
+    def used_builder(self, tag: Tag) -> bool:
+        """Whether a builder, and not an engine with a store of its own, pushed what has this tag."""
+        return self._buildx is not None and self._buildx.has_pushed(tag)
+
+    def has_builder(self, image: RoleImage, label: str) -> bool:
+        """Whether a builder runs this stage, and not an engine with a store of its own."""
+        return self._builder_for(image, label) is not None
+
+    def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
+        """Has the builder make bytecode for /opt/venv on an image, and pushes the result; raises as `push`."""
+        return self._builder().compile(image, label, tag, below)
+
+    def _builder_for(self, image: RoleImage, label: str) -> BuilderStages | None:
+        """The builder that runs a stage: where the options or the machine name one, or the stage needs BuildKit.
+
+        None for the engine. Raises EngineUnavailableError when buildx is named and not installed.
+        """
+        options = self._run.options
+        if options.engine in {"direct", "docker"} or self._given is not None:
+            return None
+        if options.engine == "buildx" or options.builder or self._run.settings.builder:
+            return self._builder()
+        if buildkit_syntax(image.dockerfile, label) is None:
+            return None
+        try:
+            return self._builder()
+        except EngineUnavailableError:
+            _refuse_secrets(image, label)
+            return None  # Podman's service takes mounts too; Docker's says that it needs BuildKit
+
+    def _builder(self) -> BuilderStages:
+        def open_builder() -> BuilderStages:
+            from training_imgtool.pipeline.engine.builder_stages import BuilderStages
+
+            name = self._run.options.builder or self._run.settings.builder
+            self._buildx = BuilderStages(self._run, self._registries, name)
+            return self._buildx
+
+        return self._builders.do("builder", open_builder)
+
+    @property
+    def _runner(self) -> StageRunner:
+        return self._runners.do("engine", self._open)[1]
+
+    def _open(self) -> tuple[Engine, StageRunner]:
+        run = self._run
+        engine = self._given
+        if engine is None:
+            from training_imgtool.engines.docker.client import connect
+
+            try:
+                engine = self._opened = connect(run.settings)
+            except EngineUnavailableError as error:
+                if run.options.only_engine and run.options.engine == "auto":
+                    from training_imgtool.pipeline.foresee import without_engine
+
+                    error.hint = "; or ".join(filter(None, (error.hint, without_engine(run))))
+                raise
+        runner = StageRunner(
+            engine,
+            WheelContext(run.inputs, run.settings, run.progress),
+            platform=run.inputs.plan.platform,
+            login_for=lambda host: self._registries.login(host).login,
+            progress=run.progress,
+            no_cache=run.options.no_cache,
+        )
+        return engine, runner
+
+
+def pull_parents(
+    run: BuildRun, images: tuple[RoleImage, ...], engine: Engine, registries: Registries, repository: Repository
+) -> None:
+    """Pulls the stages that roles start from, where the repository has them, so that an engine builds the rest only.
+
+    Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
+    """
+    parents = {}
+    for image in images:
+        own = image.dockerfile.stages[-1]
+        parent = image.dockerfile.earlier(own.base, own)
+        if parent is not None and engine.image_id(image.key) is None:
+            parents[image.keys[parent.label]] = parent.label
+    for key, label in parents.items():
+        if engine.image_id(key) is not None:
+            continue
+        stored = registries.at(repository).head(tag_of_stage(repository, label, key))
+        if stored is not None:
+            name = pull_image(
+                repository.digest(stored),
+                key,
+                platform=run.inputs.plan.platform,
+                engine=engine,
+                registries=registries,
+                progress=run.progress,
+            )
+            engine.name_stage(name, key)
+
+
+def _refuse_secrets(image: RoleImage, label: str) -> None:
+    """Raises InputError for a stage that mounts a secret, which only BuildKit does."""
+    _refuse(image, label, lambda step: "RUN --mount=type=secret" if list_secrets(step) else None)
+
+
+def _refuse(image: RoleImage, label: str, needs_buildkit: Callable[[Instruction], str | None]) -> None:
+    """Raises InputError for the first instruction of the stage, or of one below it, that `needs_buildkit` names."""
+    for stage in needed_stages(image.dockerfile, image.dockerfile.stage(label)):
+        for instruction in stage.instructions:
+            if syntax := needs_buildkit(instruction):
+                raise InputError(
+                    f"{image.dockerfile.file}:{instruction.line}: {syntax} needs BuildKit",
+                    hint="--engine buildx and --push, with Docker's buildx plugin installed",
+                )
+
+
+def _recipe(image: RoleImage, label: str) -> Recipe:
+    shared = {name: image.subject_of(name) for name in image.keys if name != image.label}
+    subject = image.subject_of(label)
+    return Recipe(subject=subject, dockerfile=image.dockerfile, target=label, keys=image.keys, shared=shared)
+
+
+def push_tag(
+    engine: Engine, image_id: str, tag: Tag, registries: Registries, progress: Progress, *, subject: str
+) -> Digest:
+    """Pushes an image that has the tag already; returns its digest once the registry has answered with that image.
+
+    The answer proves nothing, and Podman and Docker's containerd image store name no digest. An image ID is the
+    digest of the image's config, or, with the containerd image store, of its manifest.
+    Raises what pushing and asking raise, and VerificationError when the registry has another image, or none.
+    """
+    login = registries.login(tag.repository.registry).login
+    named = engine.push(tag, login, progress, subject=subject)
+    places: list[Tag | Digest] = [tag]
+    places += map(tag.repository.digest, filter(None, (named, image_id)))  # another machine may have moved the tag
+    stored = None
+    for place in places:
+        try:
+            stored = registries.at(tag.repository).manifest(place)
+        except RegistryRefusedError:
+            continue
+        if image_id == stored.digest or (not stored.is_index and image_id == stored.config.digest):
+            return tag.repository.digest(stored.digest)
+    if stored is None:
+        raise missing_push(tag)
+    raise VerificationError(
+        f"{tag}: the engine reported the push of {image_id[:19]} as done, but the registry has another image there",
+        hint="run the same command again",
+    )

@@ -1,0 +1,72 @@
+"""What a build would do, without doing it: `build --dry-run`, and the hint of a build that finds no engine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.registry.memory import tag_of_stage
+from training_imgtool.pipeline.builders import plan_role
+from training_imgtool.pipeline.code.trainer_check import check_trainer
+from training_imgtool.pipeline.engine.engine_stages import EngineStages
+from training_imgtool.pipeline.engine.secrets import check_given, check_unused
+from training_imgtool.pipeline.find import find_images, head
+from training_imgtool.pipeline.inputs import RoleImage
+from training_imgtool.pipeline.request import BuildRun
+from training_imgtool.pipeline.sinks import open_sink
+from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.spec.model import Role
+
+
+def foresee(run: BuildRun) -> dict[Role, str]:
+    """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`.
+
+    Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
+    """
+    if run.options.check:
+        check_trainer(run.inputs, run.settings, run.progress)
+    check_unused(run)
+    with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
+        if run.options.push:
+            digests = find_images(run.wanted, partial(head, registries), run.progress)
+            check_given(run, (image for image in run.wanted if digests[image.role] is None))
+            for image in run.wanted:
+                if digests[image.role] is None:
+                    _require_engine(run, image, registries, stages)
+            return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
+        with open_sink(run, registries, stages) as sink:
+            results = sink.find(run.wanted)
+    return {image.role: "found" if image.role in results else "build" for image in run.wanted}
+
+
+def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, stages: EngineStages) -> None:
+    label, reason = image.label, "--engine docker"
+    if not run.options.only_engine:
+        try:
+            chain = plan_role(run.inputs, image).chain
+        except NeedsEngineError as error:
+            reason = error.message
+        else:
+            if chain.engine_stage is None:
+                return
+            label = chain.engine_stage.label
+            if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
+                return
+            reason = chain.reasons[label]
+    stages.require(image, label, reason)
+
+
+def without_engine(run: BuildRun) -> str:
+    """Names what works without an engine, or what needs one."""
+    needed = []
+    for image in run.wanted:
+        try:
+            chain = plan_role(run.inputs, image).chain
+        except NeedsEngineError as error:
+            needed.append(str(error))
+            continue
+        if stage := chain.engine_stage:
+            needed.append(f"stage {stage.label}: {chain.reasons[stage.label]}")
+    if needed:
+        return f"build where one answers ({needed[0]})"
+    return "let imgtool build without one: --push, or --output oci:DIR"

@@ -1,0 +1,110 @@
+"""Images for several platforms: each is made like any other, and an index names them all.
+
+Nothing runs on a foreign processor: the direct builder copies files and wheels. The index has a tag of its own,
+`ROLE-KEY`, whose key follows from those of its images.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from training_imgtool.core.errors import UsageError
+from training_imgtool.core.progress import Event, Note, Outcome, Progress
+from training_imgtool.core.reference import Digest
+from training_imgtool.pipeline.build import build, check_inputs
+from training_imgtool.pipeline.find import KeyedImages
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.request import BuildResult, BuildRun
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.indexes import index_body, index_entry
+from training_imgtool.registry.manifests import Platform, platform_of
+from training_imgtool.spec.model import Role
+
+
+def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
+    """Builds the images of a spec: one per role, or with several platforms an index per role and the images it names.
+
+    Raises UsageError for an index that is not pushed, and what finding, building and pushing raise.
+    """
+    if not run.inputs.others:
+        return build(run, registries)
+    if not run.options.push:
+        platforms = ", ".join(run.inputs.spec_file.platforms)
+        raise UsageError(
+            f"an index of {platforms} needs a registry", hint="--push, or one platform: --set platform=linux/amd64"
+        )
+    check_inputs(run)
+    named = replace(run, inputs=run.inputs.named_by_index())
+    indexes = KeyedImages(named, registries)
+    results = {} if run.options.no_cache else dict(indexes.find_each(named.wanted))
+    if missing := tuple(image for image in named.wanted if image.role not in results):
+        results |= _make(run, missing, registries)
+    ordered = tuple(replace(results[image.role], key=run.inputs.index_key(image.role)) for image in named.wanted)
+    indexes.finish(ordered)
+    return ordered
+
+
+def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Registries) -> str | None:
+    """What is wrong with the index of a role, compared with the images of its platforms; None if nothing is.
+
+    Raises what reading from the registry raises.
+    """
+    manifest = registries.at(index.repository).manifest(index)
+    if not manifest.is_index:
+        return "it is not an index"
+    named = [(_name(platform_of(entry)), described.digest) for entry, described in manifest.entries]
+    wanted = {}
+    for each in inputs.every:
+        tag = each.selected((image.role,))[0].registry_tag
+        wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
+    if len(named) != len(wanted) or dict(named) != wanted:
+        return f"it names {_format_entries(named)}; expected {_format_entries(wanted.items())}"
+    return None
+
+
+def _name(platform: Platform | None) -> str:
+    return f"{platform.os}/{platform.architecture}" if platform else "no platform"
+
+
+def _format_entries(images: Iterable[tuple[str, str | None]]) -> str:
+    return ", ".join(f"{digest} for {platform}" for platform, digest in images)
+
+
+def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, BuildResult]:
+    """Builds the images of every platform, and puts their indexes."""
+    roles = tuple(image.role for image in missing)
+    options = replace(run.options, roles=roles, tags=())
+    of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
+    for inputs in run.inputs.every:
+        view = partial(_tell, run.progress, inputs.plan.platform)
+        for result in build(replace(run, inputs=inputs, options=options, progress=view), registries):
+            of_role[result.role].append(result)
+    return {image.role: _put_index(image, of_role[image.role], registries) for image in missing}
+
+
+def _put_index(image: RoleImage, results: list[BuildResult], registries: Registries) -> BuildResult:
+    repository = image.registry_tag.repository
+    registry = registries.at(repository)
+    entries = []
+    for result in results:
+        if result.digest is None:
+            raise AssertionError(f"{image.role}: pushed without a digest")
+        manifest = registry.manifest(result.digest)
+        entries.append(index_entry(manifest, json.loads(registry.read(repository, manifest.config))))
+    media_type, body = index_body(entries)
+    digest = registry.put_manifest(image.registry_tag, media_type, body)
+    built = any(result.outcome is Outcome.BUILT for result in results)
+    outcome = Outcome.BUILT if built else Outcome.APPENDED
+    made = BuildResult.of(image, outcome, repository.digest(digest))
+    return replace(made, seconds=sum(result.seconds for result in results))
+
+
+def _tell(progress: Progress, platform: str, event: Event) -> None:
+    """Passes an event on with the platform behind its subject."""
+    if isinstance(event, Note):
+        progress(replace(event, text=f"{platform}: {event.text}"))
+    else:
+        progress(replace(event, subject=f"{event.subject} {platform}"))

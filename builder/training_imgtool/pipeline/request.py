@@ -1,0 +1,137 @@
+"""What `build` and `push` are asked for: the specs, the options, one run with its inputs, and its results."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from training_imgtool.core.errors import UsageError, VerificationError
+from training_imgtool.core.progress import Outcome, Progress
+from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag
+from training_imgtool.core.settings import Settings
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.spec.model import Role
+
+ENGINES = ("auto", "docker", "buildx", "direct")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChoice:
+    """One spec of the command line, with the values that `--set` gives to its keys."""
+
+    path: Path | None
+    values: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The spec and its values, such as `images/mnist tensorflow=2.16.2`."""
+        return " ".join([str(self.path or "."), *(f"{key}={value}" for key, value in self.values.items())])
+
+
+def expand_choices(specs: Sequence[Path], settings: Sequence[str]) -> tuple[SpecChoice, ...]:
+    """Every spec with every combination of the values of `--set KEY=VALUE[,VALUE…]`; raises UsageError."""
+    keys: dict[str, list[str]] = {}
+    for text in settings:
+        key, equals, values = text.partition("=")
+        if not equals or not key or not all(values.split(",")):
+            raise UsageError(f"--set {text}: expected KEY=VALUE[,VALUE…], such as tensorflow=2.15.1,2.16.2")
+        if key in keys:
+            raise UsageError(f"--set gives {key} twice", hint=f"--set {key}={','.join([*keys[key], values])}")
+        keys[key] = values.split(",")
+    combinations = [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
+    paths: list[Path | None] = [*dict.fromkeys(specs)] or [None]
+    return tuple(SpecChoice(path=path, values=values) for path in paths for values in combinations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """The options of `build` and `push`; raises UsageError for a combination that no run can carry out."""
+
+    roles: tuple[Role, ...] = ()  # empty: all
+    push: bool = False
+    layout: Path | None = None  # the OCI layout to write instead
+    engine: str = "auto"  # one of ENGINES
+    builder: str | None = None  # of buildx; with it, `auto` is `buildx`
+    tags: tuple[str, ...] = ()
+    no_cache: bool = False
+    create_repository: bool = False
+    check: bool = True  # that the trainer can start
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UsageError(f"--engine {self.engine}: expected {', '.join(ENGINES)}")
+        if self.engine not in {"auto", "buildx"} and self.builder:
+            raise UsageError(f"--builder names a builder of buildx, and --engine {self.engine} uses none")
+        if (self.engine == "buildx" or self.builder) and not self.push:
+            raise UsageError("a builder of buildx pushes what it builds to a registry", hint="add --push")
+        if self.tags and not self.push:
+            raise UsageError("--tag names images in the registry", hint="add --push")
+        for name in self.tags:
+            try:  # the longest form that the tag can have
+                Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
+                Repository("", "").tag(name)
+            except InvalidReferenceError as error:
+                raise UsageError(f"--tag: {error}") from error
+
+    @property
+    def only_engine(self) -> bool:
+        """Whether an engine makes whole images: by name, or because its own store receives them."""
+        return self.layout is None and (self.engine == "docker" or (self.engine == "auto" and not self.push))
+
+
+def name_for_role(name: str, role: Role, *, of: int) -> str:
+    """What `--tag NAME` calls a role's image: NAME where it is the only one `of` the run, else ROLE-NAME."""
+    return name if of == 1 else f"{role}-{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRun:
+    """The inputs of a run, its options, and the machine that it runs on."""
+
+    inputs: Inputs
+    options: BuildOptions
+    settings: Settings
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.inputs.selected(self.options.roles)  # raises UsageError for a role that the spec does not have
+
+    @property
+    def wanted(self) -> tuple[RoleImage, ...]:
+        """The images of the roles that the options name; all when they name none."""
+        return self.inputs.selected(self.options.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """One role's image: where it is and how it came to be."""
+
+    role: Role
+    outcome: Outcome
+    key: str
+    tag: Tag | None
+    digest: Digest | None = None  # None when no registry has the image
+    image_id: str | None = None  # in an engine's store
+    place: str | None = None  # where else it is, such as an OCI layout
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, image: RoleImage, outcome: Outcome, digest: Digest | None = None, image_id: str | None = None) -> Self:
+        """The result for a role's image."""
+        return cls(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, image_id=image_id)
+
+    @property
+    def reference(self) -> str:
+        """The image's name: its digest in the registry, else its other place, else its ID in the engine."""
+        return str(self.digest or self.place or self.image_id)
+
+
+def missing_push(pushed: Digest | Tag) -> VerificationError:
+    """The error for an image that an engine pushed and the registry does not have."""
+    return VerificationError(
+        f"{pushed}: the engine reported the push as done, but the registry does not have the image",
+        hint="run the same command again; if that does not help, the registry loses what it accepts",
+    )

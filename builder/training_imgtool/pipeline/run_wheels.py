@@ -1,0 +1,119 @@
+"""The wheels of a run: the machine's store, the context with their files, and those that imgtool builds from archives.
+
+The registry of the images has built wheels for other machines.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from training_imgtool.context.context import Context
+from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.reference import Repository
+from training_imgtool.core.settings import Settings
+from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.pipeline.inputs import Inputs, wheel_paths
+from training_imgtool.pipeline.request import BuildRun
+from training_imgtool.plan import DebianPackage, Wheel
+from training_imgtool.spec.load import SpecFile
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.connect import Registries
+    from training_imgtool.wheels.linked_files import LinkedFiles
+    from training_imgtool.wheels.store import WheelStore
+
+
+def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
+    """The machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
+    return open_spec_wheels(inputs.spec_file, inputs.plan.repository, settings)
+
+
+def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, settings: Settings) -> WheelStore:
+    """The same for a spec whose images lie, or would lie, in `repository`."""
+    from training_imgtool.spec.requirements import index_options, read_texts
+    from training_imgtool.spec.secrets import with_index_logins
+    from training_imgtool.wheels.store import WheelStore
+
+    def read(wheel: Wheel) -> Iterator[bytes] | None:
+        from training_imgtool.direct.registry.stored_wheels import StoredWheels
+        from training_imgtool.registry.connect import connect
+
+        return StoredWheels(connect(settings), repository).read(wheel) if repository else None
+
+    return WheelStore(
+        with_index_logins(spec_file, settings),
+        spec_file.folder,
+        read_artifact=read,
+        options=lambda: index_options(spec_file.folder, read_texts(spec_file)),
+    )
+
+
+def read_linked_packages(
+    spec_file: SpecFile, settings: Settings, progress: Progress
+) -> Callable[[DebianPackage], bytes | None]:
+    """What reads a Debian package from among the wheels, where `imgtool mirror` puts it; it gives None elsewhere."""
+    files: SingleFlight[LinkedFiles] = SingleFlight()
+
+    def open_files() -> LinkedFiles:
+        from training_imgtool.wheels.linked_files import LinkedFiles
+
+        return LinkedFiles(lambda: open_spec_wheels(spec_file, None, settings).index, progress)
+
+    def read(package: DebianPackage) -> bytes | None:
+        from training_imgtool.debian.store import name_copy
+
+        names = (name_copy(package), package.file.rpartition("/")[2])
+        return files.do("", open_files).read(names, package.sha256, package.size)
+
+    return read
+
+
+def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
+    """Leaves the built wheels of this machine in the images' registry. The images are up: a failure is a note."""
+    variants = {id(image.plan.locked): image.plan.locked for image in run.wanted}.values()
+    built = {wheel.sha256: wheel for locked in variants for wheel in locked.wheels if wheel.source}
+    if not built:
+        return
+    from training_imgtool.direct.registry.stored_wheels import StoredWheels
+
+    store = open_wheel_store(run.inputs, run.settings)
+    stored = StoredWheels(registries, run.inputs.repository)
+    for wheel in built.values():
+        path = store.path(wheel)
+        if path is None:
+            continue
+        try:
+            stored.keep(wheel, path)
+        except ImgtoolError as error:
+            run.progress(Note(f"{wheel.file} is not kept in the registry, so other machines build it: {error}"))
+            return
+
+
+class WheelContext:
+    """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
+
+    def __init__(self, inputs: Inputs, settings: Settings, progress: Progress) -> None:
+        self._inputs = inputs
+        self._store = open_wheel_store(inputs, settings)
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
+        """Writes a tar of what `sources` name."""
+        self.taken(sources).write_tar(stream)
+
+    def taken(self, sources: tuple[str, ...]) -> Context:
+        """What `sources` name, with the bytes of every wheel at hand."""
+        chosen = self._inputs.context.select(sources)
+        paths = set(chosen.paths())
+        files: dict[str, Path] = {}
+        for locked in self._inputs.lock.variants:
+            wheels = {path: wheel for path, wheel in wheel_paths(locked).items() if path in paths}
+            with self._lock:
+                self._store.fetch(wheels.values(), self._progress)
+            files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
+        return chosen.with_files(files)

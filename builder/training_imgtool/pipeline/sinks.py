@@ -1,0 +1,193 @@
+"""Sinks: each receives the images of a run. A registry, an OCI layout on disk, an engine's own store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.progress import Done, Outcome, Step
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.codecs import Compression
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.pipeline.attestations import Attestations
+from training_imgtool.pipeline.builders import Sink, StartImage
+from training_imgtool.pipeline.engine.engine_stages import EngineStages
+from training_imgtool.pipeline.find import KeyedImages
+from training_imgtool.pipeline.inputs import RoleImage
+from training_imgtool.pipeline.request import BuildResult, BuildRun
+from training_imgtool.pipeline.run_wheels import keep_built_wheels
+from training_imgtool.pipeline.start.images import BaseImages, RegistryImages
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.http.failures import TagImmutableError
+from training_imgtool.registry.manifests import Descriptor, parse_platform
+from training_imgtool.spec.model import Role
+
+
+@contextmanager
+def open_sink(
+    run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages | None = None
+) -> Iterator[Sink]:
+    """The sink that the options name; `pushed` is the spec's repository when images go there."""
+    sink: Sink
+    if pushed is not None:
+        if run.options.create_repository:
+            from training_imgtool.registry.auth.google import create_repository
+
+            create_repository(run.inputs.repository, run.settings, run.progress)
+        sink = RegistrySink(run, registries, engine, pushed)
+    elif run.options.layout is not None:
+        sink = LayoutSink(run, run.options.layout, registries)
+    else:
+        sink = EngineSink(run, registries, engine)
+    try:
+        yield sink
+    except BaseException:
+        sink.close(failed=True)
+        raise
+    sink.close(failed=False)
+
+
+class RegistrySink(Sink):
+    """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
+
+    def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages) -> None:
+        self._run = run
+        self._registries = registries
+        self._pushed = pushed
+        self._publisher = Publisher(registries, pushed.evidence, run.progress, pushed.pending)
+        self._attestations = Attestations(run, self._publisher)
+        self.starts: RegistryImages = RegistryImages(run, registries, self._publisher, engine)
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Finds nothing: `KeyedImages` has asked the registry."""
+        del images
+        return {}
+
+    def answer(self, image: RoleImage) -> BuildResult | None:
+        """Waits for the image's pending request, if there is one."""
+        return self._pushed.answer(image)
+
+    def send(self, layer: LayerSource, subject: str) -> None:
+        """Begins to upload the layer."""
+        self._publisher.send(layer, subject)
+
+    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+        """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
+        tag = image.registry_tag
+        try:
+            digest = self._publisher.publish(made, tag, image.role, start.repository)
+        except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
+            other = None if self._run.options.no_cache else self._pushed.evidence.find(tag)
+            if other is None:
+                raise
+            return BuildResult.of(image, Outcome.FOUND, other)
+        self._attestations.add(image, made, start)
+        return BuildResult.of(image, Outcome.APPENDED, digest)
+
+    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+        """Has the engine push the image."""
+        digest = stages.push(image, image.label, image.registry_tag, self.starts)
+        self._attestations.add_from_engine(image, digest, by_builder=stages.used_builder(image.registry_tag))
+        return BuildResult.of(image, Outcome.BUILT, digest)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Waits for attestations, remembers the tags, moves the tags that the user named, and keeps built wheels."""
+        self._attestations.finish()
+        self._pushed.finish(results)
+        if any(result.outcome is not Outcome.FOUND for result in results):
+            keep_built_wheels(self._run, self._registries)
+
+    def close(self, *, failed: bool) -> None:
+        """Waits for uploads and layer records; gives them up when the run failed."""
+        self.starts.close(failed=failed)
+        self._attestations.close()
+        self._publisher.close(wait=not failed)  # cancels uploads that turned out to be needless
+
+
+class _LocalSink(Sink):
+    """What the sinks on this machine share: they start at the base and need no layer before the image is whole."""
+
+    def __init__(self, run: BuildRun, registries: Registries) -> None:
+        self._run = run
+        self._registries = registries
+        self.starts = BaseImages(run, registries)
+
+    def _reader(self, start: StartImage) -> Callable[[Descriptor], Iterator[bytes]]:
+        """Reads a layer of the image that a role was appended to, verified."""
+        return lambda layer: self._registries.at(start.repository).blob(start.repository, layer)
+
+
+class LayoutSink(_LocalSink):
+    """Adds images to an OCI layout in a folder, named by role."""
+
+    at_once = 1  # so that the index lists the roles in the spec's order
+
+    def __init__(self, run: BuildRun, folder: Path, registries: Registries) -> None:
+        super().__init__(run, registries)
+        self._folder = folder
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Finds nothing: a layout names images by role, not by key."""
+        del images
+        return {}
+
+    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+        """Writes the image; raises LocalFileError, and what reading the base raises."""
+        platform = parse_platform(self._run.inputs.plan.platform)
+        names = {"os": platform.os, "architecture": platform.architecture}
+        if platform.variant:
+            names["variant"] = platform.variant
+        self._run.progress(Step(image.role, f"into {self._folder}"))
+        role = str(image.role)
+        digests = write_layout(self._folder, {role: made}, self._reader(start), names)
+        place = f"oci:{self._folder}:{role}@{digests[role]}"
+        return replace(BuildResult.of(image, Outcome.APPENDED), place=place)
+
+    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+        """Refuses: imgtool does not read images back from an engine."""
+        del stages
+        raise NeedsEngineError(f"{image.role}: an OCI layout takes no image from an engine", hint="push to a registry")
+
+
+class EngineSink(_LocalSink):
+    """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
+
+    compression = Compression.SPLICE  # Docker Engine reads zstd since 23.0
+    at_once = 4
+
+    def __init__(self, run: BuildRun, registries: Registries, stages: EngineStages) -> None:
+        super().__init__(run, registries)
+        self._engine = stages.engine
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Looks each image up by its key."""
+        ids = {image.role: self._engine.image_id(image.key) for image in images}
+        present = [image for image in images if ids[image.role]]
+        for image in present:
+            self._run.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
+        return {image.role: BuildResult.of(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
+
+    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+        """Loads the image, base layers included, under its key; raises EngineUnavailableError."""
+        name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
+        archive = load_archive({name: made}, self._reader(start))
+        self._run.progress(Step(image.role, "loading"))
+        image_id = self._engine.load(archive, image.key)
+        return BuildResult.of(image, Outcome.APPENDED, image_id=image_id)
+
+    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+        """Has the engine build the image under its key."""
+        image_id = stages.build(image, image.label)
+        return BuildResult.of(image, Outcome.BUILT, image_id=image_id)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Gives each image its tag, where the spec names a registry."""
+        for result in results:
+            if result.tag and result.image_id:
+                self._engine.tag(result.image_id, result.tag)

@@ -1,0 +1,379 @@
+"""Code that cannot start is refused before anything is built, with file and line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.project import SPEC, Project
+from training_imgtool.context import python_source
+from training_imgtool.core.errors import FieldListError
+from training_imgtool.core.json_cache import write_cached
+from training_imgtool.core.progress import Event, Note, silent
+from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.pipeline.code.trainer_check import check_trainer
+from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.spec.load import load
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def _settings(project: Project) -> Settings:
+    return from_environment(project.env)
+
+
+def _inputs(project: Project) -> Inputs:
+    return prepare(load(project.folder / "image.yaml"), _settings(project), silent, locked=True)
+
+
+def _notes(project: Project, inputs: Inputs | None = None) -> list[str]:
+    texts: list[str] = []
+
+    def progress(event: Event) -> None:
+        texts.extend([event.text] if isinstance(event, Note) else [])
+
+    check_trainer(inputs or _inputs(project), _settings(project), progress)
+    return texts
+
+
+def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
+    with pytest.raises(FieldListError) as caught:
+        _notes(project, inputs)
+    return [str(error) for error in caught.value.errors]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os, json.decoder\nimport numpy as np\nfrom tensorflow.keras import layers\n",
+        "from . import util\nfrom .util import x\nfrom trainer.util import x\nimport trainer.util\n",
+        "try:\n    import horovod\nexcept ImportError:\n    horovod = None\n",
+        "def late():\n    import horovod\n",
+        "from __future__ import annotations\nimport sys\nif sys.platform == 'win32':\n    import winthing\n",
+        "from google.protobuf import message\n",
+        "\ufeffx = 'ü'\n",
+        "# %%\nx = 1\n# In[2]:\nprint(x)\n",
+        "try:\n    get_ipython().run_line_magic('matplotlib', 'inline')\nexcept NameError:\n    pass\n",
+        "def display(x):\n    print(x)\ndisplay(1)\n",
+        "def late():\n    get_ipython()\n",
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    import horovod\n",
+        "import sys\nsys.path.append('/app/trainer')\nimport util\n",
+        "import trainer.paths\nimport util\n",
+        "import trainer.native, trainer.linked.deep\nfrom trainer import linked\n",
+        "import __main__, distutils, cgi, tomllib\n",
+        "import numpy.linalg\nfrom numpy import anything\n",
+        "\tx = 1\n".lstrip() + "if x:\n\ty = 2\n",
+        "print(f'{1!r:>{10}}')\n",
+        "try:\n    from . import util\nexcept ImportError:\n    import util\n",
+        "try:\n    import tomli\nexcept ModuleNotFoundError:\n    import tomllib as tomli\n",
+        "try:\n    import horovod\nexcept (KeyError, OwnError):\n    pass\n",
+        "try:\n    import horovod\nexcept ImportError as error:\n    if x:\n        raise\n",
+        "try:\n    import a\nexcept ValueError:\n    pass\nexcept Exception:\n    import b\n".replace(" a", " os"),
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import horovod\n",
+        "from trainer.util import x as y, MAX\nfrom trainer import util\nfrom trainer.dynamic import anything\n",
+        "import warnings\nwith warnings.catch_warnings():\n    import numpy\n",
+        "if __name__ == '__main__':\n    try:\n        import horovod\n    except ImportError:\n        pass\n",
+    ],
+)
+def test_what_can_start_passes(project: Project, code: str) -> None:
+    project.write("trainer/util.py", "x = 1\nfor MAX in range(3): pass\n")
+    project.write("trainer/dynamic.py", "def __getattr__(name): return 1\n")
+    project.write("trainer/paths.py", "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n")
+    project.write("trainer/native.cpython-311-x86_64-linux-gnu.so", "")
+    project.write("trainer/other/deep.py", "")
+    (project.folder / "trainer/linked").symlink_to("other")
+    project.write("trainer/task.py", code)
+    inputs = _inputs(project)
+    before = inputs.plan.roles[0].locked
+    protobuf = replace(before.wheels[0], name="protobuf", file="protobuf-1.0-py3-none-any.whl", sha256="0" * 64)
+    locked = replace(before, wheels=(*before.wheels, protobuf))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+    assert _notes(project, replace(inputs, plan=plan)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def broken(:\n", "trainer/task.py:1:12: Python 3.11 cannot parse it: invalid syntax"),
+        ("x = 1\nimport pandas\n", "trainer/task.py:2:1: no locked wheel provides pandas"),
+        ("import trainer.utils\n", "trainer/task.py:1:1: the trainer has no module trainer.utils"),
+        ("from . import a\nfrom .missing import x\n", "trainer/task.py:2:1: the trainer has no module trainer.missing"),
+        ("from ...far import x\n", "trainer/task.py:1:1: a relative import outside a package"),
+        ("if __name__ == '__main__':\n    import pandas\n", "trainer/task.py:2:1: no locked wheel provides pandas"),
+        ("x = '\0'\n", "trainer/task.py:1:1: Python 3.11 cannot parse it"),
+        ("# coding: no-such\nx = 1\n", "Python 3.11 cannot parse it: unknown encoding: no-such"),
+        ("import os\nif True:\nprint()\n", "trainer/task.py:3:1: Python 3.11 cannot parse it: expected an indented"),
+        ("import numpy as np, torch\n", "trainer/task.py:1:1: no locked wheel provides torch"),
+        ("import os\n!pip install pandas\n", "trainer/task.py:2:1: '!pip install pandas' is a command of a notebook"),
+        ("    \n%matplotlib inline\n", "trainer/task.py:2:1: '%matplotlib inline' is a command of a notebook"),
+        ("%%time\nprint()\n", "trainer/task.py:1:1: '%%time' is a command of a notebook"),
+        (
+            "get_ipython().system('pip install -q x')\n",
+            "trainer/task.py:1:1: get_ipython() exists in notebooks only",
+        ),
+        ("import os\nreturn 1\n", "trainer/task.py:2:1: Python 3.11 cannot parse it: 'return' outside function"),
+        ("import a\n", "trainer/task.py:1:1: no locked wheel provides a"),
+        ("import zoneinfo, asyncore, binhex\n", "trainer/task.py:1:1: no locked wheel provides binhex"),
+        ("x = 1\ndisplay(x)\n", "trainer/task.py:2:1: display() exists in notebooks only"),
+        (
+            "if __name__ == '__main__':\n    get_ipython().run_line_magic('matplotlib', 'inline')\n",
+            "trainer/task.py:2:1: get_ipython() exists in notebooks only",
+        ),
+        (
+            "try:\n    import pandas\nexcept ImportError as error:\n    print(1)\n    raise SystemExit(2) from error\n",
+            "trainer/task.py:2:1: no locked wheel provides pandas",
+        ),
+        ("try:\n    import pandas\nexcept KeyError:\n    pass\n", "task.py:2:1: no locked wheel provides pandas"),
+        ("try:\n    import pandas\nexcept ImportError:\n    sys.exit(1)\n", "no locked wheel provides pandas"),
+        (
+            "try:\n    import cudf\nexcept ImportError:\n    import pandas\n",
+            "task.py:2:1: no locked wheel provides cudf",
+        ),
+        ("try:\n    pass\nfinally:\n    import pandas\n", "task.py:4:1: no locked wheel provides pandas"),
+        ("try:\n    import os\nexcept OSError:\n    pass\nelse:\n    import pandas\n", "task.py:6:1: no locked"),
+        (
+            "import warnings\nwith warnings.catch_warnings():\n    import pandas\n",
+            "trainer/task.py:3:1: no locked wheel provides pandas",
+        ),
+        ("import Numpy\n", "trainer/task.py:1:1: no locked wheel provides Numpy"),
+        ("import tensorflow_cpu\n", "trainer/task.py:1:1: no locked wheel provides tensorflow_cpu"),
+        ("import msvcrt\n", "trainer/task.py:1:1: no locked wheel provides msvcrt"),
+        ("from trainer import modle\n", "trainer/task.py:1:1: trainer/__init__.py does not define modle"),
+        ("from trainer.a import build\n", "trainer/task.py:1:1: trainer/a.py does not define build"),
+        ("from .a import build\n", "trainer/task.py:1:1: trainer/a.py does not define build"),
+        (
+            "def main():\n    'Trains.'\n    import os\n    import pandas\n\nif __name__ == '__main__':\n    main()\n",
+            "trainer/task.py:4:1: no locked wheel provides pandas",
+        ),
+        (
+            "import pandas\nimport subprocess\nsubprocess.run([])\n",
+            "trainer/task.py:1:1: no locked wheel provides pandas",
+        ),
+    ],
+)
+def test_what_cannot_start_is_refused_with_its_place(project: Project, code: str, says: str) -> None:
+    project.write("trainer/a.py", "")
+    project.write("trainer/task.py", code)
+    assert [says in error for error in _errors(project)] == [True]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pathlib\npathlib.Path('made.py').write_text('x = 1')\nimport made\n",
+        "import subprocess\n\ndef make():\n    subprocess.run(['protoc'])\n\nmake()\nfrom trainer import made\n",
+        "def export():\n    import made\n\nif __name__ == '__main__':\n    print(1)\n",
+        "def main(x=1):\n    if x == 1: return\n    import made\n\nif __name__ == '__main__':\n    main()\n",
+    ],
+)
+def test_what_may_be_made_or_not_run_gives_a_note(project: Project, code: str) -> None:
+    project.write("trainer/task.py", code)
+    (note,) = _notes(project)
+    assert "made" in note
+
+
+@pytest.mark.parametrize(
+    ("code", "is_refused"),
+    [
+        ("import trainer.model\n", True),
+        ("from .model import build\n", True),
+        ("if __name__ == '__main__':\n    from trainer.deep import via\n", True),
+        ("from . import model\n", False),  # trainer may have a name `model`
+        ("try:\n    import trainer.model\nexcept ImportError:\n    pass\n", False),
+        ("def late():\n    import trainer.model\n", False),
+        ("import sys\nsys.path.insert(0, '/data')\nimport trainer.model\n", False),
+    ],
+)
+def test_what_the_program_imports_has_to_load_too(project: Project, *, code: str, is_refused: bool) -> None:
+    project.write("trainer/model.py", "import numpy\nimport seaborn\ndef build(): pass\n")
+    project.write("trainer/deep/via.py", "")
+    project.write("trainer/deep/__init__.py", "from trainer import util\nfrom ..model import build\n")
+    project.write("trainer/util.py", "")
+    project.write("trainer/task.py", code)
+    if is_refused:
+        (error,) = _errors(project)
+        assert error.startswith("trainer/model.py:2:1: no locked wheel provides seaborn")
+    else:
+        assert any("provides seaborn" in note for note in _notes(project))
+
+
+def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
+    inputs = _inputs(project)
+    before = inputs.plan.roles[0].locked
+    storage = replace(before.wheels[0], name="vendor-cloud-storage", file="x-1.0-py3-none-any.whl", sha256="0" * 64)
+    locked = replace(before, wheels=(*before.wheels, storage))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+    write_cached(_settings(project).cache / "imports" / f"{'0' * 64}.json", ["vendor.cloud.storage"])
+    project.write("trainer/task.py", "from vendor.cloud import storage\nimport vendor.cloud.storage.blob\n")
+    assert _notes(project, replace(_inputs(project), plan=plan)) == []
+    project.write("trainer/task.py", "from vendor.cloud import storage, bigquery\n")
+    says = "trainer/task.py:1:1: no locked wheel provides vendor.cloud.bigquery"
+    assert _errors(project, replace(_inputs(project), plan=plan)) == [says]
+
+
+def test_a_package_may_change_the_search_path_for_its_program(project: Project) -> None:
+    project.write("trainer/__init__.py", "import sys\nsys.path.append('/mnt')\n")
+    project.write("trainer/task.py", "import mounted\n")
+    assert len(_notes(project)) == 1
+
+
+def test_newer_syntax_than_the_images_python(project: Project) -> None:
+    project.write("trainer/task.py", "match x:\n    case 1: pass\n")
+    inputs = _inputs(project)
+    locked = inputs.plan.roles[0].locked
+    older = replace(locked, variant=replace(locked.variant, python="3.9"))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=older) for role in inputs.plan.roles))
+    assert "Python 3.9 cannot parse it" in _errors(project, replace(inputs, plan=plan))[0]
+
+
+def test_code_that_changes_the_search_path_is_not_refused(project: Project) -> None:
+    project.write("trainer/task.py", "import sys\nsys.path.append('/mnt/code')\nimport mounted\n")
+    says = "no locked wheel provides mounted, unless code or PYTHONPATH adds a folder with it"
+    assert _notes(project) == [f"trainer/task.py:3:1: {says}"]
+    project.write("trainer/task.py", "import mounted\n")
+    project.spec(SPEC + "env: {PYTHONPATH: /mnt/code}\n")
+    assert _notes(project) == [f"trainer/task.py:1:1: {says}"]
+
+
+def test_a_script_that_changes_the_search_path_excuses_no_other(project: Project) -> None:
+    project.write("trainer/unrelated.py", "import sys\nsys.path.append('..')\n")
+    project.write("trainer/task.py", "import pandas\n")
+    assert "no locked wheel provides pandas" in _errors(project)[0]
+
+
+def test_a_module_in_another_folder_is_shown(project: Project) -> None:
+    project.write("trainer/deep/helper.py", "")
+    project.write("trainer/task.py", "import helper\n")
+    with pytest.raises(FieldListError) as caught:
+        _notes(project)
+    assert "it is in trainer/deep, where Python does not look: env: {PYTHONPATH: /app/trainer/deep}" in str(
+        caught.value.errors[0].hint
+    )
+
+
+def test_a_package_in_a_wheel_wins_over_a_plain_folder(project: Project) -> None:
+    project.write("trainer/numpy/plain.py", "")
+    project.write("trainer/task.py", "from numpy import array\nimport numpy.linalg\n")
+    project.spec(SPEC + "env: {PYTHONPATH: /app/trainer}\n")
+    assert _notes(project) == []
+
+
+def test_a_function_runs_nothing_below_the_main_guard(project: Project) -> None:
+    project.write("trainer/debug.py", "import seaborn\n")
+    project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas, trainer.debug\n")
+    project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: run"))
+    assert _notes(project) == ["trainer/debug.py:1:1: no locked wheel provides seaborn"]
+
+
+def test_a_function_that_the_module_does_not_define(project: Project) -> None:
+    project.write("trainer/task.py", "def run(): pass\n")
+    project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: rnu"))
+    (error,) = _errors(project)
+    assert "trainer.function: trainer/task.py does not define rnu" in error
+
+
+@pytest.mark.parametrize(
+    ("python", "code", "refused"),
+    [
+        ("3.9", "import tomllib\n", "tomllib"),
+        ("3.9", "import distutils, imp, cgi\n", ""),
+        ("3.12", "import imp\n", "imp"),
+        ("3.13", "import cgi\n", "cgi"),
+        ("3.12", "import cgi, tomllib, zoneinfo\n", ""),
+    ],
+)
+def test_the_standard_library_is_that_of_the_images_python(
+    project: Project, python: str, code: str, refused: str
+) -> None:
+    project.write("trainer/task.py", code)
+    inputs = _inputs(project)
+    locked = inputs.plan.roles[0].locked
+    other = replace(locked, variant=replace(locked.variant, python=python))
+    inputs = replace(
+        inputs, plan=replace(inputs.plan, roles=tuple(replace(role, locked=other) for role in inputs.plan.roles))
+    )
+    if refused:
+        assert _errors(project, inputs) == [f"trainer/task.py:1:1: no locked wheel provides {refused}"]
+    else:
+        assert _notes(project, inputs) == []
+
+
+def test_a_module_that_exists_nowhere(project: Project) -> None:
+    project.spec(SPEC.replace("trainer.task", "dist_mnist"))
+    errors = _errors(project)
+    assert "image.yaml:4:36: trainer.module: no module dist_mnist in trainer/" in errors[0]
+
+
+def test_a_folder_on_pythonpath_is_looked_into(project: Project) -> None:
+    project.write("trainer/dist_mnist.py", "import helper\n")
+    project.write("trainer/helper.py", "")
+    project.spec(SPEC.replace("trainer.task", "dist_mnist") + "env: {PYTHONPATH: /app/trainer}\n")
+    assert _notes(project) == []
+
+
+def test_a_module_of_a_locked_wheel(project: Project) -> None:
+    project.spec(SPEC.replace("trainer.task", "numpy.training"))
+    assert _notes(project) == []
+
+
+def test_other_files_and_own_templates_give_notes(project: Project) -> None:
+    project.write("trainer/plots.py", "import matplotlib\n")
+    assert _notes(project) == ["trainer/plots.py:1:1: no locked wheel provides matplotlib"]
+    assert _notes(project) == ["trainer/plots.py:1:1: no locked wheel provides matplotlib"], "also from the cache"
+
+
+def test_a_template_may_install_more(project: Project) -> None:
+    project.write("trainer/task.py", "import matplotlib\n")
+    project.write("own.j2", '{% extends "base.Dockerfile.j2" %}\n')
+    project.spec(SPEC + "template: own.j2\n")
+    assert _notes(project) == ["trainer/task.py:1:1: no locked wheel provides matplotlib"]
+
+
+@pytest.mark.parametrize("verb", [("show",), ("lock", "--locked"), ("build", "--push", "--dry-run")])
+def test_each_verb_refuses_and_no_check_does_not(project: Project, verb: tuple[str, ...]) -> None:
+    project.write("trainer/task.py", "import pandas\n")
+    project.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/x"
+    project.refused(*verb, code=3, says=["trainer/task.py:1:1: no locked wheel provides pandas", "--no-check"])
+    ended = project.run(*verb, "--no-check")
+    assert "pandas" not in ended.err
+
+
+def test_a_file_in_another_encoding(project: Project) -> None:
+    (project.folder / "trainer/task.py").write_bytes("# -*- coding: latin-1 -*-\nx = 'ü'\n".encode("latin-1"))
+    assert _notes(project) == []
+    (project.folder / "trainer/task.py").write_bytes("x = 'ü'\n".encode("latin-1"))
+    assert "trainer/task.py:1:8: Python 3.11 cannot parse it: (unicode error) 'utf-8'" in _errors(project)[0]
+
+
+def test_many_files_are_parsed_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        project.write(f"trainer/m{number}.py", f"import os  # {number}\n")
+    assert _notes(project) == []
+    parsed: list[str] = []
+    parse = python_source.read_source
+
+    def read(data: bytes, path: str, python: tuple[int, int]) -> python_source.Source:
+        parsed.append(path)
+        return parse(data, path, python)
+
+    monkeypatch.setattr(python_source, "read_source", read)
+    project.write("trainer/m7.py", "import pandas\n")
+    assert _notes(project) == ["trainer/m7.py:1:1: no locked wheel provides pandas"]
+    assert parsed == ["trainer/m7.py"]
+
+
+def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) -> None:
+    project.write("trainer/task.py", "import odd_name\n")
+    inputs = _inputs(project)
+    before = inputs.plan.roles[0].locked
+    absent = replace(before.wheels[0], name="odd", file="odd-1.0-py3-none-any.whl", sha256="0" * 64)
+    locked = replace(before, wheels=(*before.wheels, absent))
+    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+    assert _notes(project, replace(inputs, plan=plan)) == [
+        "trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"
+    ]
