@@ -66,18 +66,22 @@ def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, pushed: str, tmp
 
 @pytest.mark.long
 def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, pushed: str, tmp_path: Path) -> None:
-    death: dict[str, Any] = {}
-    for seconds in (10, 13, 16, 20, 25, 30):  # a slow machine has no checkpoint yet after the first of them
+    early, late = 0.0, 0.0  # when there was no checkpoint yet, when the run had ended: as fast as the machine is
+    for _ in range(8):
+        seconds = round((early + late) / 2 if late else max(10, early * 1.6), 1)
         summary, said = rehearsed(imgtool, tmp_path / str(seconds), f"master@{seconds}s", 100)
         if not summary["deaths"]:
-            continue  # it had ended before
+            late = seconds
+            continue
         (death,) = summary["deaths"]
         assert death["replica"] == "master"
         assert death["action"] == "restart"
         assert death["went_on"]
         if death["checkpoint_then"]:
             break
-    assert death, "the master was never killed"
+        early = seconds
+    else:
+        pytest.fail(f"no kill came between the first checkpoint, after {early} s, and the end, before {late} s")
     epoch = int(death["checkpoint_then"].rpartition("-")[2])
     resumed = re.search(r"resumed after epoch (\d+)", said)
     assert resumed, said
