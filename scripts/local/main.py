@@ -103,12 +103,12 @@ def down() -> int:
 def main(arguments: list[str]) -> int:
     """Runs one command; returns its exit status."""
     verb, *parts = arguments or ["help"]
-    if verb == "up" and set(parts) <= set(_PARTS):
+    if verb == "up" and set(parts) <= {*_PARTS, "all"}:
         machine.STATE.mkdir(exist_ok=True)
         with (machine.STATE / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two at once would both start an engine
-            return up(tuple(parts) or _DEFAULT)
+            return up(_PARTS if "all" in parts else tuple(parts) or _DEFAULT)
     if verb in {"status", "env", "down"} and not parts:
         return {"status": status, "env": env, "down": down}[verb]()
-    print(f"usage: scripts/services up [{'|'.join(_PARTS)}…] | status | env | down", file=sys.stderr)
+    print(f"usage: scripts/services up [all|{'|'.join(_PARTS)}…] | status | env | down", file=sys.stderr)
     return 2
