@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.cli.progress import Mode, choose_mode, open_progress
-from training_imgtool.cli.progress_lines import PlainLines, Writer, format_bytes, format_seconds
-from training_imgtool.cli.progress_rows import Moved, Row
+from training_imgtool.cli.progress_lines import Moved, PlainLines, Row, Writer, format_bytes, format_seconds
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Step, Transfer
 

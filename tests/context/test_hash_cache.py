@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.context import hash_cache, secret_files
 from training_imgtool.context import scan as scanning
+from training_imgtool.context import secret_files
 from training_imgtool.context.context import Context, scan
-from training_imgtool.context.hash_cache import remembered_hashes
+from training_imgtool.context.scan import remembered_hashes
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
 
@@ -87,6 +87,6 @@ def test_new_patterns_for_secrets_look_again(tree: Path, tmp_path: Path, monkeyp
     (tree / "model.bin").write_bytes(b"mark" + b"x" * (20 << 20))
     _scan(tmp_path / "cache", tree)
     monkeypatch.setattr(secret_files, "_CONTENT", ((b"mark", b"mark"),))
-    monkeypatch.setattr(hash_cache, "PATTERNS", "newer")
+    monkeypatch.setattr(scanning, "PATTERNS", "newer")
     with pytest.raises(InputError, match=r"looks like a secret .*: model\.bin"):
         _scan(tmp_path / "cache", tree)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 
 
 def test_one_does_it_and_the_others_wait() -> None:

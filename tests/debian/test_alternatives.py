@@ -11,8 +11,7 @@ import pytest
 from tests.debian.packages import system
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import Node
-from training_imgtool.debian.effects import make_alternatives
-from training_imgtool.debian.formats.alternatives import Choice, Group, parse_group
+from training_imgtool.debian.effects import Choice, Group, make_alternatives, parse_group
 from training_imgtool.debian.scripts import Effect, EffectKind
 from training_imgtool.debian.unpack import Unpacking
 

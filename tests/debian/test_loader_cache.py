@@ -9,12 +9,13 @@ import pytest
 from tests.debian.packages import system
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import Node
-from training_imgtool.debian.formats.elf import Library, read_library
 from training_imgtool.debian.formats.loader_cache import (
     CachedLibrary,
+    Library,
     LoaderCache,
     list_folders,
     read_cache,
+    read_library,
     write_cache,
 )
 from training_imgtool.debian.installation import _list_base_libraries, _name_link

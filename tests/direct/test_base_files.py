@@ -21,7 +21,7 @@ from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, dump_record, read_record
-from training_imgtool.direct.layers.tar_listing import read_layer_tree
+from training_imgtool.direct.layers.tar_reader import read_layer_tree
 from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, find_node
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest

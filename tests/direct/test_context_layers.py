@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.layers import blobs, context_layers
 from training_imgtool.direct.layers.context_layers import make_context_layer
 from training_imgtool.direct.layers.layer_cache import LayerCache

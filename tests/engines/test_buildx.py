@@ -27,8 +27,7 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import LogLine, Note, Step, Transfer
 from training_imgtool.core.reference import Login
-from training_imgtool.core.secret_source import SecretSource
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.builders import list_builders
 from training_imgtool.engines.buildx.failures import Attempt, failure
 from training_imgtool.engines.buildx.rawjson import SolveLog

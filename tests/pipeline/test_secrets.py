@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.secret_source import SecretSource
+from training_imgtool.core.settings import SecretSource
 from training_imgtool.pipeline.engine.secrets import hidden_values
 
 TEXT = "FROM scratch\nRUN --mount=type=secret,id=token curl https://models.example.com\n"

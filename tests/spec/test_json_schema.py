@@ -12,8 +12,8 @@ import yaml
 from ruamel.yaml import YAML
 
 from tests.spec_samples import BAD, GOOD, Bad
+from training_imgtool.spec.decode import list_field_kinds, list_key_paths
 from training_imgtool.spec.json_schema import json_schema
-from training_imgtool.spec.kinds import list_field_kinds, list_key_paths
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 CHECKOUT = Path(__file__).resolve().parents[2]

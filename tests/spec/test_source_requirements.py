@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.pyproject import read_dependencies
 from training_imgtool.spec.requirements import (
     find_unlockable_lines,
     list_code,
     parse_requirements,
+    read_dependencies,
     read_requirement_files,
 )
 from training_imgtool.spec.source_requirements import GitPlace, parse_git, parse_source

@@ -7,8 +7,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from training_imgtool.cli.progress_lines import Writer, format_left, format_pair, format_seconds, format_size
-from training_imgtool.cli.progress_rows import Moved, Row
+from training_imgtool.cli.progress_lines import (
+    Moved,
+    Row,
+    Writer,
+    format_left,
+    format_pair,
+    format_seconds,
+    format_size,
+)
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Planned, Step, Transfer
 from training_imgtool.core.sanitize import sanitize_line
 

@@ -13,12 +13,12 @@ import os
 import posixpath
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from training_imgtool.context import git_tree, gomatch
+from training_imgtool.context import gomatch
 from training_imgtool.context.dockerignore import DockerIgnore, parse_dockerignore
 from training_imgtool.context.entries import Entry, Kind, OnDisk, open_below, unreadable
 from training_imgtool.context.scan import Walk
@@ -27,6 +27,7 @@ from training_imgtool.core.errors import InputError
 
 IGNORE_FILE = ".dockerignore"
 _MOST_LINKS = 40  # Linux' MAXSYMLINKS
+_MODES = {(Kind.FILE, 0o644): b"100644", (Kind.FILE, 0o755): b"100755", (Kind.SYMLINK, 0o777): b"120000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Context:
                 mode=0o644,
                 size=len(data),
                 sha256=digest,
-                blob=git_tree.blob(data),
+                blob=git_blob(data),
                 origin=data,
                 injected=True,
             )
@@ -200,7 +201,7 @@ class Context:
 
     def tree_id(self, folder: str) -> str:
         """The git object id of `folder` as a tree; raises InputError when it is not there."""
-        return git_tree.tree_id(self.select((folder,)).entries, posixpath.normpath(folder.strip("/")))
+        return git_tree(self.select((folder,)).entries, posixpath.normpath(folder.strip("/")))
 
     def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
         """Writes the entries as a deterministic tar; raises InputError when a file changed since it was seen."""
@@ -293,3 +294,50 @@ def _injected_folder(path: str) -> Entry:
 
 def _sort(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=_path))
+
+
+def git_blob(data: bytes) -> str:
+    """The object id of a file's content."""
+    return _object("blob", data)
+
+
+def git_tree(entries: Sequence[Entry], folder: str) -> str:
+    """The object id of `folder` as a tree, empty folders left out as git does.
+
+    Args:
+        entries: a context's entries, sorted.
+        folder: relative path in it; `.` for all.
+
+    Raises:
+        InputError: a file below it is known by another hash only, or `folder` is no folder.
+    """
+    prefix = "" if folder == "." else f"{folder}/"
+    below = [entry for entry in entries if entry.path.startswith(prefix)]
+    if prefix and not any(entry.path == folder and entry.kind is Kind.DIRECTORY for entry in entries):
+        raise InputError(f"{folder}: not a folder")
+    return _tree(below, len(prefix))
+
+
+def _tree(entries: Sequence[Entry], start: int) -> str:
+    """The id of the tree whose members' names begin at `start` in their paths."""
+    items: dict[bytes, tuple[bytes, bytes, str]] = {}
+    below: dict[str, list[Entry]] = {}
+    for entry in entries:
+        name, slash, _ = entry.path[start:].partition("/")
+        if slash:
+            below.setdefault(name, []).append(entry)
+        elif entry.kind is not Kind.DIRECTORY:
+            if entry.blob is None:
+                raise InputError(f"{entry.path}: only its sha256 is known, so it has no git id")
+            encoded = name.encode()
+            items[encoded] = (_MODES[entry.kind, entry.mode], encoded, entry.blob)
+    for name, inner in below.items():
+        encoded = name.encode()
+        if any(entry.kind is not Kind.DIRECTORY for entry in inner):
+            items[encoded + b"/"] = (b"40000", encoded, _tree(inner, start + len(name) + 1))
+    data = b"".join(b"%s %s\0%s" % (mode, name, bytes.fromhex(oid)) for _, (mode, name, oid) in sorted(items.items()))
+    return _object("tree", data)
+
+
+def _object(kind: str, data: bytes) -> str:
+    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()

@@ -1,4 +1,7 @@
-"""Walks a folder into the entries of a build context: what Docker would send, checked and hashed."""
+"""Walks a folder into the entries of a build context: what Docker would send, checked and hashed.
+
+Hashes of earlier runs save reading a big tree that did not change.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ import stat
 import time
 import unicodedata
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from training_imgtool.context import secret_files
 from training_imgtool.context.dockerignore import DockerIgnore, Verdict
 from training_imgtool.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, change_error, unreadable
+from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.errors import InputError
+from training_imgtool.core.json_cache import read_cached, write_cached
 
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
@@ -24,6 +30,10 @@ _SKIPPED = frozenset({"__pycache__", ".git"})
 _RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
 _HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FEWEST = 64  # files: fewer are read faster than remembered,
+_LEAST = 16 << 20  # unless they have so many bytes
+_MOST = 200_000  # entries that are kept; then what is not in use goes
+_MAX_BYTES = 256 << 20
 
 
 class Walk:
@@ -217,3 +227,28 @@ def _link(path: str, target: str, at: str) -> Entry:
     content = target.encode("utf-8", "surrogateescape")
     blob = hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False).hexdigest()
     return Entry(path=path, kind=Kind.SYMLINK, mode=0o777, target=target, blob=blob)
+
+
+@contextmanager
+def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
+    """The hashes for `context.scan` of a folder: by path, size, times and inode. Losing it costs time, nothing else.
+
+    Each folder has a file of its own, so that a small one does not pay for a large one. What a file looks like depends
+    on the patterns for secrets, so with other patterns the file is another one.
+    """
+    name = hashlib.sha256(b"\0".join((PATTERNS.encode(), bytes(root.absolute()))))
+    path = cache / "hashes" / f"{name.hexdigest()}.json"
+    cached = read_cached(path, _MAX_BYTES)
+    before: dict[str, str] = cached if isinstance(cached, dict) else {}
+    hashes = dict(before)
+    yield hashes
+    new = hashes.keys() - before.keys()
+    if len(new) < _FEWEST and sum(map(_size, new)) < _LEAST:
+        return
+    entries = hashes if len(hashes) <= _MOST else {key: hashes[key] for key in new}
+    write_cached(path, entries, _MAX_BYTES)
+
+
+def _size(key: str) -> int:
+    """The file's size, which its key has after the path (`context_scan.Walk`)."""
+    return int(key.partition("\0")[2].partition(" ")[0])

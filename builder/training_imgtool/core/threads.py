@@ -1,10 +1,11 @@
-"""Runs tasks in threads, waits for all of them, and raises the most severe failure."""
+"""Runs tasks in threads and waits for all; runs a call once for all threads that want its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
 
 from training_imgtool.core.errors import ImgtoolError
 
@@ -48,3 +49,40 @@ def worst_failure(failures: Mapping[K, BaseException]) -> BaseException:
 def _gravity(error: BaseException) -> int:
     code = error.exit_code if isinstance(error, ImgtoolError) else SEVERITY_ORDER[0]
     return SEVERITY_ORDER.index(code) if code in SEVERITY_ORDER else 0
+
+
+class SingleFlight(Generic[T]):
+    """Results by key. Waiting threads share a failure; a later caller tries again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._results: dict[Hashable, Future[T]] = {}
+
+    def do(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Returns the result of `work` for `key`; runs `work` unless another thread did or does."""
+        with self._lock:
+            future = self._results.get(key)
+            is_first = future is None
+            if future is None:
+                future = self._results[key] = Future()
+        if not is_first:
+            return future.result()
+        try:
+            result = work()
+        except BaseException as error:
+            with self._lock:
+                del self._results[key]
+            future.set_exception(error)
+            raise
+        future.set_result(result)
+        return result
+
+    def has(self, key: Hashable) -> bool:
+        """Whether some work for `key` has not failed."""
+        with self._lock:
+            return key in self._results
+
+    def forget(self, key: Hashable) -> None:
+        """Makes the next caller run its work again."""
+        with self._lock:
+            self._results.pop(key, None)

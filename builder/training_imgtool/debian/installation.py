@@ -14,13 +14,14 @@ from training_imgtool.debian.base_system import BaseSystem, Node, resolve
 from training_imgtool.debian.database import InstalledPackage
 from training_imgtool.debian.effects import make_alternatives, make_effect, replaced_path
 from training_imgtool.debian.formats import certificates
-from training_imgtool.debian.formats.elf import Library, read_library
 from training_imgtool.debian.formats.loader_cache import (
     FLAGS,
     CachedLibrary,
+    Library,
     LoaderCache,
     list_folders,
     read_cache,
+    read_library,
     write_cache,
 )
 from training_imgtool.debian.formats.package_file import PackedFile, read_control, read_files

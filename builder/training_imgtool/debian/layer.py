@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.json_cache import open_cache_file
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.debian.installation import Installation
 from training_imgtool.debian.scripts import hash_table
 from training_imgtool.direct import tree

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.files import Files, Source
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, hash_fields
-from training_imgtool.direct.layers.tar_listing import read_layer_tree
+from training_imgtool.direct.layers.tar_reader import read_layer_tree
 from training_imgtool.direct.tree import Node
 from training_imgtool.registry.manifests import Descriptor
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.links import DependsOnBaseError, follow_links
 from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, find_node, make_folder, merge
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.build import Start, build_image
 from training_imgtool.direct.image import image_config
 from training_imgtool.direct.image.image import DirectImage, read_config

@@ -15,7 +15,7 @@ from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Repository
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.pipeline.inputs import Inputs, wheel_paths
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.plan import DebianPackage, Wheel

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from training_imgtool.context.code_folders import CodeFolders
 from training_imgtool.context.context import Context
-from training_imgtool.context.hash_cache import remembered_hashes
+from training_imgtool.context.scan import remembered_hashes
 from training_imgtool.core.errors import FieldListError, LocalFileError
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile.render import TemplateRoots, list_sources
 from training_imgtool.dockerfile.render_cache import RenderCache
 from training_imgtool.plan import Lock

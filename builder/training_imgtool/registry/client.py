@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.http.addresses import next_url
 from training_imgtool.registry.http.failures import BlobUnknownError

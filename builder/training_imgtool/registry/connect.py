@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Repository, apply_mirror
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.registry.auth.auth import Authorizer
 from training_imgtool.registry.auth.credentials import FindGoogle, FoundLogin, HostLogin, find_login
 from training_imgtool.registry.auth.tokens import TokenStore

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, get_args, get_origin
 
-from training_imgtool.spec.kinds import is_required, list_field_kinds, strip_none
+from training_imgtool.spec.decode import is_required, list_field_kinds, strip_none
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.value_rules import ENV_NAME, MAX_ENV, OWNED_ENV
 

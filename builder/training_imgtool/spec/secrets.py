@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from training_imgtool.core.errors import UsageError
-from training_imgtool.core.secret_source import SecretSource
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.spec.load import SpecFile
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.layers import blobs, splice
 from training_imgtool.direct.layers.codecs import Codec, make_zlib_codec
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields

@@ -17,8 +17,7 @@ from functools import partial
 
 from training_imgtool.core.errors import ImgtoolError, TemporaryError
 from training_imgtool.core.reference import DOCKER_HUB, Repository, Tag
-from training_imgtool.core.single_flight import SingleFlight
-from training_imgtool.core.threads import run_all
+from training_imgtool.core.threads import SingleFlight, run_all
 from training_imgtool.direct.layers.layer_cache import RECORD_TYPE, read_record
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_EMPTY, OCI_MANIFEST, Descriptor, sha256_digest

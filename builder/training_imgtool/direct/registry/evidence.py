@@ -17,8 +17,7 @@ from pathlib import Path
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.reference import Digest, Repository, Tag
-from training_imgtool.core.single_flight import SingleFlight
-from training_imgtool.core.threads import run_all
+from training_imgtool.core.threads import SingleFlight, run_all
 from training_imgtool.direct.registry.memory import RepositoryMemory, make_file_name
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Descriptor

@@ -1,7 +1,7 @@
 """Where a wheel's files go: what pip does with one wheel, as a pure list of paths and contents.
 
 The source is pip's `_internal/operations/install/wheel.py` as of 20.3 to 26.3, which agree in everything
-but the text of console scripts; that text is read from the locked pip itself (`direct.wheels.pip_script`).
+but the text of console scripts; that text is read from the locked pip itself (`read_template`).
 The formats are the wheel specification (packaging.python.org, "Binary distribution format") and
 "Recording installed projects". Where pip would stop with an error or behaves by accident, this raises
 NeedsEngineError and an engine runs the real pip.
@@ -9,10 +9,12 @@ NeedsEngineError and an engine runs the real pip.
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import posixpath
 import re
+import textwrap
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
@@ -27,6 +29,8 @@ _ENTRY_POINT = re.compile(r"[\w.]+:[\w.]+\s*(?:\[[\w\s,.-]*\])?\Z")
 _SCRIPT_NAME = re.compile(r"[\w+-][\w.+-]*\Z")
 _VERSIONED = re.compile(r"pip(\d+(\.\d+)?)?\Z|easy_install(-\d+\.\d+)?\Z")
 _FILE, _PROGRAM = 0o644, 0o755  # pip under umask 022
+_INSTALL = "pip/_internal/operations/install/wheel.py"
+_DISTLIB = "pip/_vendor/distlib/scripts.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,3 +282,27 @@ def _record(
 def _hash(file: Installed) -> tuple[str, str]:
     digest = urlsafe_b64encode(sha256(file.data).digest()).decode().rstrip("=")
     return f"sha256={digest}", str(len(file.data))
+
+
+def read_template(pip: WheelFile) -> str:
+    """The template, with `%(module)s`, `%(import_name)s` and `%(func)s`; else raises NeedsEngineError."""
+    for path, name in ((_INSTALL, "script_template"), (_DISTLIB, "SCRIPT_TEMPLATE")):
+        member = next((member for member in pip.members if member.name == path), None)
+        if member and (text := _find_assigned(read(pip, member).decode(), name)) is not None:
+            if all(field in text for field in ("%(module)s", "%(import_name)s", "%(func)s")):
+                return text
+            break
+    raise NeedsEngineError(f"{pip.path.name}: the console script that this pip writes is not known")
+
+
+def _find_assigned(source: str, name: str) -> str | None:
+    """The string assigned to `name`, plain or in `textwrap.dedent`."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Assign) or [getattr(target, "id", "") for target in node.targets] != [name]:
+            continue
+        value, dedent = node.value, False
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "textwrap.dedent" and len(value.args) == 1:
+            value, dedent = value.args[0], True
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return textwrap.dedent(value.value) if dedent else value.value
+    return None

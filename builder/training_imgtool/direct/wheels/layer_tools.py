@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.context_layers import OnceEach
 from training_imgtool.direct.layers.layer_cache import LayerCache

@@ -25,9 +25,8 @@ from training_imgtool.direct.layers.path_conflicts import find_claims, find_over
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.wheels import wheel_items
-from training_imgtool.direct.wheels.install import Environment
+from training_imgtool.direct.wheels.install import Environment, read_template
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.direct.wheels.pip_script import read_template
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
 

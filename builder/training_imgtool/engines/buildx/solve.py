@@ -17,8 +17,7 @@ from typing import IO
 from training_imgtool.core.errors import EngineUnavailableError, LocalFileError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Login
-from training_imgtool.core.secret_source import SecretSource
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.builders import list_builders
 from training_imgtool.engines.buildx.failures import Attempt, failure
 from training_imgtool.engines.buildx.program import Environment, find_program, open_environment

@@ -11,7 +11,7 @@ from typing import Protocol
 from training_imgtool.core.errors import InputError, RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
-from training_imgtool.core.single_flight import SingleFlight
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.mounts import bound_sources, image_names, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage

@@ -18,8 +18,7 @@ from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildRun
 
 if TYPE_CHECKING:
-    from training_imgtool.core.secret_source import SecretSource
-    from training_imgtool.core.settings import Settings
+    from training_imgtool.core.settings import SecretSource, Settings
 
 _SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary ones
 _ORDINARY_WORD = re.compile(r"[A-Za-z]?[a-z]{,8}\Z")  # such as `python` or `Training`
@@ -88,7 +87,7 @@ def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str], t
     Ordinary words and what the stage's own `text` contains are left out: `***` in their place would make the log
     unreadable and hide nothing.
     """
-    from training_imgtool.core.secret_source import LARGEST_SECRET
+    from training_imgtool.core.settings import LARGEST_SECRET
 
     lines: set[str] = set()
     for secret in secrets:
