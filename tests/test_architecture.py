@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests import package_graph
 from tests.package_graph import (
     ADAPTERS,
     LONGEST_MODULE,
@@ -21,6 +22,7 @@ from tests.package_graph import (
     PROGRAMS,
     ROOMS,
     arrows,
+    circles,
     imports,
     layers,
     lines_of,
@@ -74,6 +76,21 @@ def test_the_table_allows_no_more_than_is_used() -> None:
 
 def test_rooms_have_a_ground() -> None:
     assert layers(room_graph())[0] == ["core"]
+
+
+def test_no_modules_import_each_other() -> None:
+    assert not circles()
+
+
+@pytest.mark.parametrize("guard", ["def late():", "if TYPE_CHECKING:"])
+def test_a_circle_inside_functions_is_found(monkeypatch: pytest.MonkeyPatch, guard: str) -> None:
+    planted = {
+        "core.one": ast.parse("from training_imgtool.core.two import two"),
+        "core.two": ast.parse(f"{guard}\n    from training_imgtool.core.one import one"),
+    }
+    everything = {**modules(), **planted}
+    monkeypatch.setattr(package_graph, "modules", lambda: everything)
+    assert circles() == ([["core.one", "core.two"]] if guard == "def late():" else [])
 
 
 def test_each_third_party_package_has_one_adapter() -> None:

@@ -28,7 +28,7 @@ from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.dockerfile.render import TemplateRoots, render
-from training_imgtool.pipeline.inputs import with_wheels
+from training_imgtool.pipeline.run_wheels import with_wheels
 from training_imgtool.plan import LockedVariant, Wheel
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest

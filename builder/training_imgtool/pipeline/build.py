@@ -40,10 +40,12 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     if pushed and len(results) == len(run.wanted):
         pushed.finish(tuple(results.values()))
     else:
+        from training_imgtool.pipeline.builders import without_engine
         from training_imgtool.pipeline.engine.engine_stages import EngineStages
         from training_imgtool.pipeline.sinks import open_sink
 
-        with EngineStages(run, registries) as stages, open_sink(run, registries, stages, pushed) as sink:
+        hint = partial(without_engine, run)
+        with EngineStages(run, registries, hint=hint) as stages, open_sink(run, registries, stages, pushed) as sink:
             results = _make(run, sink, stages, results)
     return tuple(results[image.role] for image in run.wanted)
 

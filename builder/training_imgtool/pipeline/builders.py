@@ -29,7 +29,6 @@ from training_imgtool.direct.stage_plan import Chain, Material, split_stages
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.apt_step import libraries_to_open
 from training_imgtool.dockerfile.parse import Stage
-from training_imgtool.pipeline.engine.engine_stages import EngineStages
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.run_wheels import open_wheel_store, read_linked_packages
@@ -40,6 +39,7 @@ from training_imgtool.wheels.prefetch import WheelPrefetcher
 if TYPE_CHECKING:
     from training_imgtool.core.interpreters import Interpreter
     from training_imgtool.direct.debian_layer import DebianLayer
+    from training_imgtool.pipeline.engine.engine_stages import EngineStages
 
 Send = Callable[[LayerSource, str], None]
 
@@ -201,6 +201,22 @@ def plan_role(inputs: Inputs, image: RoleImage) -> RoleBuild:
     material = _material(inputs, image)
     stages = split_stages(image.dockerfile, image.label, material)
     return RoleBuild(image=image, material=material, chain=stages)
+
+
+def without_engine(run: BuildRun) -> str:
+    """Names what works without an engine, or what needs one."""
+    needed = []
+    for image in run.wanted:
+        try:
+            chain = plan_role(run.inputs, image).chain
+        except NeedsEngineError as error:
+            needed.append(str(error))
+            continue
+        if stage := chain.engine_stage:
+            needed.append(f"stage {stage.label}: {chain.reasons[stage.label]}")
+    if needed:
+        return f"build where one answers ({needed[0]})"
+    return "let imgtool build without one: --push, or --output oci:DIR"
 
 
 def _material(inputs: Inputs, image: RoleImage) -> Material:

@@ -1,4 +1,4 @@
-"""What a build would do, without doing it: `build --dry-run`, and the hint of a build that finds no engine."""
+"""Says what a build would do, without doing it: `build --dry-run`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.registry.memory import tag_of_stage
-from training_imgtool.pipeline.builders import plan_role
+from training_imgtool.pipeline.builders import plan_role, without_engine
 from training_imgtool.pipeline.code.trainer_check import check_trainer
 from training_imgtool.pipeline.engine.engine_stages import EngineStages
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
@@ -26,7 +26,10 @@ def foresee(run: BuildRun) -> dict[Role, str]:
     if run.options.check:
         check_trainer(run.inputs, run.settings, run.progress)
     check_unused(run)
-    with connect(run.settings, run.progress) as registries, EngineStages(run, registries) as stages:
+    with (
+        connect(run.settings, run.progress) as registries,
+        EngineStages(run, registries, hint=partial(without_engine, run)) as stages,
+    ):
         if run.options.push:
             digests = find_images(run.wanted, partial(head, registries), run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
@@ -54,19 +57,3 @@ def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, sta
                 return
             reason = chain.reasons[label]
     stages.require(image, label, reason)
-
-
-def without_engine(run: BuildRun) -> str:
-    """Names what works without an engine, or what needs one."""
-    needed = []
-    for image in run.wanted:
-        try:
-            chain = plan_role(run.inputs, image).chain
-        except NeedsEngineError as error:
-            needed.append(str(error))
-            continue
-        if stage := chain.engine_stage:
-            needed.append(f"stage {stage.label}: {chain.reasons[stage.label]}")
-    if needed:
-        return f"build where one answers ({needed[0]})"
-    return "let imgtool build without one: --push, or --output oci:DIR"

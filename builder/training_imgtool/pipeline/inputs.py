@@ -23,8 +23,9 @@ from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.lock.lockfile import identify_lock
 from training_imgtool.pipeline.content_key import context_sources, stage_keys
 from training_imgtool.pipeline.current_lock import ensure_lock
+from training_imgtool.pipeline.run_wheels import with_wheels
 from training_imgtool.pipeline.shared_reads import SharedReads, read_code
-from training_imgtool.plan import Lock, LockedVariant, Plan, RolePlan, Wheel, make_plan
+from training_imgtool.plan import Lock, Plan, RolePlan, make_plan
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.value_rules import check_registry
@@ -231,21 +232,6 @@ def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> frozenset[str]:
     """What the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
     every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
     return frozenset(source for source in every if source.split("/")[0] != install_step.context_root())
-
-
-def with_wheels(context: Context, locked: LockedVariant) -> Context:
-    """The context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
-    for path, wheel in wheel_paths(locked).items():
-        context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
-    requirements = f"{install_step.context_folder(locked)}/{install_step.REQUIREMENTS}"
-    return context.with_bytes(requirements, install_step.requirements_text(locked).encode())
-
-
-def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
-    """Where the variant's wheels, and pip's own, lie in the context."""
-    folder = install_step.context_folder(locked)
-    paths = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
-    return {**paths, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
 def debian_runs(role: RolePlan) -> dict[str, str]:

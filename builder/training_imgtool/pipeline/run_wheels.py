@@ -16,15 +16,31 @@ from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.pipeline.inputs import Inputs, wheel_paths
-from training_imgtool.pipeline.request import BuildRun
-from training_imgtool.plan import DebianPackage, Wheel
+from training_imgtool.dockerfile import install_step
+from training_imgtool.plan import DebianPackage, LockedVariant, Wheel
 from training_imgtool.spec.load import SpecFile
 
 if TYPE_CHECKING:
+    from training_imgtool.pipeline.inputs import Inputs
+    from training_imgtool.pipeline.request import BuildRun
     from training_imgtool.registry.connect import Registries
     from training_imgtool.wheels.linked_files import LinkedFiles
     from training_imgtool.wheels.store import WheelStore
+
+
+def with_wheels(context: Context, locked: LockedVariant) -> Context:
+    """The context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
+    for path, wheel in wheel_paths(locked).items():
+        context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
+    requirements = f"{install_step.context_folder(locked)}/{install_step.REQUIREMENTS}"
+    return context.with_bytes(requirements, install_step.requirements_text(locked).encode())
+
+
+def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
+    """Where the variant's wheels, and pip's own, lie in the context."""
+    folder = install_step.context_folder(locked)
+    paths = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
+    return {**paths, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:

@@ -39,10 +39,14 @@ class EngineStages:
         run: the run.
         registries: the clients.
         engine: an open engine; without it, `EngineStages` opens the one that the settings name, and closes it.
+        hint: says what to do where no engine answers and none was asked for.
     """
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: Engine | None = None) -> None:
+    def __init__(
+        self, run: BuildRun, registries: Registries, engine: Engine | None = None, *, hint: Callable[[], str] = str
+    ) -> None:
         self._run = run
+        self._hint = hint
         self._registries = registries
         self._given = engine
         self._opened: Engine | None = None
@@ -175,9 +179,7 @@ class EngineStages:
                 engine = self._opened = connect(run.settings)
             except EngineUnavailableError as error:
                 if run.options.only_engine and run.options.engine == "auto":
-                    from training_imgtool.pipeline.foresee import without_engine
-
-                    error.hint = "; or ".join(filter(None, (error.hint, without_engine(run))))
+                    error.hint = "; or ".join(filter(None, (error.hint, self._hint())))
                 raise
         runner = StageRunner(
             engine,
