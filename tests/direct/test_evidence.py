@@ -18,7 +18,7 @@ from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.failures import BlobUnknownError
 
 LAYERS = tuple(b"layer %d" % number for number in range(5))
 LAX: Refusal | None = None

@@ -15,7 +15,7 @@ from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import silent
 from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.failures import BlobUnknownError
 
 pytestmark = pytest.mark.registry
 SMALL, LARGE = b"small", b"large" * 300_000

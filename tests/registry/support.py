@@ -8,8 +8,8 @@ from pathlib import Path
 
 from training_imgtool.core.progress import Event, Note
 from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.http.retry import Retry
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.retry import Retry
 from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
 
 

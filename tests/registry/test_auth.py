@@ -15,12 +15,12 @@ from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import Login, parse_repository
 from training_imgtool.core.threads import run_all
+from training_imgtool.http.addresses import Origin
+from training_imgtool.http.client import Answer
 from training_imgtool.registry.auth.auth import Authorizer
 from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.auth.credentials import FoundLogin, HostLogin
 from training_imgtool.registry.auth.tokens import Token, TokenStore
-from training_imgtool.registry.http.addresses import Origin
-from training_imgtool.registry.http.transport import Answer
 
 DIGEST = f"sha256:{'1' * 64}"
 FOUND = Reply(200, b"", {"Docker-Content-Digest": DIGEST})

@@ -8,7 +8,8 @@ import pytest
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
 from training_imgtool.core.sanitize import join_lines, mask_secrets
-from training_imgtool.registry.http.failures import (
+from training_imgtool.http.client import Answer
+from training_imgtool.registry.failures import (
     BlobUnknownError,
     RepositoryMissingError,
     is_immutable_refusal,
@@ -16,7 +17,6 @@ from training_imgtool.registry.http.failures import (
     passing,
     server_text,
 )
-from training_imgtool.registry.http.transport import Answer
 
 AR = "us-docker.pkg.dev"
 

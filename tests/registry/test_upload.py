@@ -9,9 +9,9 @@ import pytest
 
 from tests.registry.support import layer, quick_retry
 from training_imgtool.core.reference import parse_repository
+from training_imgtool.http.addresses import origin_of
+from training_imgtool.http.client import Answer
 from training_imgtool.registry.auth.challenges import Scopes, scope_texts
-from training_imgtool.registry.http.addresses import origin_of
-from training_imgtool.registry.http.transport import Answer
 from training_imgtool.registry.session import Session
 from training_imgtool.registry.upload import BlobUpload, How, with_query
 

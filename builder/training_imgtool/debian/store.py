@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from training_imgtool.core.errors import PackageGoneError, TemporaryError, VerificationError
-from training_imgtool.core.http_pool import Pool, make_pool, transport_errors
 from training_imgtool.core.progress import Done, Outcome, Planned, Progress, Transfer
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.http.pool import Pool, make_pool, transport_errors
 from training_imgtool.plan import DebianPackage
 from training_imgtool.registry.manifests import Descriptor
 

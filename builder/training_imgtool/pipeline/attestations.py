@@ -28,7 +28,7 @@ from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.start.makers import Trace, list_makers, read_trace
 from training_imgtool.plan import DebianPackage
 from training_imgtool.registry.client import Registry
-from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, Manifest, sha256_digest
 from training_imgtool.registry.referrers import attach, list_referrers, referrer_manifest
 

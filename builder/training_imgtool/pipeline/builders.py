@@ -32,7 +32,7 @@ from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.run_wheels import open_wheel_store, read_linked_packages
-from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.spec.model import Role
 from training_imgtool.wheels.prefetch import WheelPrefetcher
 

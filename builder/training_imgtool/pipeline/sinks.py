@@ -24,7 +24,7 @@ from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.run_wheels import keep_built_wheels
 from training_imgtool.pipeline.start.images import BaseImages, RegistryImages
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.failures import TagImmutableError
+from training_imgtool.registry.failures import TagImmutableError
 from training_imgtool.registry.manifests import Descriptor, parse_platform
 from training_imgtool.spec.model import Role
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Transfer, silent
 from training_imgtool.core.reference import Repository
+from training_imgtool.http.client import Download
+from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull, push
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import Download
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
 

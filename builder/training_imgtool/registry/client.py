@@ -15,11 +15,11 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
 from training_imgtool.core.threads import SingleFlight
+from training_imgtool.http.addresses import next_url
+from training_imgtool.http.client import Answer
+from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull
-from training_imgtool.registry.http.addresses import next_url
-from training_imgtool.registry.http.failures import BlobUnknownError
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import Answer
+from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,

@@ -12,13 +12,13 @@ from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Repository, apply_mirror
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SingleFlight
+from training_imgtool.http.addresses import Origin
+from training_imgtool.http.client import Transport
+from training_imgtool.http.retry import Retry
 from training_imgtool.registry.auth.auth import Authorizer
 from training_imgtool.registry.auth.credentials import FindGoogle, FoundLogin, HostLogin, find_login
 from training_imgtool.registry.auth.tokens import TokenStore
 from training_imgtool.registry.client import Registry
-from training_imgtool.registry.http.addresses import Origin
-from training_imgtool.registry.http.retry import Retry
-from training_imgtool.registry.http.transport import Transport
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 
 from training_imgtool.core.errors import ImgtoolError, VerificationError
 from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.http.client import Answer, bytes_body
+from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import push
 from training_imgtool.registry.blobs import has_blob
-from training_imgtool.registry.http.failures import (
+from training_imgtool.registry.failures import (
     BlobUnknownError,
     TagImmutableError,
     is_immutable_refusal,
     server_errors,
 )
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import Answer, bytes_body
 from training_imgtool.registry.manifests import (
     OCI_CONFIG,
     OCI_LAYER_GZIP,

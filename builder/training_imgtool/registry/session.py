@@ -13,12 +13,13 @@ from urllib.parse import urlencode
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.http.addresses import REDIRECTS, Origin, next_url, origin_of, speaks_http
+from training_imgtool.http.client import SMALL, Answer, Body, Download, Transport
+from training_imgtool.http.retry import PassingError, Retry
 from training_imgtool.registry.auth.auth import Authorizer, token_server
 from training_imgtool.registry.auth.challenges import Scopes
-from training_imgtool.registry.http.addresses import REDIRECTS, Origin, api_host, next_url, origin_of, speaks_http
-from training_imgtool.registry.http.failures import login_hint, make_error, passing, server_errors
-from training_imgtool.registry.http.retry import PassingError, Retry
-from training_imgtool.registry.http.transport import SMALL, Answer, Body, Download, Transport
+from training_imgtool.registry.dialects import api_host
+from training_imgtool.registry.failures import login_hint, make_error, passing, server_errors
 
 _MOVED_READ = frozenset({301, 302, 303, 307, 308})
 _MOVED_WRITE = frozenset({307, 308})

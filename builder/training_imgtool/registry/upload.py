@@ -18,12 +18,13 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, VerificationError
 from training_imgtool.core.progress import Progress, Transfer, silent
 from training_imgtool.core.reference import Repository
+from training_imgtool.http.addresses import next_url
+from training_imgtool.http.client import BLOCK, Answer, Body
+from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.blobs import blob_length, read_blob
-from training_imgtool.registry.http.addresses import is_google, next_url
-from training_imgtool.registry.http.failures import server_errors
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import BLOCK, Answer, Body
+from training_imgtool.registry.dialects import is_google
+from training_imgtool.registry.failures import server_errors
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
 

@@ -18,9 +18,9 @@ from tests.servers.registry_process import free_port, run_registry
 from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_reference, parse_repository
+from training_imgtool.http.client import Transport
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.failures import RepositoryMissingError
-from training_imgtool.registry.http.transport import Transport
+from training_imgtool.registry.failures import RepositoryMissingError
 from training_imgtool.registry.manifests import (
     MANIFEST_TYPES,
     OCI_INDEX,

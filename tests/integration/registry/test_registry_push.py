@@ -16,7 +16,7 @@ from tests.servers.fault_proxy import Action, Fault
 from tests.servers.registry_process import run_registry
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.registry.http.transport import Body, Transport
+from training_imgtool.http.client import Body, Transport
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.registry.upload import How, blocks_of, with_query
 

@@ -12,7 +12,7 @@ from tests.integration.registry.conftest import Bench
 from tests.registry.support import config, image, layer
 from tests.servers.fault_proxy import Action, Fault
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
-from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
+from training_imgtool.registry.failures import BlobUnknownError, TagImmutableError
 from training_imgtool.registry.manifests import LARGEST_MANIFEST, OCI_MANIFEST, sha256_digest
 from training_imgtool.registry.upload import How
 

@@ -15,7 +15,7 @@ from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.pending_heads import PendingHeads
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.failures import BlobUnknownError, TagImmutableError
+from training_imgtool.registry.failures import BlobUnknownError, TagImmutableError
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.upload import How, Uploaded
 

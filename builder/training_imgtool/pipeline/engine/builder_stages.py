@@ -17,13 +17,13 @@ from training_imgtool.dockerfile.mounts import bound_sources, image_names, list_
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
 from training_imgtool.engines.stages import context_sources
+from training_imgtool.http.addresses import speaks_http
 from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
 from training_imgtool.pipeline.engine.split import copies_wheels, split_wheels
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import WheelContext
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.addresses import speaks_http
 from training_imgtool.spec.secrets import secret_sources
 
 

@@ -35,7 +35,7 @@ from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.start.files import StartFiles
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.http.failures import BlobUnknownError
+from training_imgtool.registry.failures import BlobUnknownError
 
 
 class BaseImages(StartImages):

@@ -19,13 +19,13 @@ from urllib.parse import urlencode, urlsplit
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import DOCKER_HUB, Login
 from training_imgtool.core.sanitize import join_lines
+from training_imgtool.http.addresses import Origin, next_url, origin_of, redact
+from training_imgtool.http.client import SMALL, Answer, bytes_body
+from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
 from training_imgtool.registry.auth.credentials import HostLogin, is_refresh_token
 from training_imgtool.registry.auth.tokens import Token, TokenStore
-from training_imgtool.registry.http.addresses import Origin, next_url, origin_of, redact
-from training_imgtool.registry.http.failures import denied_hint, login_hint, passing, server_text
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import SMALL, Answer, bytes_body
+from training_imgtool.registry.failures import denied_hint, login_hint, passing, server_text
 
 _CLIENT = "imgtool"
 _ASKING = frozenset({DOCKER_HUB, "ghcr.io", "public.ecr.aws", "quay.io", "registry.gitlab.com"})

@@ -15,7 +15,7 @@ from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Login
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.auth.docker_config import IDENTITY_TOKEN, helper_for, read_config, stored_login
-from training_imgtool.registry.http.addresses import is_google
+from training_imgtool.registry.dialects import is_google
 
 
 class LoginSource(Protocol):

@@ -21,13 +21,13 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     TemporaryError,
 )
-from training_imgtool.core.http_pool import make_pool, proxy_for
 from training_imgtool.core.progress import Progress, Step, silent
 from training_imgtool.core.reference import Login, Repository
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import Transport
+from training_imgtool.http.client import Transport
+from training_imgtool.http.pool import make_pool, proxy_for
+from training_imgtool.http.retry import PassingError
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, TemporaryError, VerificationError
-from training_imgtool.core.http_pool import Pool, Response, make_pool, transport_errors
+from training_imgtool.http.pool import Pool, Response, make_pool, transport_errors
 from training_imgtool.wheels.index.credentials import find_authorization, without_login
 
 ATTEMPTS = 5

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
-from training_imgtool.core.http_pool import Response, transport_errors
 from training_imgtool.core.settings import Settings
+from training_imgtool.http.pool import Response, transport_errors
 from training_imgtool.wheels.index.client import (
     ATTEMPTS,
     SCHEMES,

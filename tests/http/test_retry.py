@@ -6,7 +6,7 @@ import pytest
 
 from tests.registry.support import Clock, quick_retry
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
-from training_imgtool.registry.http.retry import PassingError, Retry, retry_after
+from training_imgtool.http.retry import PassingError, Retry, retry_after
 
 
 class _Work:

@@ -10,9 +10,9 @@ from functools import partial
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
 from training_imgtool.core.sanitize import join_lines, mask_secrets
-from training_imgtool.registry.http.addresses import is_google
-from training_imgtool.registry.http.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after
-from training_imgtool.registry.http.transport import Answer
+from training_imgtool.http.client import Answer
+from training_imgtool.http.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after
+from training_imgtool.registry.dialects import is_google
 
 _IMMUTABLE = r"(?i)immutab"
 _DIGEST = r"sha256:[0-9a-f]{64}"

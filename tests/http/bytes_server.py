@@ -7,8 +7,8 @@ import socket
 import threading
 from typing import Self
 
-from training_imgtool.registry.http.addresses import Origin
-from training_imgtool.registry.http.transport import Body, Download, Transport
+from training_imgtool.http.addresses import Origin
+from training_imgtool.http.client import Body, Download, Transport
 
 HANG_UP = None
 

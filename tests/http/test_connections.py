@@ -1,4 +1,4 @@
-"""Connections that fail, or that need another way: TLS on loopback, proxies, names, drips."""
+"""Connections that fail, or that need another way: TLS on loopback, proxies, names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.bytes_server import Bytes
+from tests.http.bytes_server import Bytes
 from tests.registry.support import Clock, clients, machine
 from tests.servers.certificates import make_certificate
 from tests.servers.scripted import Reply, ScriptedServer
-from training_imgtool.core import http_pool
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import parse_reference
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import Transport
+from training_imgtool.http.client import Transport
+from training_imgtool.http.retry import PassingError
 
 DIGEST = f"sha256:{'1' * 64}"
 FOUND = Reply(200, b"", {"Docker-Content-Digest": DIGEST})
@@ -117,27 +116,6 @@ def test_a_name_server_that_fails_is_asked_again(
     with clients(machine(tmp_path)) as registries, pytest.raises(TemporaryError, match="cannot be found"):
         registries.at(ref.repository).head(ref)
     assert len(asked) == tries
-
-
-def test_a_head_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_pool, "HEAD_SECONDS", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def drip() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                for byte in b"HTTP/1.1 200 OK\r\n" * 9:
-                    try:
-                        connection.sendall(bytes([byte]))
-                    except OSError:
-                        return
-                    threading.Event().wait(0.02)
-
-        threading.Thread(target=drip, daemon=True).start()
-        transport = Transport(proxies={}, ca_file=None)
-        with pytest.raises(PassingError, match="took too long to answer"):
-            transport.send("GET", f"http://127.0.0.1:{listener.getsockname()[1]}/", headers={})
-        transport.close()
 
 
 def test_an_answer_in_memory_has_a_time_limit() -> None:

@@ -13,8 +13,8 @@ from urllib3 import exceptions
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.registry.http.addresses import Origin, redact
-from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.http.addresses import Origin, redact
+from training_imgtool.http.retry import PassingError
 
 
 @contextlib.contextmanager
@@ -45,8 +45,7 @@ def translate_errors(origin: Origin, *, answered: bool, proxy: str | None) -> It
     except exceptions.ConnectTimeoutError as error:
         raise PassingError("does not answer: connecting took too long") from error
     except exceptions.TimeoutError as error:
-        dripping = "head" in str(error.__cause__)  # see `core.http_pool`
-        raise PassingError("took too long to answer" if dripping else "sent nothing for too long") from error
+        raise PassingError("sent nothing for too long") from error
     except (exceptions.HTTPError, OSError) as error:
         reason = error.args[-1] if error.args else None
         if _is_not_http(error) or _is_not_http(reason):

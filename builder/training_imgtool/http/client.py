@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from training_imgtool.core.http_pool import Pool, Response, make_pool, timeouts
-from training_imgtool.registry.http.addresses import Origin, origin_of
-from training_imgtool.registry.http.certificates import find_certificates
-from training_imgtool.registry.http.connection_errors import proxy_refusal, translate_errors
-from training_imgtool.registry.http.retry import PassingError
+from training_imgtool.http.addresses import Origin, origin_of
+from training_imgtool.http.errors import proxy_refusal, translate_errors
+from training_imgtool.http.pool import Pool, Response, find_certificates, make_pool, timeouts
+from training_imgtool.http.retry import PassingError
 
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that is not content

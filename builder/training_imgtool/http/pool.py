@@ -1,23 +1,20 @@
-"""The one place that makes an HTTP connection pool: TLS, proxies, timeouts, and no retries of its own.
+"""Makes connection pools: TLS, certificates of single hosts, proxies, timeouts.
 
-The registry's client and the package index's both retry in their own way, so the pool does neither that
-nor redirects. It reads no environment and no netrc: credentials come from the callers.
+A pool neither retries nor follows redirects, and it reads no environment and no netrc: credentials come from the
+callers.
 """
 
 from __future__ import annotations
 
-import functools
-import http.client
-import io
 import ipaddress
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from training_imgtool.core.errors import LocalFileError, UsageError
 from training_imgtool.core.version import __version__
+from training_imgtool.http.addresses import Origin, is_loopback, parse_address
 
 if TYPE_CHECKING:
     import urllib3
@@ -27,8 +24,6 @@ Response: TypeAlias = "urllib3.BaseHTTPResponse"
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-HEAD_SECONDS = 20.0  # for a response's head, from its first byte to its last
-_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +37,34 @@ class HostCertificates:
 
     authorities: tuple[Path, ...] = ()
     pairs: tuple[tuple[Path, Path], ...] = ()
+
+
+def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificates:
+    """Reads the first folder that exists for a host: `certs.d/HOST[:PORT]/`, as Docker and Podman do.
+
+    `*.crt` are authorities that this host's certificate may come from, beside those that the machine trusts;
+    `NAME.cert` and `NAME.key` are a client certificate and its key (docs.docker.com, "Verify repository client with
+    certificates"). The folder of a host on port 443 may have its port in its name or not. Raises LocalFileError where
+    a folder cannot be read, or where a client certificate or its key is alone.
+    """
+    for folder in (parent / name for parent in folders for name in origin.names):
+        try:
+            files = sorted(folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise LocalFileError(f"{folder}: cannot be read: {error.strerror}") from error
+        pairs = tuple((file, file.with_suffix(".key")) for file in files if file.suffix == ".cert")
+        single = {file for file in files if file.suffix == ".cert"} ^ {
+            file.with_suffix(".cert") for file in files if file.suffix == ".key"
+        }
+        if single:
+            stem = min(single).with_suffix("")
+            raise LocalFileError(
+                f"{stem}: a client certificate is a file NAME.cert with its key in NAME.key, and one of them is missing"
+            )
+        return HostCertificates(tuple(file for file in files if file.suffix == ".crt"), pairs)
+    return HostCertificates()
 
 
 def make_pool(
@@ -64,7 +87,7 @@ def make_pool(
         certificates: of the host alone.
         connections: connections kept per host; further ones block until one is free.
         connect_seconds: limit for a connection to open, TLS included.
-        read_seconds: limit between two reads. Once a response has begun, its head has HEAD_SECONDS in all.
+        read_seconds: limit between two reads.
         verify: whether a server's certificate is checked.
 
     Raises:
@@ -84,69 +107,18 @@ def make_pool(
     }
     proxy = proxy_for(url, proxies)
     if proxy is None:
-        return _with_limited_heads(urllib3.PoolManager(**options))  # type: ignore[arg-type]
+        return urllib3.PoolManager(**options)  # type: ignore[arg-type]
     try:
         parsed = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
         bare = parsed._replace(auth=None).url
         headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
-        return _with_limited_heads(urllib3.ProxyManager(bare, proxy_headers=headers, **options))  # type: ignore[arg-type]
+        return urllib3.ProxyManager(bare, proxy_headers=headers, **options)  # type: ignore[arg-type]
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         variable = f"{url.partition(':')[0].upper()}_PROXY"
         raise UsageError(
             f"{variable} is not the URL of a proxy that imgtool can use",
             hint=f"{variable} takes http://HOST:PORT; imgtool does not speak SOCKS",
         ) from error
-
-
-class _TimedReader(io.RawIOBase):
-    """A socket's bytes until a time limit. The idle limit alone never ends a server that drips a byte now and then."""
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw = raw
-        self._ends = 0.0
-        self.limited = True
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
-        if self.limited and self._ends and time.monotonic() > self._ends:
-            raise TimeoutError(f"no complete head within {HEAD_SECONDS:.0f} s")
-        count = self._raw.readinto(buffer)
-        self._ends = self._ends or time.monotonic() + HEAD_SECONDS
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    """A response whose head must arrive within HEAD_SECONDS of its first byte."""
-
-    def begin(self) -> None:
-        reader = _TimedReader(self.fp.detach())
-        self.fp = io.BufferedReader(reader)
-        super().begin()
-        reader.limited = False
-
-
-@functools.cache
-def _pool_classes() -> dict[str, type]:
-    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
-    from urllib3.connection import HTTPConnection, HTTPSConnection
-
-    plain = type("Connection", (HTTPConnection,), {"response_class": _Response})
-    secure = type("SecureConnection", (HTTPSConnection,), {"response_class": _Response})
-    return {
-        "http": type("ConnectionPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
-        "https": type("SecureConnectionPool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
-    }
-
-
-def _with_limited_heads(manager: Pool) -> Pool:
-    manager.pool_classes_by_scheme = _pool_classes()
-    return manager
 
 
 def timeouts(connect: float, read: float) -> urllib3.Timeout:
@@ -183,19 +155,10 @@ def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
     return proxy
 
 
-def is_loopback(host: str) -> bool:
-    """Whether `host` (no port; IPv6 with or without brackets) is this machine."""
-    name = host.strip("[]").lower()
-    if name in _LOOPBACK_NAMES or name.endswith(".localhost"):
-        return True
-    address = _address(name)
-    return address is not None and address.is_loopback
-
-
 def _excludes(entry: str, host: str, port: int) -> bool:
     if entry == "*":
         return True
-    address = _address(host)
+    address = parse_address(host)
     if address is not None:
         try:
             return address in ipaddress.ip_network(entry.strip("[]"), strict=False)
@@ -208,13 +171,6 @@ def _excludes(entry: str, host: str, port: int) -> bool:
         entry = name.strip("[]")
     entry = entry.removeprefix("*").lstrip(".")
     return host == entry or (address is None and host.endswith(f".{entry}"))
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return None
 
 
 def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:

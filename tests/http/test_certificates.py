@@ -12,10 +12,9 @@ from tests.registry.support import clients, machine
 from tests.servers.certificates import make_certificate
 from tests.servers.scripted import Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, LocalFileError, RegistryRefusedError
-from training_imgtool.core.http_pool import HostCertificates
 from training_imgtool.core.reference import parse_reference
-from training_imgtool.registry.http.addresses import origin_of
-from training_imgtool.registry.http.certificates import find_certificates
+from training_imgtool.http.addresses import origin_of
+from training_imgtool.http.pool import HostCertificates, find_certificates
 
 DIGEST = f"sha256:{'1' * 64}"
 FOUND = Reply(200, b"", {"Docker-Content-Digest": DIGEST})

@@ -1,4 +1,4 @@
-"""The addresses that a registry may send imgtool to, and URLs for messages. No network.
+"""Origins, the addresses that a server may send imgtool to, and URLs for messages. No network.
 
 A registry gets its own credentials and nothing else: it may send a client to storage on
 another host, but not from https to http, not to a private address from a public name, never to a link-local address
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urljoin, urlsplit, urlunsplit
 
 from training_imgtool.core.errors import RegistryRefusedError
-from training_imgtool.core.http_pool import is_loopback
-from training_imgtool.core.reference import DOCKER_HUB
 
 REDIRECTS = 5
 _SHOWN_QUERY_KEYS = frozenset({"digest", "mount", "from", "origin", "scope", "service", "n", "last", "account"})
 DEFAULT_PORTS = {"http": 80, "https": 443}
+_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +57,18 @@ def split_host(host: str) -> tuple[str, str]:
     return name, port
 
 
-def api_host(registry: str) -> str:
-    """Where a registry's API answers; Docker Hub's is not at its name."""
-    return "registry-1.docker.io" if registry == DOCKER_HUB else registry
+def is_loopback(host: str) -> bool:
+    """Whether `host` (no port; IPv6 with or without brackets) is this machine."""
+    name = host.strip("[]").lower()
+    if name in _LOOPBACK_NAMES or name.endswith(".localhost"):
+        return True
+    address = parse_address(name)
+    return address is not None and address.is_loopback
 
 
 def speaks_http(host: str, insecure: tuple[str, ...]) -> bool:
     """Whether imgtool speaks to `HOST[:PORT]` without TLS: loopback, and hosts that the user lists, port or not."""
     return is_loopback(split_host(host)[0]) or host in insecure or split_host(host)[0] in insecure
-
-
-def is_google(host: str) -> bool:
-    """Whether a registry host is Google's: Artifact Registry or gcr.io."""
-    return host.endswith(("-docker.pkg.dev", ".gcr.io")) or host == "gcr.io"
 
 
 def next_url(current: str, location: str, registry: Origin, what: str) -> str:
@@ -109,7 +107,7 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
 
 def private_registry(host: str) -> bool:
     """Whether a registry lies in a private network by its own name, and so may name private addresses."""
-    address = _address(host)
+    address = parse_address(host)
     if address is not None:
         return not address.is_global and not address.is_link_local
     return "." not in host or is_loopback(host)
@@ -117,7 +115,7 @@ def private_registry(host: str) -> bool:
 
 def not_public(host: str) -> bool:
     """Whether a host is a literal address (or a name of this machine) that the internet does not reach."""
-    address = _address(host)
+    address = parse_address(host)
     if address is None:
         return is_loopback(host)
     mapped = getattr(address, "ipv4_mapped", None)
@@ -126,7 +124,7 @@ def not_public(host: str) -> bool:
 
 def _is_metadata(host: str) -> bool:
     """Whether a host is a link-local address, as a cloud's metadata service is, or such a service's name."""
-    address = _address(host)
+    address = parse_address(host)
     if address is None:
         return host in {"metadata", "metadata.google.internal"}
     return (getattr(address, "ipv4_mapped", None) or address).is_link_local or str(address) == "fd00:ec2::254"
@@ -147,8 +145,8 @@ def redact(url: str) -> str:
     return urlunsplit((parts.scheme, f"{host}{port}", parts.path, query, ""))[:500]
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is, in every notation that a resolver takes (`127.1`, `0x7f000001`), or None."""
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Reads a host that is an address, in every notation that a resolver takes (`127.1`, `0x7f000001`); else None."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

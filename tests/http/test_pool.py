@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from training_imgtool.core.errors import LocalFileError, UsageError
-from training_imgtool.core.http_pool import is_loopback, make_pool, proxy_for, transport_errors
+from training_imgtool.http.addresses import is_loopback
+from training_imgtool.http.pool import make_pool, proxy_for
 
 PROXY = "http://proxy.example.com:3128"
 
@@ -79,26 +77,3 @@ def test_bad_proxy_is_named_and_shows_no_password(scheme: str) -> None:
         make_pool("https://pypi.example.com", proxies={"https": f"{scheme}://user:s3cret@proxy"})
     assert "s3cret" not in str(caught.value)
     assert "SOCKS" in str(caught.value.hint)
-
-
-def test_a_head_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte now and then keeps the idle limit away; the head as a whole has a limit of its own."""
-    monkeypatch.setattr("training_imgtool.core.http_pool.HEAD_SECONDS", 0.2)
-    ended = threading.Event()
-
-    def serve() -> None:
-        connection, _ = server.accept()
-        with connection, suppress(OSError):
-            for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"a" * 10_000:
-                connection.sendall(bytes((byte,)))
-                if ended.wait(0.01):
-                    return
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
-        with pytest.raises(transport_errors()):
-            make_pool(url, proxies={}).request("GET", url, retries=False)
-        ended.set()
-        thread.join()

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.registry.bytes_server import HANG_UP, OK, Bytes, ask, content
+from tests.http.bytes_server import HANG_UP, OK, Bytes, ask, content
 from tests.registry.support import quick_retry
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError
-from training_imgtool.registry.http.retry import PassingError
-from training_imgtool.registry.http.transport import Body, Transport
+from training_imgtool.http.client import Body, Transport
+from training_imgtool.http.retry import PassingError
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n8\r\ndefghijk\r\n0\r\n\r\n"
 NONE = b"HTTP/1.1 204 No Content\r\n\r\n"

@@ -3,14 +3,13 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.core.errors import RegistryRefusedError
-from training_imgtool.registry.http.addresses import (
-    api_host,
-    is_google,
+from training_imgtool.http.addresses import (
     next_url,
     origin_of,
     redact,
     speaks_http,
 )
+from training_imgtool.registry.dialects import api_host, is_google
 
 PUBLIC = origin_of("https://registry.example.com")
 

@@ -1,0 +1,1 @@
+"""HTTP to registries, package indexes and archives: connections, retries, errors."""

@@ -1,1 +1,0 @@
-"""HTTP to a registry: connections, retries, errors."""

@@ -1,0 +1,1 @@
+"""The registry client, piece by piece."""
