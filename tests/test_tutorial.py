@@ -23,8 +23,6 @@ from tests.servers.registry_process import run_registry
 from tests.servers.simple_index import SimpleIndex, serving
 from training_imgtool.cluster.rehearsal import Kill
 from training_imgtool.cluster.summary import as_data
-from training_imgtool.commands.drift import Drift, DriftReport, Unanswered
-from training_imgtool.core.errors import TemporaryError
 from training_imgtool.spec.model import Role
 
 pytestmark = pytest.mark.registry
@@ -175,18 +173,6 @@ def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, com
             as_data(
                 replace(SUCCESS, deaths=(KILLED,), missed=(Kill(role=Role.WORKER, index=0, seconds=99),), notes=("a",))
             ),
-        ),
-        (
-            "compat --check",
-            {
-                "ok": False,
-                **DriftReport(
-                    matrix="1",
-                    subjects=2,
-                    drifts=(Drift(subject="a", expected="b", actual="c"),),
-                    unanswered=(Unanswered(subject="d", error=TemporaryError("e")),),
-                ).as_data(),
-            },
         ),
     ],
 )

@@ -33,12 +33,11 @@ def lock(
     as_json: opt.Json = False,
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
-    from training_imgtool.commands.drift import lock_drifts
     from training_imgtool.jobs.spec_check import check_job
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import lock_path
     from training_imgtool.pipeline.code.trainer_check import check_trainer
-    from training_imgtool.pipeline.current_lock import ensure_lock
+    from training_imgtool.pipeline.current_lock import ensure_lock, find_moved_bases
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.shared_reads import open_spec
     from training_imgtool.spec.requirements import normalise_name
@@ -53,7 +52,7 @@ def lock(
         wanted = None if locked else renewal
         files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
         locks = [ensure_lock(file, settings, view, locked=locked, renewal=wanted) for file in files]
-        drifts = () if locked else tuple(drift for made in locks for drift in lock_drifts(made, settings))
+        moved = {} if locked else find_moved_bases(locks, settings)
         if not no_check:
             check_trainer(prepare(spec_file, settings, view), settings, view)
     rows = [
@@ -72,9 +71,8 @@ def lock(
     ]
     for note in notes:
         emit_note(note)
-    for drift in drifts:
-        answer = f"the lock has {drift.expected}, the registry answers {drift.actual}"
-        emit_note(f"{drift.subject}: {answer}; see imgtool mirror")
+    for base, answer in moved.items():
+        emit_note(f"{base}: {answer}; see imgtool mirror")
     if as_json:
         names = [str(lock_path(file)) for file in files]
         emit_json({"ok": True, "lock": names[0], "locks": names, "variants": rows})

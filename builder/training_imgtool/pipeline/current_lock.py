@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import InputError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.errors import ImgtoolError, InputError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.core.settings import Settings
@@ -185,3 +186,36 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     manifest = registries.at(source).manifest(there, platform)
     require_platform(registries.at(source).read(there.repository, manifest.config), platform, f"base image {there}")
     return manifest.digest
+
+
+def find_moved_bases(locks: Iterable[Lock], settings: Settings) -> dict[str, str]:
+    """Maps each locked base whose tag is gone or names another image now to what the registry answers.
+
+    A registry that does not answer says nothing of its bases.
+    """
+    from training_imgtool.registry.connect import connect
+
+    moved = {}
+    rows = {(row.variant.base, row.base_digest, lock.platform) for lock in locks for row in lock.variants}
+    with connect(settings) as registries:
+        for base, digest, platform in sorted(rows):
+            if isinstance(parse_reference(base), Tag):
+                answer = _ask_again(base, platform, registries)
+                if answer not in {None, digest}:
+                    moved[base] = f"the lock has {digest}, the registry answers {answer}"
+    return moved
+
+
+def _ask_again(base: str, platform: str, registries: Registries) -> str | None:
+    from training_imgtool.registry.manifests import NoPlatformError
+
+    name = parse_reference(base)
+    source = registries.source(name.repository)
+    try:
+        if isinstance(name, Tag) and registries.at(source).head(source.tag(name.name)) is None:
+            return "no such tag any more"
+        return digest_of(base, platform, registries)
+    except (InputError, NoPlatformError) as error:  # it has lost the platform
+        return error.message
+    except ImgtoolError:
+        return None

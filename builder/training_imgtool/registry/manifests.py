@@ -35,11 +35,7 @@ _IMPLIED = {"amd64": "v1", "arm": "v7", "arm64": "v8"}  # variants by architectu
 
 
 class NoPlatformError(RegistryRefusedError):
-    """An index has no image for a platform; `offered` names those that it has images for."""
-
-    def __init__(self, message: str, offered: str) -> None:
-        super().__init__(message)
-        self.offered = offered
+    """An index has no image for a platform."""
 
 
 def sha256_digest(data: bytes) -> str:
@@ -242,7 +238,7 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
     if same:
         return (exact or same)[0][1]
     names = ", ".join(sorted({str(entry)[:40] for entry, _ in offered})[:20]) or "none"
-    raise NoPlatformError(f"{where} has no image for {platform}; it has: {names}", names)
+    raise NoPlatformError(f"{where} has no image for {platform}; it has: {names}")
 
 
 def platform_of(entry: Mapping[str, Any]) -> Platform | None:
