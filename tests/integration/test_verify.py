@@ -287,7 +287,7 @@ def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path:
     from tests.engines.support import shared_engine
     from training_imgtool.core.progress import silent
     from training_imgtool.direct.registry.memory import tag_of_stage
-    from training_imgtool.pipeline.engine.engine_stages import pull_parents
+    from training_imgtool.pipeline.engine.engines import pull_parents
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
 
     image = toy.inputs.images[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.test_builder_stages import prepared
+from tests.pipeline.test_buildx_engine import prepared
 from training_imgtool.dockerfile.install_step import compile_command
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.start.makers import Trace, list_makers, read_trace

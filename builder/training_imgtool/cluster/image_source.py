@@ -12,7 +12,7 @@ from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.core.threads import run_all
 from training_imgtool.pipeline.build import build_in_engine
-from training_imgtool.pipeline.engine.engine_stages import pull_parents
+from training_imgtool.pipeline.engine.engines import pull_parents
 from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.find import find_images, head
 from training_imgtool.pipeline.inputs import RoleImage

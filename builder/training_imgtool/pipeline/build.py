@@ -24,7 +24,7 @@ from training_imgtool.spec.model import Role
 if TYPE_CHECKING:
     from training_imgtool.engines import Engine
     from training_imgtool.pipeline.builders import Builder, Sink
-    from training_imgtool.pipeline.engine.engine_stages import EngineStages
+    from training_imgtool.pipeline.engine.engines import Engines
 
 _MUCH_CODE = 100_000_000  # bytes
 
@@ -41,12 +41,12 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
         pushed.finish(tuple(results.values()))
     else:
         from training_imgtool.pipeline.builders import without_engine
-        from training_imgtool.pipeline.engine.engine_stages import EngineStages
+        from training_imgtool.pipeline.engine.engines import Engines
         from training_imgtool.pipeline.sinks import open_sink
 
         hint = partial(without_engine, run)
-        with EngineStages(run, registries, hint=hint) as stages, open_sink(run, registries, stages, pushed) as sink:
-            results = _make(run, sink, stages, results)
+        with Engines(run, registries, hint=hint) as engines, open_sink(run, registries, engines, pushed) as sink:
+            results = _make(run, sink, engines, results)
     return tuple(results[image.role] for image in run.wanted)
 
 
@@ -59,16 +59,16 @@ def check_inputs(run: BuildRun) -> None:
 
 def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
     """Makes sure that an open engine has the images in its own store."""
-    from training_imgtool.pipeline.engine.engine_stages import EngineStages
+    from training_imgtool.pipeline.engine.engines import Engines
     from training_imgtool.pipeline.sinks import EngineSink
 
-    with connect(run.settings, run.progress) as registries, EngineStages(run, registries, engine) as stages:
-        results = _make(run, EngineSink(run, registries, stages), stages, {})
+    with connect(run.settings, run.progress) as registries, Engines(run, registries, engine) as engines:
+        results = _make(run, EngineSink(run, registries, engines), engines, {})
     return tuple(results[image.role] for image in run.wanted)
 
 
 def _make(
-    run: BuildRun, sink: Sink, stages: EngineStages, results: Mapping[Role, BuildResult]
+    run: BuildRun, sink: Sink, engines: Engines, results: Mapping[Role, BuildResult]
 ) -> Mapping[Role, BuildResult]:
     """Adds the images that the sink has or that this makes, then gives all of them their names."""
     from training_imgtool.pipeline.builders import DirectBuilder, EngineBuilder
@@ -80,8 +80,8 @@ def _make(
         check_given(run, missing)
         _note_size(run)
         if run.options.only_engine:
-            stages.build_all(missing)  # a role that fails here keeps the others from being pushed
-        direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, stages)
+            engines.build_all(missing)  # a role that fails here keeps the others from being pushed
+        direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, engines)
 
         def make(image: RoleImage) -> None:
             results[image.role] = _make_image(run, sink, image, direct, engine)

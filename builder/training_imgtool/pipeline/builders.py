@@ -39,7 +39,7 @@ from training_imgtool.wheels.prefetch import WheelPrefetcher
 if TYPE_CHECKING:
     from training_imgtool.core.interpreters import Interpreter
     from training_imgtool.direct.debian_layer import DebianLayer
-    from training_imgtool.pipeline.engine.engine_stages import EngineStages
+    from training_imgtool.pipeline.engine.engines import Engines
 
 Send = Callable[[LayerSource, str], None]
 
@@ -124,7 +124,7 @@ class Sink(Protocol):
         """Takes a direct image, which was appended to `start`."""
 
     @abstractmethod
-    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has an engine build an image and takes it."""
 
     def finish(self, results: Sequence[BuildResult]) -> None:
@@ -146,14 +146,14 @@ class Builder(Protocol):
 class EngineBuilder:
     """Has an engine execute every stage."""
 
-    def __init__(self, sink: Sink, stages: EngineStages) -> None:
+    def __init__(self, sink: Sink, engines: Engines) -> None:
         self._sink = sink
-        self._stages = stages
+        self._engines = engines
 
     def make(self, image: RoleImage) -> BuildResult:
         """Raises BuildFailedError, EngineUnavailableError, InputError, and what the sink raises."""
         started = time.monotonic()
-        result = self._sink.receive_from_engine(image, self._stages)
+        result = self._sink.receive_from_engine(image, self._engines)
         return replace(result, seconds=time.monotonic() - started)
 
 

@@ -8,7 +8,7 @@ from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.pipeline.builders import plan_role, without_engine
 from training_imgtool.pipeline.code.trainer_check import check_trainer
-from training_imgtool.pipeline.engine.engine_stages import EngineStages
+from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
 from training_imgtool.pipeline.find import find_images, head
 from training_imgtool.pipeline.inputs import RoleImage
@@ -28,21 +28,21 @@ def foresee(run: BuildRun) -> dict[Role, str]:
     check_unused(run)
     with (
         connect(run.settings, run.progress) as registries,
-        EngineStages(run, registries, hint=partial(without_engine, run)) as stages,
+        Engines(run, registries, hint=partial(without_engine, run)) as engines,
     ):
         if run.options.push:
             digests = find_images(run.wanted, partial(head, registries), run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:
-                    _require_engine(run, image, registries, stages)
+                    _require_engine(run, image, registries, engines)
             return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
-        with open_sink(run, registries, stages) as sink:
+        with open_sink(run, registries, engines) as sink:
             results = sink.find(run.wanted)
     return {image.role: "found" if image.role in results else "build" for image in run.wanted}
 
 
-def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, stages: EngineStages) -> None:
+def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engines: Engines) -> None:
     label, reason = image.label, "--engine docker"
     if not run.options.only_engine:
         try:
@@ -56,4 +56,4 @@ def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, sta
             if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
                 return
             reason = chain.reasons[label]
-    stages.require(image, label, reason)
+    engines.require(image, label, reason)

@@ -17,7 +17,7 @@ from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.pipeline.attestations import Attestations
 from training_imgtool.pipeline.builders import Sink, StartImage
-from training_imgtool.pipeline.engine.engine_stages import EngineStages
+from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.find import KeyedImages
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
@@ -31,7 +31,7 @@ from training_imgtool.spec.model import Role
 
 @contextmanager
 def open_sink(
-    run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages | None = None
+    run: BuildRun, registries: Registries, engine: Engines, pushed: KeyedImages | None = None
 ) -> Iterator[Sink]:
     """The sink that the options name; `pushed` is the spec's repository when images go there."""
     sink: Sink
@@ -56,7 +56,7 @@ def open_sink(
 class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: EngineStages, pushed: KeyedImages) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engine: Engines, pushed: KeyedImages) -> None:
         self._run = run
         self._registries = registries
         self._pushed = pushed
@@ -90,10 +90,10 @@ class RegistrySink(Sink):
         self._attestations.add(image, made, start)
         return BuildResult.of(image, Outcome.APPENDED, digest)
 
-    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine push the image."""
-        digest = stages.push(image, image.label, image.registry_tag, self.starts)
-        self._attestations.add_from_engine(image, digest, by_builder=stages.used_builder(image.registry_tag))
+        digest = engines.push(image, image.label, image.registry_tag, self.starts)
+        self._attestations.add_from_engine(image, digest, by_builder=engines.was_pushed_by_buildx(image.registry_tag))
         return BuildResult.of(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
@@ -149,9 +149,9 @@ class LayoutSink(_LocalSink):
         place = f"oci:{self._folder}:{role}@{digests[role]}"
         return replace(BuildResult.of(image, Outcome.APPENDED), place=place)
 
-    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Refuses: imgtool does not read images back from an engine."""
-        del stages
+        del engines
         raise NeedsEngineError(f"{image.role}: an OCI layout takes no image from an engine", hint="push to a registry")
 
 
@@ -161,9 +161,9 @@ class EngineSink(_LocalSink):
     compression = Compression.SPLICE  # Docker Engine reads zstd since 23.0
     at_once = 4
 
-    def __init__(self, run: BuildRun, registries: Registries, stages: EngineStages) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engines: Engines) -> None:
         super().__init__(run, registries)
-        self._engine = stages.engine
+        self._engine = engines.engine
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         """Looks each image up by its key."""
@@ -181,9 +181,9 @@ class EngineSink(_LocalSink):
         image_id = self._engine.load(archive, image.key)
         return BuildResult.of(image, Outcome.APPENDED, image_id=image_id)
 
-    def receive_from_engine(self, image: RoleImage, stages: EngineStages) -> BuildResult:
+    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine build the image under its key."""
-        image_id = stages.build(image, image.label)
+        image_id = engines.build(image, image.label)
         return BuildResult.of(image, Outcome.BUILT, image_id=image_id)
 
     def finish(self, results: Sequence[BuildResult]) -> None:

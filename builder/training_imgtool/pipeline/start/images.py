@@ -30,7 +30,7 @@ from training_imgtool.direct.registry.stored_stages import Stored, StoredStages,
 from training_imgtool.direct.stage_plan import ROOT
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.builders import RoleBuild, StartImage, StartImages, append_stages, plan_stage_image
-from training_imgtool.pipeline.engine.engine_stages import EngineStages
+from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.start.files import StartFiles
@@ -76,7 +76,7 @@ def _is_same(place: _Place, lost: StartImage) -> bool:
 class RegistryImages(StartImages):
     """Starts every role at its `packages` stage in the repository, made once per run when it is missing."""
 
-    def __init__(self, run: BuildRun, registries: Registries, publisher: Publisher, engine: EngineStages) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, publisher: Publisher, engine: Engines) -> None:
         self._run = run
         self._publisher = publisher
         self._engine = engine
@@ -159,7 +159,7 @@ class RegistryImages(StartImages):
 
     def _compile_packages(self, role: RoleBuild, tag: Tag, error: NoInterpreterError) -> Stored:
         """Has a builder make bytecode, on an image of the wheels without it; raises `error` if no builder can."""
-        if not self._engine.has_builder(role.image, role.parent):
+        if not self._engine.uses_buildx(role.image, role.parent):
             raise error
         self._run.progress(Note(f"{role.packages}: {error.message}; the builder makes it"))
         plain = tag_of_stage(self._repository, f"{role.parent}-plain", role.image.keys[role.parent])
@@ -213,7 +213,7 @@ class RegistryImages(StartImages):
         return _Place(self._find_stage(tag, anew=anew) or self._run_stage(role, stage.label, tag), self._repository)
 
     def _run_stage(self, role: RoleBuild, label: str, tag: Tag) -> Stored:
-        """Has an engine run a stage; raises what `EngineStages.require` and `push` raise."""
+        """Has an engine run a stage; raises what `Engines.require` and `push` raise."""
         reason = role.chain.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
         self._engine.require(role.image, label, reason)

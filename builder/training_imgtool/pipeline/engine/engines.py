@@ -1,4 +1,4 @@
-"""Stages that an engine runs. The seam for further engines is `EngineStages.push`: run a stage, return a digest."""
+"""The engines of one run: an engine with a store of its own, or buildx. The seam for further ones is `Engines.push`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
 from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.engines import NoClassicBuilderError
-from training_imgtool.engines.stages import Recipe, StageRunner
+from training_imgtool.engines.stage_runner import Recipe, StageRunner
 from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
@@ -28,17 +28,17 @@ from training_imgtool.pipeline.run_wheels import WheelContext
 
 if TYPE_CHECKING:
     from training_imgtool.engines import Engine
-    from training_imgtool.pipeline.engine.builder_stages import BuilderStages, StageImages
+    from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine, StageImages
     from training_imgtool.registry.connect import Registries
 
 
-class EngineStages:
-    """Runs stages for one run on an engine, which it opens when a stage first needs one. Thread-safe.
+class Engines:
+    """Runs stages for one run on the engine that fits, which it opens when a stage first needs it. Thread-safe.
 
     Args:
         run: the run.
         registries: the clients.
-        engine: an open engine; without it, `EngineStages` opens the one that the settings name, and closes it.
+        engine: an open engine; without it, `Engines` opens the one that the settings name, and closes it.
         hint: says what to do where no engine answers and none was asked for.
     """
 
@@ -51,8 +51,8 @@ class EngineStages:
         self._given = engine
         self._opened: Engine | None = None
         self._runners: SingleFlight[tuple[Engine, StageRunner]] = SingleFlight()
-        self._builders: SingleFlight[BuilderStages] = SingleFlight()
-        self._buildx: BuilderStages | None = None
+        self._buildxes: SingleFlight[BuildxEngine] = SingleFlight()
+        self._buildx: BuildxEngine | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +73,7 @@ class EngineStages:
         if self._run.options.engine == "direct":
             raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
         try:
-            if self._builder_for(image, label) is None:
+            if self._buildx_for(image, label) is None:
                 self._runners.do("engine", self._open)
         except EngineUnavailableError as error:
             message = f"the stage {label} needs an engine ({reason}): {error.message}"
@@ -110,34 +110,34 @@ class EngineStages:
 
         Raises what building raises, and what `push_tag` raises.
         """
-        if (builder := self._builder_for(image, label)) is not None:
-            return builder.push(image, label, tag, images)
+        if (buildx := self._buildx_for(image, label)) is not None:
+            return buildx.push(image, label, tag, images)
         try:
             image_id = self.build(image, label)
         except NoClassicBuilderError as error:
             if self._run.options.engine == "docker":
                 raise
             self._run.progress(Note(f"{image.subject_of(label)}: {error.message}; buildx runs it"))
-            return self._builder().push(image, label, tag, images)
+            return self._open_buildx().push(image, label, tag, images)
         subject, started = image.subject_of(label), time.monotonic()
         self.engine.tag(image_id, tag)
         pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
-    def used_builder(self, tag: Tag) -> bool:
-        """Whether a builder, and not an engine with a store of its own, pushed what has this tag."""
+    def was_pushed_by_buildx(self, tag: Tag) -> bool:
+        """Whether buildx, and not an engine with a store of its own, pushed what has this tag."""
         return self._buildx is not None and self._buildx.has_pushed(tag)
 
-    def has_builder(self, image: RoleImage, label: str) -> bool:
-        """Whether a builder runs this stage, and not an engine with a store of its own."""
-        return self._builder_for(image, label) is not None
+    def uses_buildx(self, image: RoleImage, label: str) -> bool:
+        """Whether buildx runs this stage, and not an engine with a store of its own."""
+        return self._buildx_for(image, label) is not None
 
     def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
         """Has the builder make bytecode for /opt/venv on an image, and pushes the result; raises as `push`."""
-        return self._builder().compile(image, label, tag, below)
+        return self._open_buildx().compile(image, label, tag, below)
 
-    def _builder_for(self, image: RoleImage, label: str) -> BuilderStages | None:
+    def _buildx_for(self, image: RoleImage, label: str) -> BuildxEngine | None:
         """The builder that runs a stage: where the options or the machine name one, or the stage needs BuildKit.
 
         None for the engine. Raises EngineUnavailableError when buildx is named and not installed.
@@ -146,24 +146,24 @@ class EngineStages:
         if options.engine in {"direct", "docker"} or self._given is not None:
             return None
         if options.engine == "buildx" or options.builder or self._run.settings.builder:
-            return self._builder()
+            return self._open_buildx()
         if buildkit_syntax(image.dockerfile, label) is None:
             return None
         try:
-            return self._builder()
+            return self._open_buildx()
         except EngineUnavailableError:
             _refuse_secrets(image, label)
             return None  # Podman's service takes mounts too; Docker's says that it needs BuildKit
 
-    def _builder(self) -> BuilderStages:
-        def open_builder() -> BuilderStages:
-            from training_imgtool.pipeline.engine.builder_stages import BuilderStages
+    def _open_buildx(self) -> BuildxEngine:
+        def open_buildx() -> BuildxEngine:
+            from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine
 
             name = self._run.options.builder or self._run.settings.builder
-            self._buildx = BuilderStages(self._run, self._registries, name)
+            self._buildx = BuildxEngine(self._run, self._registries, name)
             return self._buildx
 
-        return self._builders.do("builder", open_builder)
+        return self._buildxes.do("buildx", open_buildx)
 
     @property
     def _runner(self) -> StageRunner:

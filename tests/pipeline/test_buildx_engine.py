@@ -14,8 +14,8 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.dockerfile.parse import parse
-from training_imgtool.pipeline.engine.builder_stages import builder_text, name_frontend
-from training_imgtool.pipeline.engine.engine_stages import EngineStages
+from training_imgtool.pipeline.engine.buildx_engine import builder_text, name_frontend
+from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.engine.split import copies_wheels, split_wheels
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
@@ -116,7 +116,7 @@ def test_what_dockers_classic_builder_would_leave_out_is_refused(tmp_path: Path,
     inputs, _ = prepared(tmp_path / "a", "system_extra", step)
     run = BuildRun(inputs=inputs, options=BuildOptions(), settings=settings(tmp_path), progress=silent)
     docker = cast("Engine", SimpleNamespace(refuses_unknown=False))
-    with connect(run.settings, silent) as registries, EngineStages(run, registries, docker) as stages:
+    with connect(run.settings, silent) as registries, Engines(run, registries, docker) as stages:
         with pytest.raises(InputError, match=rf"Dockerfile:\d+: {says} needs BuildKit") as caught:
             stages.build_all(inputs.images)
         assert "--engine buildx" in str(caught.value.hint)

@@ -15,7 +15,7 @@ from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.engines import Engine
-from training_imgtool.pipeline.engine.engine_stages import push_tag
+from training_imgtool.pipeline.engine.engines import push_tag
 
 pytestmark = pytest.mark.registry
 OTHER = "sha256:" + "ab" * 32

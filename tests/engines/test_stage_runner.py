@@ -8,7 +8,7 @@ from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, Login
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.engines import Engine, StageBuild
-from training_imgtool.engines.stages import Recipe, StageRunner
+from training_imgtool.engines.stage_runner import Recipe, StageRunner
 
 BASE, TOOL = f"docker.io/library/base@sha256:{'a' * 64}", f"registry.example.com/tool@sha256:{'b' * 64}"
 TEXT = (

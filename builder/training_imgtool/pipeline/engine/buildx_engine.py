@@ -16,7 +16,7 @@ from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.mounts import bound_sources, image_names, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
-from training_imgtool.engines.stages import context_sources
+from training_imgtool.engines.stage_runner import context_sources
 from training_imgtool.http.addresses import speaks_http
 from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
 from training_imgtool.pipeline.engine.split import copies_wheels, split_wheels
@@ -34,7 +34,7 @@ class StageImages(Protocol):
         """Returns the stage's image, made when it is missing."""
 
 
-class BuilderStages:
+class BuildxEngine:
     """Runs stages on one builder, each key once. Thread-safe.
 
     Args:
