@@ -25,9 +25,9 @@ def show(
     """Print what each image consists of, and its tag."""
     from training_imgtool.commands import show
     from training_imgtool.jobs.spec_check import check_job
-    from training_imgtool.pipeline.code.trainer_check import check_trainer
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.shared_reads import open_spec
+    from training_imgtool.pipeline.trainer_check import check_trainer
 
     settings = machine.settings()
     with machine.progress(progress) as view:

@@ -191,10 +191,10 @@ def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
     """What a build of the current lock would do; raises what it would raise: for the trainer, and for an engine."""
     from training_imgtool.core.progress import silent
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
-    from training_imgtool.pipeline.code.trainer_check import check_trainer
     from training_imgtool.pipeline.foresee import foresee
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
+    from training_imgtool.pipeline.trainer_check import check_trainer
 
     path = lock_path(spec_file)
     if not path.exists() or read_lock(path).inputs != lock_inputs(spec_file):

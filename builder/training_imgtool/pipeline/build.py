@@ -13,11 +13,11 @@ from training_imgtool.core.errors import ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.pending_heads import ImageExistsError
-from training_imgtool.pipeline.code.trainer_check import check_trainer
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
 from training_imgtool.pipeline.find import KeyedImages
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
+from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 

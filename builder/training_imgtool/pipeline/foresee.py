@@ -7,13 +7,13 @@ from functools import partial
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.registry.memory import tag_of_stage
 from training_imgtool.pipeline.builders import plan_role, without_engine
-from training_imgtool.pipeline.code.trainer_check import check_trainer
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
 from training_imgtool.pipeline.find import find_images, head
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.sinks import open_sink
+from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 

@@ -214,7 +214,7 @@ def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mappi
     """The rules of trimming whose files the user's own files name; nothing where the lock trims nothing."""
     if spec_file.spec.trim is False or not any(locked.unused for locked in lock.variants):
         return {}
-    from training_imgtool.pipeline.code.named_libraries import named_by_user
+    from training_imgtool.pipeline.named_libraries import named_by_user
 
     return named_by_user(spec_file.spec, spec_file.folder, context)
 

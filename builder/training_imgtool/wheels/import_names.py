@@ -19,7 +19,7 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.store import WheelStore
 
-_TAIL = 128 << 10  # bytes at the end of a wheel; most directories are smaller
+_TAIL, _LONG_TAIL = 128 << 10, 8 << 20  # bytes at the end of a wheel: most directories are smaller, all are
 _EXTENSIONS = (".so", ".pyd")
 DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
     "absl": "absl-py",
@@ -90,14 +90,6 @@ class ImportNames:
             return True
         return False if complete else None
 
-    def is_namespace(self, module: str) -> bool:
-        """Whether a module is a folder that several wheels may share: it has nothing but their modules."""
-        if self._is_standard(module.partition(".")[0]) or self._is_named(module):
-            return False
-        roots, _ = self._roots
-        within = any(f"{module}.".startswith(f"{root}.") for root in roots)
-        return not within and any(root.startswith(f"{module}.") for root in roots)
-
     def _is_standard(self, top: str) -> bool:
         """Whether the image's Python has a module, whatever the version of the Python that runs this."""
         if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
@@ -140,11 +132,20 @@ class ImportNames:
                     return archive.namelist()
             if self._offline or wheel.source is not None:
                 return None
-            with zipfile.ZipFile(_RemoteFile(wheel, self._store)) as archive:
-                return archive.namelist()
+            tail = self._store.read_tail(wheel, max(0, wheel.size - _TAIL))
+            return _list_by_tail(tail) or _list_by_tail(self._store.read_tail(wheel, max(0, wheel.size - _LONG_TAIL)))
         except (ImgtoolError, OSError, LookupError, zipfile.BadZipFile):
             self._offline = True  # the others would wait as long
             return None
+
+
+def _list_by_tail(tail: bytes) -> list[str] | None:
+    """Reads a zip's directory from its last bytes; None if it begins before them."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(tail)) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, ValueError):  # older Pythons try to read before the beginning
+        return None
 
 
 def find_root_modules(members: Iterable[str]) -> Iterator[str]:
@@ -170,41 +171,3 @@ def _find_installed_path(member: str) -> str:
 
 def _adds_paths(member: str) -> bool:
     return member.endswith(".pth") and "/" not in _find_installed_path(member) and not member.endswith(_HARMLESS_PATHS)
-
-
-class _RemoteFile(io.RawIOBase):
-    """A wheel on an index as far as `zipfile` reads its directory: the bytes from some place to the end."""
-
-    def __init__(self, wheel: Wheel, store: WheelStore) -> None:
-        self._wheel, self._store = wheel, store
-        self._at = 0
-        self._begin = max(0, wheel.size - _TAIL)
-        self._tail = store.read_tail(wheel, self._begin)
-
-    def seekable(self) -> bool:
-        """Zip files are read from their end."""
-        return True
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As every file does."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._wheel.size}[whence]
-        if self._at < 0:
-            raise OSError("a place before the file")
-        return self._at
-
-    def tell(self) -> int:
-        """As every file does."""
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """As every file does; raises what `WheelStore.read_tail` raises."""
-        if self._at < self._begin:
-            self._begin, self._tail = self._at, self._store.read_tail(self._wheel, self._at)
-        start = self._at - self._begin
-        data = self._tail[start:] if size < 0 else self._tail[start : start + size]
-        self._at += len(data)
-        return data

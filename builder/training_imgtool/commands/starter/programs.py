@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from training_imgtool.context.python_source import find_notebook_call, is_main_guard, sure_imports
+from training_imgtool.context.python_source import is_main_guard, start_imports
 
 _MOST_FILES = 2000
 _LARGEST_FILE = 1 << 20  # bytes
+_NOTEBOOK_NAMES = frozenset({"get_ipython", "display"})
 _DEEPEST = 5  # folders inside each other
 _SKIPPED = re.compile(r"\..*|__pycache__|build|dist|docs?|env|venv|node_modules|site-packages|tests?|.*\.egg-info")
 _TEST = re.compile(r"test_.*|.*_test\.py|setup\.py|conftest\.py|noxfile\.py")
@@ -97,11 +98,11 @@ def read_code(folder: Path, command: tuple[str, ...] = (), scripts: Mapping[str,
         if tree is None:
             continue
         strategies |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & _STRATEGIES
-        imports |= dict.fromkeys(item.module.partition(".")[0] for item in sure_imports(tree) if not item.level)
+        imports |= dict.fromkeys(item.module.partition(".")[0] for item in start_imports(tree) if not item.level)
         script = targets.get(".".join(below.with_suffix("").parts).removeprefix("src.").removesuffix(".__init__"))
         if script or _is_program(tree):
             name = None if _is_program(tree) else script
-            call = find_notebook_call(tree)
+            call = _find_notebook_call(tree)
             line = line or (call[0] if call else None)
             programs.append(_program(below, tree, console_script=name, notebook_line=line))
     missing = tuple(name for name in imports if name not in own and name not in sys.stdlib_module_names)
@@ -272,3 +273,30 @@ def _texts(call: ast.Call) -> Iterator[str]:
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
+
+
+def _find_notebook_call(tree: ast.Module) -> tuple[int, str] | None:
+    """Returns the first call of `get_ipython` or `display` that always runs and that nothing in the file defines."""
+    names = _NOTEBOOK_NAMES - {name for node in ast.walk(tree) for name in _bound(node)}
+    return next(_calls(tree.body, names), None)
+
+
+def _calls(body: list[ast.stmt], names: frozenset[str]) -> Iterator[tuple[int, str]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.With) or (isinstance(node, ast.If) and is_main_guard(node)):
+            yield from _calls(node.body, names)
+        elif isinstance(node, ast.Expr | ast.Assign):
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in names:
+                    yield inner.lineno, inner.func.id
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yields the names that a node gives a value; `*` may be any."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            yield from _NOTEBOOK_NAMES if alias.name == "*" else [alias.asname or alias.name]
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id

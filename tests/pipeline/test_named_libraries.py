@@ -10,7 +10,7 @@ import pytest
 from tests.faults.project import SPEC, Project
 from training_imgtool.context.context import Context, scan
 from training_imgtool.lock.lockfile import dump_lock, read_lock
-from training_imgtool.pipeline.code.named_libraries import named_by_user
+from training_imgtool.pipeline.named_libraries import named_by_user
 from training_imgtool.plan import UnusedPath
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import ImageSpec

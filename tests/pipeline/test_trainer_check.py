@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
-from training_imgtool.context import python_source
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.core.json_cache import write_cached
 from training_imgtool.core.progress import Event, Note, silent
 from training_imgtool.core.settings import Settings, from_environment
-from training_imgtool.pipeline.code.trainer_check import check_trainer
 from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.spec.load import load
 
 
@@ -58,9 +57,6 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "from google.protobuf import message\n",
         "\ufeffx = 'ü'\n",
         "# %%\nx = 1\n# In[2]:\nprint(x)\n",
-        "try:\n    get_ipython().run_line_magic('matplotlib', 'inline')\nexcept NameError:\n    pass\n",
-        "def display(x):\n    print(x)\ndisplay(1)\n",
-        "def late():\n    get_ipython()\n",
         "import contextlib\nwith contextlib.suppress(ImportError):\n    import horovod\n",
         "import sys\nsys.path.append('/app/trainer')\nimport util\n",
         "import trainer.paths\nimport util\n",
@@ -71,18 +67,12 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "print(f'{1!r:>{10}}')\n",
         "try:\n    from . import util\nexcept ImportError:\n    import util\n",
         "try:\n    import tomli\nexcept ModuleNotFoundError:\n    import tomllib as tomli\n",
-        "try:\n    import horovod\nexcept (KeyError, OwnError):\n    pass\n",
-        "try:\n    import horovod\nexcept ImportError as error:\n    if x:\n        raise\n",
-        "try:\n    import a\nexcept ValueError:\n    pass\nexcept Exception:\n    import b\n".replace(" a", " os"),
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import horovod\n",
-        "from trainer.util import x as y, MAX\nfrom trainer import util\nfrom trainer.dynamic import anything\n",
-        "import warnings\nwith warnings.catch_warnings():\n    import numpy\n",
         "if __name__ == '__main__':\n    try:\n        import horovod\n    except ImportError:\n        pass\n",
     ],
 )
 def test_what_can_start_passes(project: Project, code: str) -> None:
-    project.write("trainer/util.py", "x = 1\nfor MAX in range(3): pass\n")
-    project.write("trainer/dynamic.py", "def __getattr__(name): return 1\n")
+    project.write("trainer/util.py", "x = 1\n")
     project.write("trainer/paths.py", "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n")
     project.write("trainer/native.cpython-311-x86_64-linux-gnu.so", "")
     project.write("trainer/other/deep.py", "")
@@ -112,44 +102,12 @@ def test_what_can_start_passes(project: Project, code: str) -> None:
         ("import os\n!pip install pandas\n", "trainer/task.py:2:1: '!pip install pandas' is a command of a notebook"),
         ("    \n%matplotlib inline\n", "trainer/task.py:2:1: '%matplotlib inline' is a command of a notebook"),
         ("%%time\nprint()\n", "trainer/task.py:1:1: '%%time' is a command of a notebook"),
-        (
-            "get_ipython().system('pip install -q x')\n",
-            "trainer/task.py:1:1: get_ipython() exists in notebooks only",
-        ),
         ("import os\nreturn 1\n", "trainer/task.py:2:1: Python 3.11 cannot parse it: 'return' outside function"),
         ("import a\n", "trainer/task.py:1:1: no locked wheel provides a"),
         ("import zoneinfo, asyncore, binhex\n", "trainer/task.py:1:1: no locked wheel provides binhex"),
-        ("x = 1\ndisplay(x)\n", "trainer/task.py:2:1: display() exists in notebooks only"),
-        (
-            "if __name__ == '__main__':\n    get_ipython().run_line_magic('matplotlib', 'inline')\n",
-            "trainer/task.py:2:1: get_ipython() exists in notebooks only",
-        ),
-        (
-            "try:\n    import pandas\nexcept ImportError as error:\n    print(1)\n    raise SystemExit(2) from error\n",
-            "trainer/task.py:2:1: no locked wheel provides pandas",
-        ),
-        ("try:\n    import pandas\nexcept KeyError:\n    pass\n", "task.py:2:1: no locked wheel provides pandas"),
-        ("try:\n    import pandas\nexcept ImportError:\n    sys.exit(1)\n", "no locked wheel provides pandas"),
-        (
-            "try:\n    import cudf\nexcept ImportError:\n    import pandas\n",
-            "task.py:2:1: no locked wheel provides cudf",
-        ),
-        ("try:\n    pass\nfinally:\n    import pandas\n", "task.py:4:1: no locked wheel provides pandas"),
-        ("try:\n    import os\nexcept OSError:\n    pass\nelse:\n    import pandas\n", "task.py:6:1: no locked"),
-        (
-            "import warnings\nwith warnings.catch_warnings():\n    import pandas\n",
-            "trainer/task.py:3:1: no locked wheel provides pandas",
-        ),
         ("import Numpy\n", "trainer/task.py:1:1: no locked wheel provides Numpy"),
         ("import tensorflow_cpu\n", "trainer/task.py:1:1: no locked wheel provides tensorflow_cpu"),
         ("import msvcrt\n", "trainer/task.py:1:1: no locked wheel provides msvcrt"),
-        ("from trainer import modle\n", "trainer/task.py:1:1: trainer/__init__.py does not define modle"),
-        ("from trainer.a import build\n", "trainer/task.py:1:1: trainer/a.py does not define build"),
-        ("from .a import build\n", "trainer/task.py:1:1: trainer/a.py does not define build"),
-        (
-            "def main():\n    'Trains.'\n    import os\n    import pandas\n\nif __name__ == '__main__':\n    main()\n",
-            "trainer/task.py:4:1: no locked wheel provides pandas",
-        ),
         (
             "import pandas\nimport subprocess\nsubprocess.run([])\n",
             "trainer/task.py:1:1: no locked wheel provides pandas",
@@ -162,19 +120,10 @@ def test_what_cannot_start_is_refused_with_its_place(project: Project, code: str
     assert [says in error for error in _errors(project)] == [True]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import pathlib\npathlib.Path('made.py').write_text('x = 1')\nimport made\n",
-        "import subprocess\n\ndef make():\n    subprocess.run(['protoc'])\n\nmake()\nfrom trainer import made\n",
-        "def export():\n    import made\n\nif __name__ == '__main__':\n    print(1)\n",
-        "def main(x=1):\n    if x == 1: return\n    import made\n\nif __name__ == '__main__':\n    main()\n",
-    ],
-)
-def test_what_may_be_made_or_not_run_gives_a_note(project: Project, code: str) -> None:
-    project.write("trainer/task.py", code)
+def test_a_module_that_the_program_may_make_gives_a_note(project: Project) -> None:
+    project.write("trainer/task.py", "import pathlib\npathlib.Path('made.py').write_text('x = 1')\nimport made\n")
     (note,) = _notes(project)
-    assert "made" in note
+    assert note.startswith("trainer/task.py:3:1: no locked wheel provides made, unless")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +148,15 @@ def test_what_the_program_imports_has_to_load_too(project: Project, *, code: str
         (error,) = _errors(project)
         assert error.startswith("trainer/model.py:2:1: no locked wheel provides seaborn")
     else:
-        assert any("provides seaborn" in note for note in _notes(project))
+        assert _notes(project) == []
+
+
+@pytest.mark.parametrize("code", ["from . import model\n", "def late():\n    import trainer.model\n"])
+def test_what_the_program_may_import_has_to_parse(project: Project, code: str) -> None:
+    project.write("trainer/model.py", "def build(:\n")
+    project.write("trainer/unused.py", "print 'of another time'\n")
+    project.write("trainer/task.py", code)
+    assert [error.partition(": ")[0] for error in _errors(project)] == ["trainer/model.py:1:11"]
 
 
 def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
@@ -211,7 +168,7 @@ def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
     write_cached(_settings(project).cache / "imports" / f"{'0' * 64}.json", ["vendor.cloud.storage"])
     project.write("trainer/task.py", "from vendor.cloud import storage\nimport vendor.cloud.storage.blob\n")
     assert _notes(project, replace(_inputs(project), plan=plan)) == []
-    project.write("trainer/task.py", "from vendor.cloud import storage, bigquery\n")
+    project.write("trainer/task.py", "import vendor.cloud.bigquery\n")
     says = "trainer/task.py:1:1: no locked wheel provides vendor.cloud.bigquery"
     assert _errors(project, replace(_inputs(project), plan=plan)) == [says]
 
@@ -233,7 +190,7 @@ def test_newer_syntax_than_the_images_python(project: Project) -> None:
 
 def test_code_that_changes_the_search_path_is_not_refused(project: Project) -> None:
     project.write("trainer/task.py", "import sys\nsys.path.append('/mnt/code')\nimport mounted\n")
-    says = "no locked wheel provides mounted, unless code or PYTHONPATH adds a folder with it"
+    says = "no locked wheel provides mounted, unless code, PYTHONPATH or a template adds it"
     assert _notes(project) == [f"trainer/task.py:3:1: {says}"]
     project.write("trainer/task.py", "import mounted\n")
     project.spec(SPEC + "env: {PYTHONPATH: /mnt/code}\n")
@@ -264,10 +221,9 @@ def test_a_package_in_a_wheel_wins_over_a_plain_folder(project: Project) -> None
 
 
 def test_a_function_runs_nothing_below_the_main_guard(project: Project) -> None:
-    project.write("trainer/debug.py", "import seaborn\n")
-    project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas, trainer.debug\n")
+    project.write("trainer/task.py", "def run(): pass\nif __name__ == '__main__':\n    import pandas\n")
     project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: run"))
-    assert _notes(project) == ["trainer/debug.py:1:1: no locked wheel provides seaborn"]
+    assert _notes(project) == []
 
 
 def test_a_function_that_the_module_does_not_define(project: Project) -> None:
@@ -321,17 +277,13 @@ def test_a_module_of_a_locked_wheel(project: Project) -> None:
     assert _notes(project) == []
 
 
-def test_other_files_and_own_templates_give_notes(project: Project) -> None:
-    project.write("trainer/plots.py", "import matplotlib\n")
-    assert _notes(project) == ["trainer/plots.py:1:1: no locked wheel provides matplotlib"]
-    assert _notes(project) == ["trainer/plots.py:1:1: no locked wheel provides matplotlib"], "also from the cache"
-
-
 def test_a_template_may_install_more(project: Project) -> None:
     project.write("trainer/task.py", "import matplotlib\n")
     project.write("own.j2", '{% extends "base.Dockerfile.j2" %}\n')
     project.spec(SPEC + "template: own.j2\n")
-    assert _notes(project) == ["trainer/task.py:1:1: no locked wheel provides matplotlib"]
+    says = "trainer/task.py:1:1: no locked wheel provides matplotlib, unless code, PYTHONPATH or a template adds it"
+    assert _notes(project) == [says]
+    assert _notes(project) == [says], "also from the cache"
 
 
 @pytest.mark.parametrize("verb", [("show",), ("lock", "--locked"), ("build", "--push", "--dry-run")])
@@ -348,23 +300,6 @@ def test_a_file_in_another_encoding(project: Project) -> None:
     assert _notes(project) == []
     (project.folder / "trainer/task.py").write_bytes("x = 'ü'\n".encode("latin-1"))
     assert "trainer/task.py:1:8: Python 3.11 cannot parse it: (unicode error) 'utf-8'" in _errors(project)[0]
-
-
-def test_many_files_are_parsed_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(100):
-        project.write(f"trainer/m{number}.py", f"import os  # {number}\n")
-    assert _notes(project) == []
-    parsed: list[str] = []
-    parse = python_source.read_source
-
-    def read(data: bytes, path: str, python: tuple[int, int]) -> python_source.Source:
-        parsed.append(path)
-        return parse(data, path, python)
-
-    monkeypatch.setattr(python_source, "read_source", read)
-    project.write("trainer/m7.py", "import pandas\n")
-    assert _notes(project) == ["trainer/m7.py:1:1: no locked wheel provides pandas"]
-    assert parsed == ["trainer/m7.py"]
 
 
 def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) -> None:
