@@ -42,14 +42,8 @@ def prune(
     freed, size = sum(part.freed_size for part in parts), sum(part.size for part in parts)
     if as_json:
         rows = [
-            {
-                "kind": part.kind,
-                "count": part.count,
-                "bytes": part.size,
-                "freed": part.freed,
-                "freedBytes": part.freed_size,
-            }
-            for part in parts
+            {"kind": p.kind, "count": p.count, "bytes": p.size, "freed": p.freed, "freedBytes": p.freed_size}
+            for p in parts
         ]
         document = {"ok": True, "cache": str(settings.cache), "dryRun": dry_run, "kinds": rows, "engine": engine}
         emit_json({**document, "freedBytes": freed})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,7 @@ from training_imgtool.core.errors import EngineUnavailableError, FieldError, Img
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SEVERITY_ORDER
 
-_KEYS = ("cosign.key", "cosign.pub")
-
 if TYPE_CHECKING:
-    from training_imgtool.engines.buildx.builders import BuilderInfo
     from training_imgtool.spec.load import SpecFile
 
 
@@ -29,7 +26,6 @@ class Check:
         hint: what to do, or None.
         needed: off for what imgtool can do without.
         code: that of a build that lacks it.
-        facts: the same for programs, such as the list of builders.
     """
 
     name: str
@@ -38,15 +34,13 @@ class Check:
     hint: str | None = None
     needed: bool = True
     code: int = 0
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
-        """The check as plain data."""
-        data = {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
-        return {**data, "facts": dict(self.facts)}
+        """Returns the check for programs."""
+        return {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
 
     def as_line(self) -> str:
-        """The check for people."""
+        """Returns the check for people."""
         mark = "ok     " if self.ok else "missing" if self.needed else "absent "
         return f"{mark} {self.name}: {self.text}" + (f"\n        {self.hint}" if self.hint and not self.ok else "")
 
@@ -57,8 +51,7 @@ def examine(where: Path | None, settings: Settings, *, registry: str | None = No
         _run_check("uv", _uv),
         _run_check("cache", lambda: _cache(settings)),
         _run_check("engine", lambda: _engine(settings), needed=False),
-        _builders(settings),
-        _signing(where, settings),
+        _run_check("builder", lambda: _builder(settings), needed=settings.builder is not None),
     ]
     return (*checks, *_of_spec(where, settings, registry))
 
@@ -104,38 +97,20 @@ def _engine(settings: Settings) -> str:
         engine.close()
 
 
-def _builders(settings: Settings) -> Check:
-    """The builders of buildx. Only one that IMGTOOL_BUILDER names is needed."""
+def _builder(settings: Settings) -> str:
+    """Returns the builder that buildx would use; raises EngineUnavailableError if it does not run."""
     from training_imgtool.engines.buildx.builders import list_builders
 
-    wanted, needed = settings.builder or settings.environ.get("BUILDX_BUILDER"), settings.builder is not None
-    try:
-        builders = list_builders(settings)
-    except ImgtoolError as error:
-        text, hint, code = str(error), error.hint, error.exit_code
-        return Check(name="builders", ok=False, text=text, hint=hint, needed=needed, code=code)
-    facts = {"builders": [builder.as_data() for builder in builders]}
-    text = "; ".join(map(_describe_builder, builders)) or "buildx has none"
+    wanted = settings.builder or settings.environ.get("BUILDX_BUILDER")
+    builders = list_builders(settings)
     chosen = [builder for builder in builders if (builder.name == wanted if wanted else builder.current)]
-    if any(builder.running for builder in chosen):
-        return Check(name="builders", ok=True, text=text, needed=needed, facts=facts)
-    name = wanted or "the current builder"
-    hint = f"{name} does not run: start it, or name another one in IMGTOOL_BUILDER; `docker buildx create` makes one"
-    return Check(
-        name="builders",
-        ok=False,
-        text=text,
-        hint=hint,
-        needed=needed,
-        code=EngineUnavailableError.exit_code,
-        facts=facts,
-    )
-
-
-def _describe_builder(builder: BuilderInfo) -> str:
-    state = "running" if builder.running else builder.error or "not running"
-    words = [builder.driver or "driver unknown", *builder.endpoints, state, *(("current",) if builder.current else ())]
-    return f"{builder.name} ({', '.join(words)})"
+    running = next((builder for builder in chosen if builder.running), None)
+    if running is None:
+        others = ", ".join(builder.name for builder in builders if builder.running) or "none"
+        name = wanted or "the current builder"
+        hint = f"start it, or name another one in IMGTOOL_BUILDER (running: {others}); `docker buildx create` makes one"
+        raise EngineUnavailableError(f"{name} does not run", hint=hint)
+    return f"{running.name} ({', '.join((running.driver or 'driver unknown', *running.endpoints))}) runs"
 
 
 def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
@@ -159,7 +134,6 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
     checked = _run_check("registry", lambda: _registry(place, spec_file.spec.name, settings))
     yield checked
     if checked.ok:
-        yield _referrers(place, spec_file.spec.name, settings)
         yield _run_check("images", lambda: _images(spec_file, settings, place))
 
 
@@ -217,56 +191,3 @@ def _registry(place: str, name: str, settings: Settings) -> str:
         login = registries.login(repository.registry)
         registries.at(repository).head(repository.tag("imgtool-doctor"))
     return f"{repository} answers; login: {login.name}"
-
-
-def _referrers(place: str, name: str, settings: Settings) -> Check:
-    """Whether the registry lists attestations and signatures itself; imgtool does without."""
-    from training_imgtool.core.reference import parse_repository
-    from training_imgtool.registry.connect import connect
-
-    repository = parse_repository(f"{place.rstrip('/')}/{name}")
-    try:
-        with connect(settings) as registries:
-            listed = registries.at(repository).find_referrers(repository.digest(f"sha256:{'0' * 64}"))
-    except ImgtoolError as error:
-        return Check(name="referrers", ok=False, text=str(error), hint=error.hint, needed=False)
-    text = "the registry lists attestations and signatures of an image"
-    if listed is None:
-        text = "the registry has no referrers API: attestations and signatures are listed under the tag sha256-DIGEST"
-    return Check(name="referrers", ok=listed is not None, text=text, needed=False, facts={"api": listed is not None})
-
-
-def _signing(where: Path | None, settings: Settings) -> Check:
-    """The keys called cosign.key and cosign.pub here and beside the spec; `imgtool sign` takes any other by name."""
-    folder = where if where is None or where.is_dir() else where.parent
-    places = dict.fromkeys(place / name for place in (Path(), folder or Path()) for name in _KEYS)
-    keys = [_key(path, settings) for path in places if path.is_file()]
-    if not keys:
-        hint = "`cosign generate-key-pair` makes one; `imgtool sign --key FILE` takes a key from anywhere"
-        return Check(name="signing", ok=False, text="no cosign.key here", hint=hint, needed=False, facts={"keys": []})
-    text = "; ".join(f"{key['path']}: {key['error'] or key['kind']}" for key in keys)
-    return Check(
-        name="signing", ok=not any(key["error"] for key in keys), text=text, needed=False, facts={"keys": keys}
-    )
-
-
-def _key(path: Path, settings: Settings) -> dict[str, Any]:
-    from training_imgtool.attest.keys import read_private_key, read_public_key
-
-    def password() -> str:
-        names = ("IMGTOOL_KEY_PASSWORD", "COSIGN_PASSWORD")
-        given = [settings.environ[name] for name in names if name in settings.environ]
-        if not given:
-            raise UsageError("encrypted, and neither IMGTOOL_KEY_PASSWORD nor COSIGN_PASSWORD is set")
-        return given[0]
-
-    is_private, error = path.suffix == ".key", None
-    try:
-        if is_private:
-            read_private_key(path, password)
-        else:
-            read_public_key(path)
-    except ImgtoolError as raised:
-        error = str(raised)
-    kind = f"a {'private' if is_private else 'public'} key of ECDSA on P-256"
-    return {"path": str(path), "kind": kind, "error": error}
