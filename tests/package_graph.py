@@ -61,7 +61,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "zstandard": ("direct.layers.codecs",),
 }
 
-PROGRAMS = {"wheels.sources.build_child", "verify.inside.bytecode"}  # processes of their own
+PROGRAMS = {"verify.inside.bytecode"}  # processes of their own
 
 LONGEST_MODULE = 450  # lines; no module is split only to stay below it
 

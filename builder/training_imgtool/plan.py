@@ -56,7 +56,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A source archive and all that its wheel depends on: the same wheel comes of it on every machine.
+    """What imgtool built a wheel from, and on which Python.
 
     `origin` is empty for an archive of an index; else it says what imgtool packs, as the requirements name it: a path
     relative to the spec, or `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
@@ -64,7 +64,6 @@ class Source:
 
     archive: Wheel
     python: str  # the minor version of the interpreter that builds it, "3.11"
-    requires: tuple[Wheel, ...]  # the build requirements, sorted by name
     origin: str = ""
     commit: str = ""
 

@@ -14,7 +14,7 @@ import pytest
 from tests.lock.test_archives import SPEC, locked
 from tests.lock.test_update import Events, Place, add, place
 from tests.servers.git_server import commit, serving_git
-from tests.wheels.archives import NEEDS_LANDLOCK, source_archive, source_files
+from tests.wheels.archives import source_archive, source_files
 from training_imgtool.core.errors import FieldError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.lock.carry_over import Renewal
@@ -28,7 +28,7 @@ from training_imgtool.wheels.sources.archive import pack_folder
 from training_imgtool.wheels.store import WheelStore
 
 __all__ = ["place"]
-pytestmark = [NEEDS_LANDLOCK, pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this machine")]
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this machine")
 
 
 @pytest.fixture

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import tarfile
-
-import pytest
-
-NEEDS_LANDLOCK = pytest.mark.skipif(
-    ctypes.CDLL(None).syscall(444, None, ctypes.c_ulong(0), ctypes.c_ulong(1)) < 1, reason="this kernel has no Landlock"
-)
 
 BACKEND = """
 import os, zipfile
@@ -45,10 +38,12 @@ def source_archive(
     body: str = "pass",
     tag: str = "py3-none-any",
     files: tuple[str, ...] = (),
+    needs: tuple[str, ...] = (),
 ) -> bytes:
-    """A .tar.gz whose backend runs `body`, which may set CONTENT (the module's text), and writes a wheel."""
+    """A .tar.gz whose backend needs `needs`, runs `body`, which may set CONTENT (the module's text), makes a wheel."""
     stream = io.BytesIO()
     own = source_files(name, version, requires=requires, body=body, tag=tag)
+    own["pyproject.toml"] = own["pyproject.toml"].replace("[]", str(list(needs)), 1)
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for path, content in [*own.items(), *((file, "") for file in files)]:
             member = tarfile.TarInfo(f"{name}-{version}/{path}")

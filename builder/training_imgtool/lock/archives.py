@@ -1,14 +1,12 @@
 """Resolves with source archives: builds the pure-Python ones that uv needs, and names what the others cost.
 
-uv says which archive it needs next; imgtool builds that one, confined, and asks again. Without this, uv would go back
+uv says which archive it needs next; imgtool builds that one and asks again. Without this, uv would go back
 to the newest release whose whole closure has wheels, which may be years old.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -19,21 +17,18 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from packaging.version import Version
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.progress import Done, Outcome, Progress, Step
-from training_imgtool.lock.sizes import Sizes
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.spec.requirements import normalise_name
 from training_imgtool.wheels.index.page import IndexedFile
 from training_imgtool.wheels.sources.build import SourceBuildError, build_wheel
 from training_imgtool.wheels.sources.pack import PackedCode
 from training_imgtool.wheels.store import WheelStore
-from training_imgtool.wheels.uv import ArchiveNeededError, ResolvedWheel, Target, compile_requirements
+from training_imgtool.wheels.uv import ArchiveNeededError, ResolvedWheel, Target
 
 _MOST_ARCHIVES = 60  # of one resolution; each one is a run of uv and a build
 _LARGEST = 1 << 30  # bytes
 _REFUSED_BY_SPEC = SourceBuildError("the spec says `sdists: refuse`")
-_MACHINES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +45,12 @@ class ArchiveBuilder:
 
     Args:
         store: keeps archives and wheels.
-        sizes: turns resolutions of build requirements into wheels.
         environ: the machine's environment for uv.
-        folder: where uv runs.
         progress: receives each build.
     """
 
-    def __init__(
-        self, store: WheelStore, sizes: Sizes, *, environ: Mapping[str, str], folder: Path, progress: Progress
-    ) -> None:
-        self._store, self._sizes = store, sizes
-        self._environ, self._folder, self._progress = environ, folder, progress
+    def __init__(self, store: WheelStore, *, environ: Mapping[str, str], progress: Progress) -> None:
+        self._store, self._environ, self._progress = store, environ, progress
         self._lock = threading.Lock()
         self._results: dict[tuple[str, str, str], Wheel | SourceBuildError] = {}
 
@@ -80,8 +70,8 @@ class ArchiveBuilder:
                 allowed[name] |= {wheel.sha256}
         return allowed
 
-    def sourced(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
-        """The wheels, those that were built here with their source."""
+    def add_sources(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
+        """Returns the wheels, those that were built here with their source."""
         built = {wheel.sha256: wheel for wheel in self._wheels()}
         return tuple(
             replace(wheel, source=built[wheel.sha256].source) if wheel.sha256 in built else wheel for wheel in wheels
@@ -137,14 +127,12 @@ class ArchiveBuilder:
             built = self._results.get(key)
             if not isinstance(built, Wheel):
                 self._progress(Step(f"wheel {code.label}", "building"))
-                wheel, requires = self._made(code.path, python, version)
+                wheel = self._build_wheel(code.path, python, version)
                 self._progress(Done(f"wheel {code.label}", Outcome.BUILT, wheel.file))
                 file = f"{wheel.name}-{wheel.version}{code.suffix}"
                 size = code.path.stat().st_size
                 archive = Wheel(name=wheel.name, version=wheel.version, file=file, sha256=code.sha256, size=size)
-                source = Source(
-                    archive=archive, python=python, requires=requires, origin=code.origin, commit=code.commit
-                )
+                source = Source(archive=archive, python=python, origin=code.origin, commit=code.commit)
                 built = self._results[key] = replace(wheel, source=source)
             return built
 
@@ -152,45 +140,21 @@ class ArchiveBuilder:
         archive = self._archive(name, version)
         self._progress(Step(f"wheel {name}", f"building {archive.file}"))
         self._store.fetch((archive,), self._progress)
-        wheel, requires = self._made(self._store.require(archive), python)
+        wheel = self._build_wheel(self._store.require(archive), python)
         self._progress(Done(f"wheel {name}", Outcome.BUILT, wheel.file))
         same_version = Version(wheel.version.replace("_", "-")) == Version(version)
         if normalise_name(wheel.name) != normalise_name(name) or not same_version:
             raise SourceBuildError(f"its build makes {wheel.file}")
-        return replace(wheel, source=Source(archive=archive, python=python, requires=requires))
+        return replace(wheel, source=Source(archive=archive, python=python))
 
-    def _made(self, archive: Path, python: str, tagged: str = "") -> tuple[Wheel, tuple[Wheel, ...]]:
-        """The wheel that an archive builds, and the wheels of its build requirements."""
-        interpreter = find_interpreter(python, self._environ)
-        if interpreter is None:
-            raise SourceBuildError(
-                f"building it needs Python {python}, which this machine lacks (uv python install {python})"
-            )
-        required: tuple[Wheel, ...] = ()
-
-        def requirements(lines: tuple[str, ...]) -> list[Path]:
-            nonlocal required
-            required = self._required(lines, python)
-            self._store.fetch(required, self._progress)
-            return [self._store.require(wheel) for wheel in required]
-
+    def _build_wheel(self, archive: Path, python: str, tagged: str = "") -> Wheel:
         with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
-            built = build_wheel(archive, Path(interpreter.path), requirements, Path(temporary), version=tagged)
+            indexes = self._store.index.places()
+            built = build_wheel(
+                archive, python, Path(temporary), indexes=indexes, environ=self._environ, version=tagged
+            )
             with built.open("rb") as stream:
-                return self._store.put(built.name, stream), required
-
-    def _required(self, lines: tuple[str, ...], python: str) -> tuple[Wheel, ...]:
-        """The build requirements' wheels for this machine."""
-        if not lines:
-            return ()
-        glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 2.28").partition(" ")[2]
-        target = Target(python=python, platform=_MACHINES[platform.machine()], glibc=glibc)
-        text = "".join(f"{line}\n" for line in lines)
-        try:
-            return self._sizes.wheels(compile_requirements(text, target, environ=self._environ, folder=self._folder))
-        except InputError as error:
-            message = f"the index has no wheels for its build requirements: {', '.join(lines)}"
-            raise SourceBuildError(message, details=error.details) from error
+                return self._store.put(built.name, stream)
 
     def _archive(self, name: str, version: str) -> Wheel:
         rows = [row for row in self._store.index.files(name) if _is_archive(row, version)]

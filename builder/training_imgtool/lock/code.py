@@ -1,7 +1,7 @@
 """Requirements that name code: folders, source archives and Git commits become wheels of the lock.
 
-A wheel is built as those of an index's archives are, confined and reproducible; the lock has the hashes of the packed
-code and of the wheel, and the commit of a Git repository. The project that contains the trainer gives its requirements
+A wheel is built as those of an index's archives are; the lock has the hashes of the packed code and of the wheel, and
+the commit of a Git repository. The project that contains the trainer gives its requirements
 alone: its code is in the image already, and a changed line must not change the lock.
 """
 
@@ -37,7 +37,7 @@ _LIST = re.compile(
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
 _NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
 _CURE = (
-    "imgtool builds it with what its [build-system] requires, and no compiler, network or Git history; else run "
+    "imgtool builds it with what its [build-system] requires, and no compiler or Git history; else run "
     "`pip wheel --no-deps -w wheels {}` once and require ./wheels/NAME.whl"
 )
 

@@ -253,11 +253,10 @@ def _wheel_text(wheel: Wheel) -> str:
 
 
 def _source_text(source: Source) -> str:
-    requires = ", ".join(_wheel_text(wheel) for wheel in source.requires)
     origin = f", origin = {_text(source.origin)}" if source.origin else ""
     commit = f", commit = {_text(source.commit)}" if source.commit else ""
     archive, python = _wheel_text(source.archive), _text(source.python)
-    return f"{{ archive = {archive}, python = {python}, requires = [{requires}]{origin}{commit} }}"
+    return f"{{ archive = {archive}, python = {python}{origin}{commit} }}"
 
 
 def _text(value: str) -> str:

@@ -218,14 +218,12 @@ class _Reader:
         )
 
     def source(self, row: object, where: str) -> Source:
-        requires = row.get("requires") if isinstance(row, dict) else None
-        if not isinstance(row, dict) or not isinstance(requires, list):
-            raise self.error(where, "expected a source: { archive, python, requires }")
-        self.check_keys(row, where, ("archive", "python", "requires", "origin", "commit"))
+        if not isinstance(row, dict):
+            raise self.error(where, "expected a source: { archive, python }")
+        self.check_keys(row, where, ("archive", "python", "origin", "commit"))
         return Source(
             archive=self.wheel(row.get("archive"), f"{where}.archive", _ARCHIVE),
             python=self.text(row, where, "python", TEXTS["python"]),
-            requires=tuple(self.wheel(wheel, f"{where}.requires[{index}]") for index, wheel in enumerate(requires)),
             origin=self.text(row, where, "origin", _ORIGIN) if "origin" in row else "",
             commit=self.text(row, where, "commit", _COMMIT) if "commit" in row else "",
         )

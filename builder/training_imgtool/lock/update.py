@@ -128,9 +128,7 @@ class _Maker:
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder, options=lambda: index_options(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
-        self._archives = ArchiveBuilder(
-            self._store, self._sizes, environ=self._environ, folder=spec_file.folder, progress=progress
-        )
+        self._archives = ArchiveBuilder(self._store, environ=self._environ, progress=progress)
         self._code = CodeBuilder(
             spec_file,
             list_code(texts),
@@ -175,7 +173,7 @@ class _Maker:
         preferred = self._carried_over.versions(variant.name)
         resolved, notes = self._resolve(variant, target, preferred)
         installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
-        wheels = self._archives.sourced(self._sizes.wheels((*resolved, *installer)))
+        wheels = self._archives.add_sources(self._sizes.wheels((*resolved, *installer)))
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
         self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))

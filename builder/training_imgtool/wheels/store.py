@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.json_cache import read_cache_file
-from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
+from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Step, Transfer, silent
 from training_imgtool.core.settings import Settings
-from training_imgtool.plan import Wheel
+from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index.credentials import without_login
 from training_imgtool.wheels.partial_file import BLOCK, hash_part, open_locked, read_blocks
 
@@ -207,12 +208,7 @@ class WheelStore:
             self.remember(wheel.sha256, url)
             return
         if wheel.source is not None:
-            from training_imgtool.wheels.sources.rebuild import rebuild_wheel
-
-            rebuilding = rebuild_wheel(
-                wheel, wheel.source, self, settings=self._settings, folder=self._folder, progress=progress
-            )
-            with rebuilding as path:
+            with self._rebuild(wheel, wheel.source, progress) as path:
                 yield from _from_start(read_blocks(path), restarted)
             return
         data = remake_wheel(wheel, self.index)
@@ -222,6 +218,47 @@ class WheelStore:
                 hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
             )
         yield data[offset:]
+
+    @contextmanager
+    def _rebuild(self, wheel: Wheel, source: Source, progress: Progress) -> Iterator[Path]:
+        """Builds a wheel that imgtool built before; raises VerificationError when this machine builds another one."""
+        from training_imgtool.wheels.index.pip_config import make_uv_environ
+        from training_imgtool.wheels.sources.build import build_wheel
+
+        progress(Step(f"wheel {wheel.name}", f"building {source.archive.file}"))
+        environ = make_uv_environ(self._settings.environ, ca_file=self._settings.ca_file)
+        with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
+            (output := Path(temporary, "out")).mkdir()
+            archive, tagged = self._fetch_source(source, Path(temporary), progress)
+            path = build_wheel(
+                archive, source.python, output, indexes=self.index.places(), environ=environ, version=tagged
+            )
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            if digest != wheel.sha256:
+                raise VerificationError(
+                    f"{source.archive.file} builds {path.name} with sha256 {digest} here, the lock says {wheel.sha256}",
+                    hint=f"push once from the machine that locked it: the registry keeps its wheel; "
+                    f"or imgtool lock --upgrade-package {wheel.name}",
+                )
+            yield path
+
+    def _fetch_source(self, source: Source, work: Path, progress: Progress) -> tuple[Path, str]:
+        """The archive of a source, and the version that a Git tag gives it."""
+        from training_imgtool.wheels.sources.git import Git
+        from training_imgtool.wheels.sources.pack import Packer
+
+        if not source.origin:
+            self.fetch((source.archive,), progress)
+            return self.require(source.archive), ""
+        git = Git(self._settings.environ, ca_file=self._settings.ca_file)
+        code = Packer(self._folder, git, work).pack(source.origin, source.commit)
+        if code.sha256 != source.archive.sha256:
+            raise VerificationError(
+                f"{source.origin} is not what the lock says: sha256 {code.sha256}, locked {source.archive.sha256}",
+                hint="imgtool lock pins the present code",
+            )
+        return code.path, code.version
 
     def _list_urls(self, wheel: Wheel) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):

@@ -220,7 +220,7 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
     """What `uv pip compile` of these requirements prints; `work` is a folder for its files."""
     (work / "spec.txt").write_text(requirements, encoding="utf-8")
     command = [
-        _find_program(),
+        find_program(),
         *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
         *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
         *(["--no-index"] if environ.get("UV_NO_INDEX", "").lower() in _TRUE else []),
@@ -233,13 +233,15 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
     except subprocess.TimeoutExpired as error:
         raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
     if done.returncode:
-        raise _explain_failure(done.stderr, f"{work}/")
+        raise explain_failure(done.stderr, f"{work}/")
     return done.stdout
 
 
-def _find_program() -> str:
-    """The uv binary that its package brings. One thread at a time: Python 3.11's sysconfig, which it asks, races."""
+def find_program() -> str:
+    """Finds the uv binary that its package brings."""
     from uv import find_uv_bin
+
+    # One thread at a time: Python 3.11's sysconfig, which it asks, races.
 
     with _SYSCONFIG:
         return find_uv_bin()
@@ -248,13 +250,14 @@ def _find_program() -> str:
 def read_version() -> str:
     """What `uv --version` says, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
     try:
-        done = subprocess.run([_find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run([find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise LocalFileError(f"uv does not run: {error}", hint="install imgtool again; uv comes with it") from error
     return done.stdout.strip()
 
 
-def _explain_failure(stderr: str, temporary: str) -> ImgtoolError:
+def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
+    """Returns the error that uv's words stand for, without logins and without the path of its temporary folder."""
     text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
     lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
     archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)

@@ -11,7 +11,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 _KEYRING_SECONDS = 10
 
@@ -34,6 +34,16 @@ def without_login(url: str) -> str:
     """`url` without user name and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
+
+
+def add_login(url: str, environ: Mapping[str, str]) -> str:
+    """Returns `url` with the login of its named index, for a program that does not see those variables."""
+    parts = urlsplit(url)
+    login = _find_named(parts, environ) if parts.password is None else None
+    if login is None:
+        return url
+    user, password = (quote(part, safe="") for part in login)
+    return parts._replace(netloc=f"{user}:{password}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
 def _read_origin(parts: SplitResult) -> tuple[str, str, int | None]:

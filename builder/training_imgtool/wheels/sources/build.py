@@ -1,8 +1,7 @@
-"""Builds a pure-Python source archive into a wheel: the same bytes on every machine, and nothing of this one in them.
+"""Builds the code of others into a pure-Python wheel with `uv build`, and writes that wheel anew.
 
-The build backend (PEP 517) runs in `build_child`, confined by the kernel: it has the build requirements, the archive, a
-folder of its own, the system's folders to read, and no network. The wheel it makes is written anew, with sorted names,
-one date, two modes and no compression.
+The build runs as the user does, like one of pip or uv, and with their network: in a copy of its own, without the
+machine's secrets in its variables, with an end. The wheel gets sorted names, one date, two modes and no compression.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-import tomllib
 import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from training_imgtool.core.errors import InputError
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, TemporaryError
+from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.wheels.sources import build_child
+from training_imgtool.wheels.index.credentials import add_login
+from training_imgtool.wheels.uv import Indexes, explain_failure, find_program
 
 _VERSION_VARIABLES = (
     "SETUPTOOLS_SCM_PRETEND_VERSION",
@@ -39,89 +37,146 @@ _EPOCH = "315532800"  # the same in seconds
 _SECONDS = 600
 _MOST_BYTES = 4 << 30
 _LAST_LINES = 20
-_LEGACY = ("setuptools<81", "wheel")  # PEP 517 for archives without a build-system; 81 no longer has pkg_resources
+_LEGACY = "setuptools<81\n"  # for archives without a build-system: 81 no longer has pkg_resources
 _NATIVE = (".pyx", ".rs", ".f90", "/CMakeLists.txt", "/meson.build", "/Cargo.toml")
+_PASSED = re.compile(
+    r"PATH|HOME|XDG_\w+|NETRC|SSL_CERT_(?:FILE|DIR)|UV_(?:CACHE_DIR|HTTP_\w+|KEYRING_PROVIDER|NATIVE_TLS|SYSTEM_CERTS)"
+)
 _COMPILER = re.compile(
-    r"command '[^']*(?:cc|g\+\+|clang|false)[^']*' failed|(?i:unable to find .*compiler|no .*compiler|compiler .*not)"
+    r"[Cc]ommand '?\[?'?[^']*(?:cc|g\+\+|clang|false)'.*(?:failed|non-zero)"
+    r"|(?i:unable to find .*compiler|no .*compiler|compiler .*not)"
     r"|\bCMake\b|\bcmake\b|\bmake: |'(?:make|rustc|cargo|bazel|gfortran)'|\brustc\b|\bcargo\b"
 )
-_NO_NETWORK = re.compile(r"URLError|ConnectionError|PermissionError: \[Errno 1\]|socket.*\[Errno 1\]")
 _NO_HISTORY = re.compile(
     r"(?i)setuptools.scm was unable to detect version|no version is set|cannot find.*version.*\bgit\b"
 )
 _REASONS = (
     (_NO_HISTORY, "its version comes from Git tags, which its build does not see"),
     (_COMPILER, "it needs a compiler"),
-    (_NO_NETWORK, "its build opens a network connection, which imgtool does not allow"),
 )
+_UVS_OWN = re.compile(r"(?m)^error: Failed to build ")  # what follows is uv's, what precedes is the backend's
+_NO_REQUIREMENTS = re.compile(r"Failed to (?:resolve|install) requirements")
+_NO_SOLUTION = re.compile(r"No solution found when resolving: ")  # uv says so, too, where an index does not answer
 
 
 class SourceBuildError(InputError):
     """The archive does not become a pure-Python wheel; the message says why, `details` are the build's last lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSystem:
-    """What pyproject.toml says of the build (PEP 518), or its default."""
-
-    requires: tuple[str, ...]
-    backend: str
-    backend_path: tuple[str, ...]
-    version: str = ""  # of the Git tag, for backends that read it there
-
-
 def build_wheel(
-    archive: Path,
-    python: Path,
-    requirements: Callable[[tuple[str, ...]], Iterable[Path]],
-    output: Path,
-    *,
-    version: str = "",
+    archive: Path, python: str, output: Path, *, indexes: Indexes, environ: Mapping[str, str], version: str = ""
 ) -> Path:
     """Builds the wheel of a source archive into the folder `output` and returns its path.
 
     Args:
-        archive: a .tar.gz or .zip with one folder in it.
-        python: the interpreter that the backend runs on.
-        requirements: gives the wheels of the build requirements; called again with those that the backend adds.
+        archive: a .tar, .tar.gz or .zip with one folder in it.
+        python: the minor version that the backend runs on.
         output: where the wheel goes.
+        indexes: where uv looks for the build requirements.
+        environ: the machine's environment for uv; the build gets a few of its variables.
         version: what backends take that read the version from a Git tag; empty if no tag names the archive.
 
     Raises:
-        SourceBuildError: the archive needs a compiler, its build fails, or this machine cannot confine it.
+        SourceBuildError: the archive needs a compiler, its build fails, or this machine lacks the Python.
+        CredentialsError, TemporaryError: an index refuses, or does not answer for the build requirements.
     """
+    interpreter = find_interpreter(python, environ)
+    if interpreter is None:
+        raise SourceBuildError(
+            f"building it needs Python {python}, which this machine lacks (uv python install {python})"
+        )
     with tempfile.TemporaryDirectory(prefix="imgtool-build-") as temporary:
         work = Path(temporary).resolve()
         source = _unpack(archive, work / "source")
-        system = replace(read_build_system(source), version=version)
-        environment = work / "env"
-        _install(requirements(system.requires), environment)
-        (work / "out").mkdir()
-        added = _call_hook(work, source, system, python, "get_requires_for_build_wheel", {})
-        if added:
-            _install(requirements((*system.requires, *map(str, added))), environment)
-        name = str(_call_hook(work, source, system, python, "build_wheel", str(work / "out"), {}, None))
-        return _normalise(work / "out" / Path(name).name, output)
+        _write_settings(work / "uv.toml", indexes, environ)
+        (work / "constraints.txt").write_text("" if _names_backend(source) else _LEGACY, encoding="utf-8")
+        command = (
+            *(find_program(), "build", "--wheel", "--color=never", "--no-sources", "--no-python-downloads"),
+            *(f"--config-file={work}/uv.toml", f"--build-constraints={work}/constraints.txt"),
+            *(f"--python={interpreter.path}", f"--out-dir={work}/out", str(source)),
+        )
+        _run(command, _make_environment(environ, version), work)
+        return _normalise(next((work / "out").glob("*.whl")), output)
 
 
-def read_build_system(source: Path) -> BuildSystem:
-    """Reads `build-system` of a source folder's pyproject.toml; raises SourceBuildError for one that is malformed."""
-    default = "setuptools.build_meta:__legacy__"
+def _write_settings(path: Path, indexes: Indexes, environ: Mapping[str, str]) -> None:
+    """Writes a uv.toml: logins and proxies lie in a file that this user alone reads, and not in variables."""
+    proxies = {name: environ.get(name.upper()) or environ.get(name) for name in ("http_proxy", "https_proxy")}
+    without = environ.get("NO_PROXY") or environ.get("no_proxy")
+    settings = {
+        "no-index": not indexes.urls,
+        "index-strategy": environ.get("UV_INDEX_STRATEGY"),
+        "find-links": [place if "://" in place else str(Path(place).resolve()) for place in indexes.find_links],
+        "allow-insecure-host": environ.get("UV_INSECURE_HOST", "").split(),
+        "no-proxy": without.split(",") if without else None,
+        **{name.replace("_", "-"): url for name, url in proxies.items()},
+    }
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items() if value]
+    for number, url in enumerate(indexes.urls, 1):
+        default = json.dumps(number == len(indexes.urls))
+        lines.append(f"[[index]]\nurl = {json.dumps(add_login(url, environ))}\ndefault = {default}\n")
+    path.touch(0o600)
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _names_backend(source: Path) -> bool:
     try:
-        table: Any = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8")).get("build-system")
-    except FileNotFoundError:
-        table = None
-    except (OSError, ValueError) as error:
-        raise SourceBuildError(f"its pyproject.toml cannot be read: {error}") from error
-    if not isinstance(table, dict) or not isinstance(table.get("requires"), list):
-        return BuildSystem(_LEGACY, default, ())
-    requires = tuple(map(str, table["requires"]))
-    if "build-backend" not in table:
-        return BuildSystem((*requires, *_LEGACY), default, ())
-    folders = [source / str(part) for part in table.get("backend-path", [])]
-    if not all(folder.resolve().is_relative_to(source) for folder in folders):
-        raise SourceBuildError("its backend-path leaves the archive")
-    return BuildSystem(requires, str(table["build-backend"]), tuple(map(str, folders)))
+        return "[build-system]" in (source / "pyproject.toml").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _make_environment(environ: Mapping[str, str], version: str) -> dict[str, str]:
+    return {
+        **{name: value for name, value in environ.items() if _PASSED.fullmatch(name)},
+        **(dict.fromkeys(_VERSION_VARIABLES, version) if version else {}),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SOURCE_DATE_EPOCH": _EPOCH,
+        "CC": "/bin/false",  # a compiler here would make a wheel for this machine
+        "CXX": "/bin/false",
+    }
+
+
+def _run(command: tuple[str, ...], environ: Mapping[str, str], work: Path) -> None:
+    log = work / "log"  # a file: what the build leaves running would hold a pipe open
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            umask=0o022,
+        )
+        try:
+            code = process.wait(timeout=_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise SourceBuildError(f"its build takes more than {_SECONDS} seconds") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what it started and left running
+            process.wait()
+    if code:
+        raise _explain_failure(code, log.read_text(encoding="utf-8", errors="replace"), str(work))
+
+
+def _explain_failure(code: int, output: str, work: str) -> ImgtoolError:
+    if _NO_REQUIREMENTS.search(output):
+        error = explain_failure(_NO_SOLUTION.sub("", output), work)
+        if isinstance(error, CredentialsError | TemporaryError):
+            return error
+        return SourceBuildError("the index has no wheels for its build requirements", details=error.details)
+    printed = _UVS_OWN.split(output)[0].replace(work, "")
+    lines = tuple(sanitize_line(line) for line in printed.splitlines() if line.strip())[-_LAST_LINES:]
+    for pattern, reason in _REASONS:
+        if pattern.search(printed):
+            return SourceBuildError(reason, details=lines)
+    return SourceBuildError(f"its build fails: {lines[-1] if lines else f'exit status {code}'}", details=lines)
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
@@ -154,83 +209,6 @@ def _check_members(names: list[str], size: int) -> None:
         raise SourceBuildError(f"it needs a compiler, for {native[0].partition('/')[2]}")
 
 
-def _install(wheels: Iterable[Path], folder: Path) -> None:
-    """Unpacks wheels side by side: what backends and their requirements need is importable files."""
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as opened:
-            opened.extractall(folder)  # noqa: S202 - a zip file's names stay below the folder
-    folder.mkdir(exist_ok=True)
-
-
-def _call_hook(work: Path, source: Path, system: BuildSystem, python: Path, hook: str, *arguments: object) -> Any:
-    """Calls a hook of the backend in a confined process and returns its answer."""
-    for name in ("home", "tmp"):
-        (work / name).mkdir(exist_ok=True)
-    job = {
-        "work": str(work),
-        "source": str(source),
-        "env": str(work / "env"),
-        "variables": {"PYTHONPATH": str(work / "env"), **_make_version_variables(system.version)},
-        "backend": system.backend,
-        "backend_path": system.backend_path,
-        "hook": hook,
-        "arguments": arguments,
-    }
-    (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    command = [str(python), "-s", "-S", build_child.__file__, str(work / "job.json")]
-    with subprocess.Popen(
-        command,
-        cwd=work,
-        env=_make_environment(work, python),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        umask=0o022,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise SourceBuildError(f"its build takes more than {_SECONDS} seconds") from error
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what it started and left running
-    if process.returncode:
-        raise _explain_failure(process.returncode, output.decode(errors="replace"), str(work))
-    return json.loads((work / "result.json").read_bytes())
-
-
-def _make_environment(work: Path, python: Path) -> dict[str, str]:
-    return {
-        "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": str(work / "home"),
-        "TMPDIR": str(work / "tmp"),
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "PYTHONHASHSEED": "0",  # so not -I, which ignores it
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "SOURCE_DATE_EPOCH": _EPOCH,
-        "CC": "/bin/false",  # a compiler here would make a wheel for this machine
-        "CXX": "/bin/false",
-    }
-
-
-def _make_version_variables(version: str) -> dict[str, str]:
-    return dict.fromkeys(_VERSION_VARIABLES, version) if version else {}
-
-
-def _explain_failure(code: int, output: str, work: str) -> SourceBuildError:
-    printed = [line.replace(work, "") for line in output.splitlines() if line.strip()]
-    lines = tuple(map(sanitize_line, printed[-_LAST_LINES:]))
-    if code == build_child.NOT_CONFINED:
-        why = "this machine cannot confine its build: that needs Linux 5.13 with Landlock"
-        return SourceBuildError(why, details=lines)
-    for pattern, reason in _REASONS:
-        if pattern.search(output):
-            return SourceBuildError(reason, details=lines)
-    return SourceBuildError(f"its build fails: {lines[-1] if lines else f'exit status {code}'}", details=lines)
-
-
 def _normalise(wheel: Path, output: Path) -> Path:
     """Writes a wheel anew into `output`; raises SourceBuildError for one that is not pure Python."""
     if not wheel.name.endswith("-none-any.whl"):
@@ -244,6 +222,8 @@ def _normalise(wheel: Path, output: Path) -> Path:
             raise SourceBuildError("it needs a compiler: its wheel holds libraries")
         for name in sorted(members.keys() - {own}):
             content = opened.read(name)
+            if name.endswith(".dist-info/WHEEL"):  # else each release of a backend makes another wheel
+                content = re.sub(rb"(?m)^Generator: .*$", b"Generator: imgtool", content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             rows.append((name, f"sha256={digest}", str(len(content))))
             _add(written, name, content, executable=bool(members[name].external_attr >> 16 & 0o111))
