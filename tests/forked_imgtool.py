@@ -34,7 +34,20 @@ _ROOMS = (
     "spec",
     "versions",
 )
-_LATE = ("PATH", "HOME", "TMPDIR", "XDG_", "IMGTOOL_", "DOCKER_", "UV_", "PIP_", "NO_GCE_CHECK", "FAULTS_MARK")
+_LATE = (
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "XDG_",
+    "IMGTOOL_",
+    "DOCKER_",
+    "UV_",
+    "PIP_",
+    "COSIGN_",
+    "SIGSTORE_",
+    "NO_GCE_CHECK",
+    "FAULTS_MARK",
+)
 
 
 def reads_late(names: Iterable[str]) -> bool:

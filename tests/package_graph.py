@@ -28,7 +28,7 @@ ROOMS: dict[str, str] = {
     "dockerfile": "plan spec",
     "wheels": "context http plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
-    "attest": "plan registry spec",
+    "attest": "http plan spec",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
     "debian": "direct dockerfile http plan registry spec",
@@ -44,15 +44,12 @@ ROOMS: dict[str, str] = {
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
 # file is quoted for every YAML 1.1 reader: hence two readers of YAML.
 ADAPTERS: dict[str, tuple[str, ...]] = {
-    "cryptography": ("attest.keys",),
     "docker": ("engines.docker.client",),
     "google": ("registry.auth.google",),
     "isal": ("direct.layers.codecs",),
     "jinja2": ("dockerfile.jinja",),
-    "nacl": ("attest.keys",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
-    "sigstore": ("attest.keyless",),
     "typer": ("cli.*",),
     "urllib3": ("http.pool", "http.errors"),
     "uv": ("wheels.uv",),

@@ -109,8 +109,7 @@ def test_each_third_party_package_has_one_adapter() -> None:
 def test_every_dependency_has_an_adapter() -> None:
     """What the package requires, and what its comment in pyproject.toml names as the adapter."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    declared = [*project["dependencies"], *(text for group in extras for text in group)]
+    declared = project["dependencies"]
     providers = packages_distributions()
     used = {canonicalize_name(name) for package in ADAPTERS for name in providers.get(package, ())}
     unused = {name for text in declared if (name := canonicalize_name(Requirement(text).name)) not in used}

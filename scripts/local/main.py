@@ -10,6 +10,7 @@ from local import (
     bases,
     buildx,
     compose,
+    cosign,
     engine,
     engine28,
     kube_apiserver,
@@ -30,7 +31,7 @@ _BASES = {
 }
 _PARTS = (
     "engine", "registry", "bases", "python3.7", "cuda", "tools", "engine28", "podman5", "buildx", "compose",
-    "kubernetes", "kube-apiserver", "referrers", *_PACKAGES,
+    "kubernetes", "kube-apiserver", "referrers", "cosign", *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
@@ -57,6 +58,7 @@ def _start(part: str) -> str:
         "podman5": podman5,
         "buildx": buildx,
         "compose": compose,
+        "cosign": cosign,
         "kubernetes": kubernetes,
         "kube-apiserver": kube_apiserver,
         "referrers": referrers,

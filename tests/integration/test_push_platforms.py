@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.cosign import PASSWORD, find_program, make_keys
 from tests.integration.push_world import BASE, BASE_TAG, Base, Machine, Project, Wheels, check_whole, make_base
-from tests.integration.test_sign import make_keys
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
@@ -166,8 +166,10 @@ def test_verify_looks_at_each_platform_and_at_the_index(machine: Machine, projec
 
 
 def test_a_signed_index_goes_into_the_job_file(machine: Machine, project: Project, tmp_path: Path) -> None:
+    program = find_program("cosign3")
     images = machine.push(project)
-    private, public = make_keys(tmp_path / "keys")
+    private, public = make_keys(tmp_path / "keys", program)
+    machine.env |= {"PATH": f"{program}:{machine.env['PATH']}", "COSIGN_PASSWORD": PASSWORD}
     machine.run("config", "--require-signature", public, cwd=project.folder, code=10)
     out, _ = machine.run("sign", "--key", private, cwd=project.folder)
     assert dict(line.split(" ") for line in out.splitlines()) == images

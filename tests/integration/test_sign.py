@@ -1,56 +1,31 @@
-"""`imgtool sign`, and what checks signatures: verify, config and cosign, whose signatures imgtool checks too."""
+"""`imgtool sign` and what checks signatures, verify and config, each with cosign 2 and 3 as they are."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, document, make_base
-from tests.registry.support import machine as settings_of
-from tests.servers.memory_registry import MemoryRegistry, like_distribution
+from tests.cosign import PASSWORD, Recorder, find_program, make_keys
+from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.registry_process import WITH_REFERRERS, run_registry, run_with_referrers
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.registry.connect import Registries
 
 pytestmark = pytest.mark.registry
-COSIGN = shutil.which("cosign")
-ORAS = shutil.which("oras")
 ATTESTED = {"slsaprovenance1": "https://slsa.dev/provenance/v1", "cyclonedx": "https://cyclonedx.org/bom"}
-
-
-def is_cosign_3() -> bool:
-    """Whether cosign is installed, and writes bundles of the new kind by default."""
-    if COSIGN is None:
-        return False
-    return subprocess.run([COSIGN, "signing-config"], capture_output=True, check=False).returncode == 0
-
-
-def make_keys(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    folder.mkdir(parents=True, exist_ok=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    encryption = form.BestAvailableEncryption(password) if password else form.NoEncryption()
-    private, public = folder / "image.key", folder / "image.pub"
-    private.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, encryption))
-    public.write_bytes(key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo))
-    return private, public
 
 
 @dataclass
 class World:
-    host: str
     machine: Machine
     project: Project
     images: dict[str, str]
+    program: Path  # cosign's folder
     private: Path
     public: Path
 
@@ -71,39 +46,40 @@ class World:
             found[image["role"]] = finding["status"]
         return found
 
+    def cosign(self, verb: str, *arguments: str | Path, code: int = 0) -> str:
+        """What the program says to `arguments`; without a transparency log where that is a question."""
+        command = [str(self.program / "cosign"), verb, *map(str, arguments)]
+        environ = {**os.environ, "COSIGN_PASSWORD": PASSWORD}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout
 
-def _world(folder: Path, host: str) -> World:
-    base = make_base()
-    base.put(host)
-    project = Project(folder / "project", Wheels(folder / "wheels"), base)
-    machine = Machine(folder / "machine", f"{host}/team", host)
-    machine.give(project.wheels)
-    return World(host, machine, project, machine.push(project), *make_keys(folder / "keys"))
+
+@contextmanager
+def _run_plain(folder: Path) -> Iterator[str]:
+    with run_registry(folder) as registry:
+        yield registry.host
 
 
-@pytest.fixture(params=["tag", "api", "crane"])
+@pytest.fixture(params=["cosign2", "cosign3", "cosign3 with referrers"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Images in docker-registry, and in two registries with the referrers API: ours for tests, and crane's."""
-    if request.param == "tag":
-        with run_registry(tmp_path / "registry") as registry:
-            yield _world(tmp_path, registry.host)
-    elif request.param == "crane":
-        if not WITH_REFERRERS.exists():
-            pytest.skip("no registry with the referrers API (scripts/services up referrers)")
-        with run_with_referrers(tmp_path / "registry") as host:
-            yield _world(tmp_path, host)
-    else:
-        with MemoryRegistry(like_distribution, referrers=10) as server:
-            yield _world(tmp_path, server.host)
+    """Images in docker-registry, where signatures are behind tags, or in crane's, with the referrers API."""
+    name, _, referrers = request.param.partition(" ")
+    program = find_program(name)
+    if referrers and not WITH_REFERRERS.exists():
+        pytest.skip("no registry with the referrers API (scripts/services up referrers)")
+    base = make_base()
+    project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), base)
+    with run_with_referrers(tmp_path / "registry") if referrers else _run_plain(tmp_path / "registry") as host:
+        base.put(host)
+        machine = Machine(tmp_path / "machine", f"{host}/team", host, COSIGN_PASSWORD=PASSWORD)
+        machine.env["PATH"] = f"{program}:{machine.env['PATH']}"
+        machine.give(project.wheels)
+        private, public = make_keys(tmp_path / "keys", program)
+        yield World(machine, project, machine.push(project), program, private, public)
 
 
-def _cosign(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(COSIGN), *map(str, arguments)], env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
-
-
-def test_signed_images_pass_and_others_do_not(world: World) -> None:
+def test_signed_images_pass_and_others_do_not(world: World, tmp_path: Path) -> None:
     _, said = world.config(world.public, code=10)
     assert "3 of 3 images have no valid signature" in said
     assert world.findings(world.public) == dict.fromkeys(world.images, "MISMATCH")
@@ -113,103 +89,112 @@ def test_signed_images_pass_and_others_do_not(world: World) -> None:
     assert world.findings(world.public) == dict.fromkeys(world.images, "ok")
     out, _ = world.config(world.public)
     assert all(reference in out for reference in world.images.values())
-    _, other = make_keys(world.private.parent / "other")
+    _, other = make_keys(tmp_path / "other", world.program)
     _, said = world.config(other, code=10)
-    assert "no valid signature by this key" in said
+    assert "3 of 3 images have no valid signature" in said
     assert [(row["signed"], row["attestations"]) for row in world.sign()] == [(False, [])] * 3
+    key = ("--key", world.public, "--insecure-ignore-tlog=true")
+    assert "docker-manifest-digest" in world.cosign("verify", *key, world.images["worker"])
+    for kind in ATTESTED:
+        said = world.cosign("verify-attestation", "--type", kind, *key, world.images["worker"])
+        assert json.loads(said)["payloadType"] == "application/vnd.in-toto+json"
 
 
-def test_cosign_verifies_what_imgtool_signed(world: World) -> None:
-    if COSIGN is None or ORAS is None:
-        pytest.skip("cosign and oras are not installed")
-    world.sign()
-    reference = world.images["worker"]
-    key = ("--key", world.public, "--insecure-ignore-tlog")
-    assert "cosign container image signature" in _cosign("verify", *key, reference).stdout
-    oci = _cosign("verify", *key, "--experimental-oci11", reference, COSIGN_EXPERIMENTAL="1")
-    assert oci.returncode == 0, oci.stderr
-    for kind, predicate in ATTESTED.items():
-        done = _cosign("verify-attestation", "--type", kind, *key, reference)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["payloadType"] == "application/vnd.in-toto+json", predicate
-    listed = subprocess.run(
-        [ORAS, "discover", "--plain-http", "--format", "json", reference], capture_output=True, text=True, check=True
-    )
-    names = [entry["reference"] for entry in json.loads(listed.stdout)["manifests"]]
-    kinds = sorted(document(world.host, name)["artifactType"] for name in names)  # crane lists the configs' types
-    assert kinds == [
-        "application/vnd.cyclonedx+json",
-        "application/vnd.dev.cosign.artifact.sig.v1+json",
-        "application/vnd.dsse.envelope.v1+json",
+def test_a_signed_statement_alone_signs_no_image(world: World) -> None:
+    """cosign 3 answers `verify` with signed statements too."""
+    unlogged = ["--tlog-upload=false"]
+    if "--use-signing-config" in world.cosign("attest", "--help"):
+        unlogged += ["--use-signing-config=false"]
+    predicate = world.project.folder / "predicate.json"
+    predicate.write_text('{"any": "thing"}')
+    for image in world.images.values():
+        kind = ("--type", "https://example.com/kind", "--predicate", predicate)
+        world.cosign("attest", "--yes", "--key", world.private, *unlogged, *kind, image)
+    world.config(world.public, code=10)
+    assert world.findings(world.public) == dict.fromkeys(world.images, "MISMATCH")
+    for image in world.images.values():
+        world.cosign("sign", "--yes", "--key", world.private, *unlogged, image)
+    world.config(world.public)
+    assert world.findings(world.public) == dict.fromkeys(world.images, "warning")  # nobody signed imgtool's statements
+
+
+def test_keys_that_do_not_open(world: World) -> None:
+    folder = world.project.folder
+    del world.machine.env["COSIGN_PASSWORD"]
+    _, said = world.machine.run("sign", "--key", world.private, cwd=folder, code=2)
+    assert "COSIGN_PASSWORD" in said
+    world.machine.env["COSIGN_PASSWORD"] = "battery"
+    _, said = world.machine.run("sign", "--key", world.private, cwd=folder, code=7)
+    assert "decrypt" in said
+    _, said = world.machine.run("sign", "--key", world.public, cwd=folder, code=7)
+    assert str(world.public) in said
+    world.config(world.private, code=10)
+
+
+@pytest.fixture
+def keyless(tmp_path: Path) -> Iterator[tuple[World, Recorder]]:
+    """Images, and a stand-in for cosign: Sigstore's services cannot be reached from tests."""
+    recorder = Recorder(tmp_path / "bin")
+    base = make_base()
+    project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), base)
+    with _run_plain(tmp_path / "registry") as host:
+        base.put(host)
+        machine = Machine(tmp_path / "machine", f"{host}/team", host, SIGSTORE_ID_TOKEN="token")
+        machine.env["PATH"] = f"{recorder.folder}:{machine.env['PATH']}"
+        machine.give(project.wheels)
+        nowhere = Path("/nonexistent")
+        yield World(machine, project, machine.push(project), recorder.folder, nowhere, nowhere), recorder
+
+
+def test_an_identity_signs_and_is_required(keyless: tuple[World, Recorder]) -> None:
+    world, recorder = keyless
+    out, _ = world.machine.run("sign", "--role", "worker", cwd=world.project.folder)
+    assert out == f"worker {world.images['worker']}\n"
+    calls = [call["arguments"] for call in recorder.calls()]
+    options = ["--yes", "--fulcio-auth-flow=token"]
+    end = ["--allow-http-registry=true", world.images["worker"]]
+    kinds = [[f"--type={kind}", "--predicate=-"] for kind in reversed(ATTESTED.values())]
+    assert calls == [["sign", *options, *end], *(["attest", *options, *kind, *end] for kind in kinds)]
+    identity = ("--require-signature", "https://ci.example.com/train.yml", "--issuer", "https://issuer.example.com")
+    for answer in ((1, "", "Error: none of the expected identities matched\n"), (0, "[]", "")):
+        recorder.answer("verify", *answer)
+        _, said = world.machine.run("config", *identity, cwd=world.project.folder, code=10)
+        assert "3 of 3 images have no valid signature" in said
+    (call, *_) = recorder.calls()
+    assert call["arguments"][1:4] == [
+        "--output=json",
+        "--certificate-identity=https://ci.example.com/train.yml",
+        "--certificate-oidc-issuer=https://issuer.example.com",
     ]
 
 
-def test_imgtool_verifies_what_cosign_signed(world: World) -> None:
-    if COSIGN is None:
-        pytest.skip("cosign is not installed")
-    folder = world.private.parent
-    secret = {"COSIGN_PASSWORD": "horse"}
-    made = subprocess.run([COSIGN, "generate-key-pair"], cwd=folder, env={**os.environ, **secret}, check=False)
-    assert made.returncode == 0
-    private = ("--tlog-upload=false", *(("--use-signing-config=false",) if is_cosign_3() else ()))
-    for reference in world.images.values():
-        done = _cosign("sign", *private, "--key", folder / "cosign.key", reference, **secret)
-        assert done.returncode == 0, done.stderr
-    assert world.findings(folder / "cosign.pub") == dict.fromkeys(world.images, "ok")
-    world.config(folder / "cosign.pub")
-    world.private = folder / "cosign.key"
-    _, said = world.machine.run("sign", "--key", world.private, cwd=world.project.folder, code=2)
-    assert "IMGTOOL_KEY_PASSWORD" in said
-    world.machine.env["COSIGN_PASSWORD"] = "battery"
-    _, said = world.machine.run("sign", "--key", world.private, cwd=world.project.folder, code=2)
-    assert "wrong password" in said
-    world.machine.env |= secret
-    assert [row["signed"] for row in world.sign()] == [is_cosign_3()] * 3  # cosign 2, which reads no bundle, did
-    ours = ("--new-bundle-format=false",) if is_cosign_3() else ()  # beside a bundle, cosign 3 looks for bundles only
-    checked = ("--key", folder / "cosign.pub", "--insecure-ignore-tlog", *ours)
-    done = _cosign("verify-attestation", "--type", "cyclonedx", *checked, reference)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("sign", "--key", ""), 2),
+        (("sign", "--key", "nowhere.key"), 9),
+        (("config", "--require-signature", ""), 2),
+        (("config", "--require-signature", "", "--issuer", "https://issuer"), 2),
+        (("config", "--require-signature", "me@example.com", "--issuer", ""), 2),
+        (("config", "--issuer", "https://issuer"), 2),
+        (("config", "--require-signature", "me@example.com"), 2),
+        (("config", "--require-signature", "nowhere.pub"), 9),
+        (("verify", "--signature", ""), 2),
+        (("verify", "--signature", "nowhere.pub"), 9),
+    ],
+)
+def test_a_gate_without_a_value_is_no_open_gate(
+    keyless: tuple[World, Recorder], arguments: tuple[str, ...], code: int
+) -> None:
+    world, recorder = keyless
+    world.machine.run(*arguments, cwd=world.project.folder, code=code)
+    assert not recorder.calls(of_help=True)
 
 
-def test_an_encrypted_key_of_openssl(world: World) -> None:
-    world.private, world.public = make_keys(world.private.parent / "secret", b"horse")
-    world.machine.env["IMGTOOL_KEY_PASSWORD"] = "horse"
-    world.sign()
-    world.config(world.public)
-
-
-@pytest.mark.parametrize("suffix", ["sig", "att"])
-def test_one_changed_byte_fails(world: World, suffix: str) -> None:
-    """What is stored next to an image, rewritten by somebody who may push."""
-    world.sign()
-    repository = parse_repository(world.images["worker"].partition("@")[0])
-    tag = repository.tag(world.images["worker"].partition("@")[2].replace(":", "-") + f".{suffix}")
-    with Registries(settings_of(Path("/nonexistent"))) as registries:
-        registry = registries.at(repository)
-        manifest = registry.manifest(tag)
-        document = json.loads(manifest.body)
-        content = bytearray(registry.read(repository, manifest.layers[0]))
-        content[content.index(b"sha256" if suffix == "sig" else b'payload":"') + 12] ^= 1
-        from training_imgtool.registry.manifests import Descriptor, sha256_digest
-
-        changed = Descriptor(manifest.layers[0].media_type, sha256_digest(bytes(content)), len(content))
-        registry.upload(repository, changed, lambda: iter((bytes(content),)))
-        document["layers"][0] |= changed.document()
-        registry.put_manifest(tag, manifest.media_type, json.dumps(document).encode())
-    assert world.findings(world.public)["worker"] == "MISMATCH"
-    _, said = world.config(world.public, code=10)
-    assert "1 of 3 images have no valid signature: worker" in said
-
-
-def test_keys_of_other_kinds_are_refused(world: World) -> None:
-    text = world.project.folder / "notes.txt"
-    text.write_text("no key\n")
-    for key, arguments in (
-        (text, ("sign", "--key")),
-        (world.public, ("sign", "--key")),
-        (text, ("config", "--require-signature")),
-        (world.private, ("config", "--require-signature")),
-    ):
-        _, said = world.machine.run(*arguments, key, cwd=world.project.folder, code=2)
-        assert str(key) in said
-    world.machine.run("sign", "--key", "nowhere.key", cwd=world.project.folder, code=9)
+def test_a_machine_without_cosign_is_told_so(keyless: tuple[World, Recorder]) -> None:
+    world, recorder = keyless
+    recorder.folder.joinpath("cosign").unlink()
+    identity = ("me@example.com", "--issuer", "https://issuer")
+    for arguments in (("sign",), ("config", "--require-signature", *identity), ("verify", "--signature", *identity)):
+        _, said = world.machine.run(*arguments, cwd=world.project.folder, code=2)
+        assert "signatures need the program cosign" in said

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
-from training_imgtool.attest.statement import encode
+from training_imgtool.attest.provenance import encode
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings, from_environment

@@ -1,23 +1,40 @@
-"""SLSA provenance, version 1: who made an image, from what, and with which parameters.
+"""SLSA provenance, version 1, in an in-toto statement: who made an image, from what, and with which parameters.
 
-Format: https://slsa.dev/spec/v1.0/provenance. Everything in it follows from the spec, the lock and the trainer's files,
-so two machines that make the same image write the same provenance.
+Everything in it follows from the spec, the lock and the trainer's files, so two machines that make the same image write
+the same provenance. Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_imgtool.core.reference import parse_reference
+from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.version import __version__
 from training_imgtool.plan import REVISION, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
 BUILD_TYPE = "urn:dev.imgtool:build:v1"
 BUILDER = "urn:dev.imgtool:builder"  # with `:direct`, or `:engine` where an engine took part
+_STATEMENT = "https://in-toto.io/Statement/v1"
+
+
+def make_statement(subject: Digest, predicate_type: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes a predicate a statement about an image."""
+    return {
+        "_type": _STATEMENT,
+        "subject": [{"name": str(subject.repository), "digest": {"sha256": subject.hex}}],
+        "predicateType": predicate_type,
+        "predicate": dict(predicate),
+    }
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Writes the same content as the same bytes."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +76,7 @@ class Origin:
 
 
 def make_provenance(origin: Origin) -> dict[str, Any]:
-    """The predicate."""
+    """Returns the predicate."""
     metadata: dict[str, str] = {"invocationId": origin.key}
     if origin.epoch:
         metadata["finishedOn"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(origin.epoch))

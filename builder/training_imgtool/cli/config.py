@@ -91,7 +91,7 @@ def config(
         allow_unknown=allow_unknown,
         push=push,
         output=output,
-        signed_by=machine.signatory(require_signature, issuer, machine.settings()) if require_signature else None,
+        signed_by=machine.signatory(require_signature, issuer),
     )
     if source is not None and require_signature is not None:
         raise UsageError("--require-signature goes with a spec's images, not with --from")

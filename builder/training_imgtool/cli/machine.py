@@ -6,7 +6,6 @@ import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.cli.progress import open_progress
@@ -14,7 +13,7 @@ from training_imgtool.core.progress import Progress
 from training_imgtool.core.settings import Settings, from_environment
 
 if TYPE_CHECKING:
-    from training_imgtool.attest.trust import Signatory
+    from training_imgtool.attest.cosign import Signatory
 
 
 def settings(secrets: tuple[str, ...] = ()) -> Settings:
@@ -32,9 +31,15 @@ def progress(mode: str) -> AbstractContextManager[Progress]:
     return open_progress(mode, sys.stderr, os.environ)
 
 
-def signatory(name: str, issuer: str | None, given: Settings) -> Signatory:
-    """Whose signatures count, by the command line and IMGTOOL_SIGSTORE_CONFIG."""
-    from training_imgtool.attest.trust import Signatory
+def signatory(name: str | None, issuer: str | None) -> Signatory | None:
+    """Reads whose signatures count from the command line; None where it asks for none.
 
-    config = given.environ.get("IMGTOOL_SIGSTORE_CONFIG")
-    return Signatory(name=name, issuer=issuer, config=Path(config) if config else None)
+    Raises UsageError for an empty value: it would turn the check off where a variable is unset.
+    """
+    if name is None and issuer is None:
+        return None
+    from training_imgtool.attest.cosign import Signatory
+
+    found = Signatory(name=name or "", issuer=issuer)
+    found.check()
+    return found

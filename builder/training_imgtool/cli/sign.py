@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,8 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
-from training_imgtool.core.errors import UsageError
+from training_imgtool.core.errors import LocalFileError, UsageError
+from training_imgtool.core.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -24,8 +25,8 @@ def register(app: typer.Typer) -> None:
 def sign(
     spec: opt.Spec = None,
     key: Annotated[
-        Path | None,
-        typer.Option("--key", metavar="FILE", help="A private key, instead of an OIDC token."),
+        str | None,
+        typer.Option("--key", metavar="KEY", help="A private key as cosign takes it, instead of an OIDC token."),
     ] = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
@@ -34,15 +35,11 @@ def sign(
     as_json: opt.Json = False,
 ) -> None:
     """Sign the images, their bill of materials and provenance."""
-    from training_imgtool.commands.signatures import open_signer, sign_images
+    from training_imgtool.commands.signatures import sign_images
 
-    settings = machine.settings()
-
-    def password() -> str:
-        return _password(key, settings.environ)
-
-    with machine.progress(progress) as view, open_signer(key, password, settings) as signer:
-        results = sign_images(spec, signer, settings, view, roles=tuple(roles or ()), registry=registry, locked=locked)
+    settings = _with_password(machine.settings(), key)
+    with machine.progress(progress) as view:
+        results = sign_images(spec, key, settings, view, roles=tuple(roles or ()), registry=registry, locked=locked)
     if as_json:
         rows = [
             {"role": str(row.role), "reference": str(row.digest), "signed": row.signed, "attestations": list(row.types)}
@@ -53,11 +50,24 @@ def sign(
         emit("".join(f"{row.role} {row.digest}\n" for row in results))
 
 
-def _password(key: Path | None, environ: Mapping[str, str]) -> str:
-    """The key's password: of the environment, else typed; raises UsageError where nobody can type one."""
-    for name in ("IMGTOOL_KEY_PASSWORD", "COSIGN_PASSWORD"):
-        if name in environ:
-            return environ[name]
+def _with_password(settings: Settings, key: str | None) -> Settings:
+    """Asks for the password of a key in a file, once for all runs of cosign.
+
+    Raises UsageError for an empty name or where nobody can type, LocalFileError for a file that is not there.
+    """
+    from training_imgtool.attest.cosign import is_key_reference
+
+    if key is None or is_key_reference(key):
+        return settings
+    if not key.strip():
+        raise UsageError("--key is empty", hint="name a key, or leave --key out to sign with an OIDC token")
+    if not Path(key).is_file():
+        raise LocalFileError(f"{key}: no such file")
+    if "COSIGN_PASSWORD" in settings.environ:
+        return settings
     if not sys.stdin.isatty():
-        raise UsageError(f"{key} is encrypted", hint="set IMGTOOL_KEY_PASSWORD or COSIGN_PASSWORD")
-    return getpass.getpass(f"Password of {key}: ", stream=sys.stderr)
+        raise UsageError(
+            f"{key}: its password is not known", hint="set COSIGN_PASSWORD; an empty one for a key without"
+        )
+    password = getpass.getpass(f"Password of {key}: ", stream=sys.stderr)
+    return replace(settings, environ={**settings.environ, "COSIGN_PASSWORD": password})

@@ -63,7 +63,7 @@ def verify(
             inputs=inputs,
             roles=tuple(roles or ()),
             engine=engine,
-            trust=machine.signatory(signature, issuer, settings).open() if signature else None,
+            signed_by=machine.signatory(signature, issuer),
             settings=settings,
             progress=view,
         )

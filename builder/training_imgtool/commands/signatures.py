@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from training_imgtool.attest.keys import Password
+from training_imgtool.attest.cosign import Cosign, Signatory, find_cosign
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
@@ -18,16 +17,8 @@ from training_imgtool.pipeline.attestations import ensure_attested
 from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.shared_reads import open_spec
-from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries, connect
-from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.spec.model import Role
-
-if TYPE_CHECKING:
-    from training_imgtool.attest.trust import Trust
-
-# Signs an image, and a statement per predicate, by predicate type; returns whether it signed the image, and the types.
-Sign = Callable[[Registry, Descriptor, Digest, Mapping[str, Mapping[str, Any]]], tuple[bool, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,33 +31,49 @@ class SignResult:
     types: tuple[str, ...]
 
 
-@contextmanager
-def open_signer(key_file: Path | None, password: Password, settings: Settings) -> Iterator[Sign]:
-    """What signs an image and predicates about it: a key, or without `key_file` the identity of an OIDC token.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signer:
+    """What signs: a key as cosign takes it, or without one an identity. `own` checks what the key signed before."""
 
-    The token is SIGSTORE_ID_TOKEN or that of the CI service; IMGTOOL_SIGSTORE_CONFIG names another Sigstore instance.
+    cosign: Cosign
+    key: str | None
+    own: Signatory | None
 
-    Raises UsageError for a key of another kind or a wrong password, CredentialsError without a token, and what reading
-    the files raises.
-    """
-    if key_file is not None:
-        from training_imgtool.attest.keys import read_private_key
-        from training_imgtool.attest.signatures import sign_with_key
+    def sign(self, image: Digest, predicates: Mapping[str, Mapping[str, Any]]) -> tuple[bool, tuple[str, ...]]:
+        """Signs what the key did not sign yet; returns whether that is the image, and the types of the statements."""
+        new = not self._is_signed(image)
+        if new:
+            self.cosign.sign(image, self.key)
+        types = [kind for kind, predicate in predicates.items() if not self._is_attested(image, kind, predicate)]
+        for kind in types:
+            self.cosign.attest(image, self.key, kind, predicates[kind])
+        return new, tuple(types)
 
-        yield partial(sign_with_key, key=read_private_key(key_file, password))
-        return
-    from training_imgtool.attest import keyless
-    from training_imgtool.attest.bundles import sign_keyless
+    def _is_signed(self, image: Digest) -> bool:
+        if self.own is None:
+            return False
+        try:
+            self.cosign.check(image, self.own)
+        except VerificationError:
+            return False
+        return True
 
-    config = settings.environ.get("IMGTOOL_SIGSTORE_CONFIG")
-    token = settings.environ.get("SIGSTORE_ID_TOKEN")
-    with keyless.open_signer(token, Path(config) if config else None) as signer:
-        yield partial(sign_keyless, signer=signer)
+    def _is_attested(self, image: Digest, kind: str, predicate: Mapping[str, Any]) -> bool:
+        written = json.loads(json.dumps(predicate))
+        return self.own is not None and written in self.cosign.read_attested(image, self.own, kind)
+
+
+def _open_signer(key: str | None, settings: Settings) -> _Signer:
+    cosign = find_cosign(settings)
+    if key is None:
+        return _Signer(cosign=cosign, key=None, own=None)
+    cosign, own = cosign.with_own_key(key)
+    return _Signer(cosign=cosign, key=key, own=own)
 
 
 def sign_images(
     where: Path | None,
-    sign: Sign,
+    key: str | None,
     settings: Settings,
     progress: Progress,
     *,
@@ -80,8 +87,18 @@ def sign_images(
     signed already stays as it is. The attested content is made from the inputs on this machine; what the registry has
     is not signed unread.
 
-    Raises InputError when an image is not in the registry, and what signing and the registry's client raise.
+    Args:
+        where: the spec.
+        key: a private key as cosign takes it; None for the identity of an OIDC token.
+        settings: of the machine; COSIGN_PASSWORD in its environment opens the key.
+        progress: gets the steps.
+        roles: whose images; all by default.
+        registry: instead of the spec's.
+        locked: refuse to renew the lock.
+
+    Raises InputError when an image is not in the registry, and what cosign and the registry's client raise.
     """
+    signer = _open_signer(key, settings)
     inputs = prepare(open_spec(where), settings, progress, registry=registry, locked=locked)
     with connect(settings, progress) as registries:
         results = []
@@ -90,41 +107,42 @@ def sign_images(
             digests = require_images(each, registries, progress, images)
             for image in images:
                 progress(Step(image.role, "signing"))
-                results.append(_sign(each, image, digests[image.role], sign, registries=registries, settings=settings))
+                results.append(
+                    _sign(each, image, digests[image.role], signer, registries=registries, settings=settings)
+                )
         if not inputs.others:
             return tuple(results)
         named = inputs.named_by_index()
         indexes = require_images(named, registries, progress, named.selected(roles))
-        return tuple(_sign_index(role, index, sign, registries, results) for role, index in indexes.items())
+        return tuple(_sign_index(role, index, signer, results) for role, index in indexes.items())
 
 
-def _sign_index(role: Role, index: Digest, sign: Sign, registries: Registries, images: list[SignResult]) -> SignResult:
+def _sign_index(role: Role, index: Digest, signer: _Signer, images: list[SignResult]) -> SignResult:
     """Signs an index; the result has the attestations of its images, which are signed already."""
-    registry = registries.at(index.repository)
-    signed, _ = sign(registry, registry.manifest(index).descriptor, index, {})
+    signed, _ = signer.sign(index, {})
     types = {kind for image in images if image.role is role for kind in image.types}
     return SignResult(role=role, digest=index, signed=signed, types=tuple(sorted(types)))
 
 
 def _sign(
-    inputs: Inputs, image: RoleImage, digest: Digest, sign: Sign, *, registries: Registries, settings: Settings
+    inputs: Inputs, image: RoleImage, digest: Digest, signer: _Signer, *, registries: Registries, settings: Settings
 ) -> SignResult:
-    registry = registries.at(digest.repository)
-    stored = registry.manifest(digest)
     predicates: Mapping[str, Mapping[str, Any]] = {}
     if inputs.spec_file.spec.attestations and settings.attestations:
-        epoch = settings.source_date_epoch
+        registry = registries.at(digest.repository)
+        stored, epoch = registry.manifest(digest), settings.source_date_epoch
         predicates = ensure_attested(inputs, image, digest.repository, stored, registry, epoch=epoch)
-    signed, types = sign(registry, stored.descriptor, digest, predicates)
+    signed, types = signer.sign(digest, predicates)
     return SignResult(role=image.role, digest=digest, signed=signed, types=types)
 
 
-def require_signatures(images: Mapping[Role, Digest], trust: Trust, registries: Registries) -> None:
-    """Raises VerificationError that names every image without a valid signature."""
+def require_signatures(images: Mapping[Role, Digest], signatory: Signatory, settings: Settings) -> None:
+    """Raises VerificationError that names every image that the signatory did not sign."""
+    cosign = find_cosign(settings)
     wrong = {}
     for role, digest in images.items():
         try:
-            trust.check(registries.at(digest.repository), digest)
+            cosign.check(digest, signatory)
         except VerificationError as error:
             wrong[role] = error.message
     if wrong:

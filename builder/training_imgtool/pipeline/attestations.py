@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.statement import encode, make_statement
+from training_imgtool.attest.provenance import encode, make_statement
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository

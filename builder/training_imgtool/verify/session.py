@@ -30,8 +30,7 @@ from training_imgtool.pipeline.platforms import check_index
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import apply_ignores, check
-from training_imgtool.verify.checks.attestations import check_attestations
-from training_imgtool.verify.checks.signature import check_signed
+from training_imgtool.verify.checks.attestations import check_attestations, check_signed
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.expected_files import find_copied_files
 from training_imgtool.verify.facts import Facts, Finding, Listing, Status, read_platform
@@ -39,7 +38,7 @@ from training_imgtool.verify.layers import overlay
 from training_imgtool.verify.report import ImageReport
 
 if TYPE_CHECKING:
-    from training_imgtool.attest.trust import Trust
+    from training_imgtool.attest.cosign import Signatory
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.registry.connect import Registries
 
@@ -53,7 +52,7 @@ class VerifyRun:
     inputs: Inputs
     roles: tuple[Role, ...]
     engine: str  # auto, docker or direct (the registry only)
-    trust: Trust | None = None  # checks who signed the images
+    signed_by: Signatory | None = None  # who must have signed the images
     settings: Settings
     progress: Progress
 
@@ -194,8 +193,8 @@ def _report(
             run.inputs, image, location.digest, facts.config, registry=registry, settings=run.settings
         )
         findings += (apply_ignores(attested, spec.verify.ignore),)
-    if run.trust is not None:
-        findings += (check_signed(image.role, location.digest, run.trust, reader.registries),)
+    if run.signed_by is not None:
+        findings += (check_signed(run.inputs, image, location.digest, run.signed_by, settings=run.settings),)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):
         raise refusal
     return ImageReport.of(image, facts, findings)

@@ -22,7 +22,7 @@ from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role
 
 if TYPE_CHECKING:
-    from training_imgtool.attest.trust import Signatory
+    from training_imgtool.attest.cosign import Signatory
     from training_imgtool.spec.load import SpecFile
 
 
@@ -102,7 +102,9 @@ def _of_images(
         raise FieldListError(tuple(errors))
     images = (_push if request.push else _find)(inputs, settings, progress)
     if request.signed_by is not None:
-        _check_signed(images, request.signed_by, settings, progress)
+        from training_imgtool.commands.signatures import require_signatures
+
+        require_signatures(images, request.signed_by, settings)
     return make_text(job_data(spec, images, target, options), request, images)
 
 
@@ -122,15 +124,6 @@ def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
     run = BuildRun(inputs=inputs, options=BuildOptions(push=True), settings=settings, progress=progress)
     with connect(settings, progress) as registries:
         return {image.role: image.digest for image in build_platforms(run, registries) if image.digest is not None}
-
-
-def _check_signed(images: Mapping[Role, Digest], signatory: Signatory, settings: Settings, progress: Progress) -> None:
-    from training_imgtool.commands.signatures import require_signatures
-    from training_imgtool.registry.connect import connect
-
-    trust = signatory.open()
-    with connect(settings, progress) as registries:
-        require_signatures(images, trust, registries)
 
 
 def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:

@@ -1,9 +1,9 @@
-"""Whether the bill of materials and the provenance that are attached to an image are those of its lock and key.
+"""Compares what is attached to an image, a bill of materials and the provenance, with its lock and key.
 
-They are unsigned, and anyone who can push can replace them. So `verify` reads each one that carries imgtool's
+What is attached is unsigned, and anyone who can push can replace it. So `verify` reads each one that carries imgtool's
 annotation by its digest and compares it with what this machine writes of the same image. What the key does not cover
 can differ in an image that is right: the spec's name and comments, parts of the lock for other roles, the version of
-imgtool.
+imgtool. Who signed the image is cosign's answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.statement import encode, make_statement
+from training_imgtool.attest.cosign import Signatory, find_cosign
+from training_imgtool.attest.provenance import encode, make_statement
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
@@ -104,6 +105,27 @@ def check_attestations(
         provenance=json.loads(encode(make_statement(where, provenance.PREDICATE, predicates[provenance.PREDICATE]))),
     )
     return _judge(case, attached)
+
+
+def check_signed(
+    inputs: Inputs, image: RoleImage, where: Digest | None, signatory: Signatory, *, settings: Settings
+) -> Finding:
+    """Asks cosign who signed an image and the statements about it; raises what finding and running cosign raise.
+
+    Statements without a signature are a warning: whoever may push can remove them all the same.
+    """
+    cosign, wanted = find_cosign(settings), f"signed by {signatory.name}"
+    if where is None:
+        return _finding(image, Status.MISMATCH, "the image is in no registry", wanted, check="signature")
+    try:
+        cosign.check(where, signatory)
+    except VerificationError as error:
+        return _finding(image, Status.MISMATCH, error.message, wanted, check="signature")
+    kinds = (cyclonedx.PREDICATE, provenance.PREDICATE)
+    signed = [kind for kind in kinds if cosign.read_attested(where, signatory, kind)]
+    expected = inputs.spec_file.spec.attestations and settings.attestations
+    status = Status.WARNING if expected and len(signed) < len(kinds) else Status.OK
+    return _finding(image, status, ", ".join(("the image", *signed)), wanted, check="signature")
 
 
 def _judge(case: _Case, attached: tuple[Referrer, ...]) -> Finding:
@@ -217,6 +239,6 @@ def _read_annotations(manifest: Manifest) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, dict) else {}
 
 
-def _finding(image: RoleImage, status: Status, found: str, expected: str = "") -> Finding:
+def _finding(image: RoleImage, status: Status, found: str, expected: str = "", check: str = "attestations") -> Finding:
     found, expected = (join_lines(text, limit=600) for text in (found, expected))
-    return Finding(check="attestations", role=image.role, status=status, found=found, expected=expected)
+    return Finding(check=check, role=image.role, status=status, found=found, expected=expected)
