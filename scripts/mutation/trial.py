@@ -1,0 +1,130 @@
+"""One changed decision, and the tests that should notice it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mutation.changes import Change
+from mutation.reach import Reach, Test
+from mutation.trees import Tree
+
+QUIET = ("-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line", "-rfE")
+_LIMITS = (45.0, 200.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
+_FEW = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A change of one module."""
+
+    module: str
+    change: Change
+    function: str
+
+    @property
+    def room(self) -> str:
+        """The room that it lies in."""
+        return self.module.partition("/")[0].removesuffix(".py")
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return f"{self.module}:{self.change.line}"
+
+    @property
+    def name(self) -> str:
+        """What no other mutant is called."""
+        return f"{self.place} {self.change.kind}, {self.change.start}-{self.change.end}: {self.change.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a mutant: `killed`, `timeout`, `survived` or `unreached`; by which test, and how many ran."""
+
+    name: str
+    outcome: str
+    test: str
+    tests: int
+    reaching: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing noticed it."""
+        return self.outcome in {"survived", "unreached"}
+
+    @property
+    def extent(self) -> str:
+        """How many tests ran."""
+        return f"{self.tests} of {self.reaching} tests" if self.reaching else "no test reaches it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    outcome: str
+    test: Test
+
+
+def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
+    """Runs the tests of one mutant's function until one fails on it."""
+    source = (tree.package / mutant.module).read_bytes()
+    tests = _select(mutant, known)
+    ran = 0
+    for batch in _batches(tests):
+        left = batch
+        while left:
+            tree.write(mutant.module, mutant.change.apply(source))
+            try:
+                failure = _first_failure(tree, left)
+            finally:
+                tree.write(mutant.module, source)
+            if failure is None:
+                break
+            ran += 1 + left.index(failure.test)
+            if failure.outcome == "timeout" or _first_failure(tree, [failure.test]) is None:
+                return Result(mutant.name, failure.outcome, failure.test.name, ran, len(tests))
+            left = left[1 + left.index(failure.test) :]  # it fails without the change too, and decides nothing
+        ran += len(left)
+    return Result(mutant.name, "survived" if ran else "unreached", "", ran, len(tests))
+
+
+def _select(mutant: Mutant, known: Reach) -> list[Test]:
+    """Returns the tests that may notice a mutant, the narrow and quick ones first.
+
+    What is remembered for a whole process is reached by the first test that asks: where few reach a function, all tests
+    of the room follow.
+    """
+    found = known.of(mutant.module, mutant.function)
+    if len(found) < _FEW:
+        found = [*found, *(test for test in known.tests if test.name.startswith(f"tests/{mutant.room}/"))]
+    return sorted(dict.fromkeys(found), key=lambda test: test.breadth + 100 * test.seconds)
+
+
+def _batches(tests: list[Test]) -> Iterator[list[Test]]:
+    left = list(tests)
+    for limit in _LIMITS:
+        batch: list[Test] = []
+        while left and (not batch or sum(test.seconds for test in batch) + left[0].seconds <= limit):
+            batch.append(left.pop(0))
+        yield batch
+
+
+def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
+    """Runs tests in their order until one fails; a module that cannot be imported fails the first."""
+    names = tree.folder / ".tests"
+    names.write_text("".join(f"{test.name}\n" for test in tests))
+    ended = tree.pytest((*QUIET, "-x", f"@{names.name}"), 40 + 3 * sum(test.seconds for test in tests))
+    if ended.status == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.output, re.MULTILINE)
+    failed = next((test for test in tests if found and found[1] == test.name), tests[0])
+    return _Failure("timeout" if ended.status is None else "killed", failed)
+
+
+def format_diff(source: bytes, change: Change) -> str:
+    """Formats the lines that a change replaces, and those that it writes."""
+    before, after = (text.decode().splitlines() for text in (source, change.apply(source)))
+    lines = difflib.unified_diff(before, after, lineterm="", n=0)
+    return "\n".join(f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@")))
