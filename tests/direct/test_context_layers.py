@@ -61,13 +61,13 @@ def test_a_large_layer_is_the_same_on_a_machine_with_other_cores(
 def test_which_codec_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code keeps the digest that every machine with this zlib gives."""
     made: list[int] = []
-    compress = blobs.Members.compress
+    compress = blobs.Pieces.compress
 
-    def noted(codec: blobs.Members, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    def noted(codec: blobs.Pieces, blocks: Iterable[bytes]) -> Iterator[bytes]:
         made.append(1)
         return compress(codec, blocks)
 
-    monkeypatch.setattr(blobs.Members, "compress", noted)
+    monkeypatch.setattr(blobs.Pieces, "compress", noted)
     _layer(tmp_path, {"a": LARGE[: context_layers._LARGE]})
     assert not made
     _layer(tmp_path, {"a": LARGE[: context_layers._LARGE + 1]})

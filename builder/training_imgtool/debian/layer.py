@@ -102,7 +102,7 @@ class LayerMaker:
         tar = splice.tar(_list_entries(installation.make_items(), maker), self.mtime)
         if self.compression is Compression.SPLICE:
             with ThreadPoolExecutor(2, thread_name_prefix="compress") as pool:
-                layer = blobs.keep_members(_NAME, self.cache, tar, pool, ahead=2)
+                layer = blobs.keep_pieces(_NAME, self.cache, tar, pool, ahead=2)
         else:
             layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
         text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
@@ -118,9 +118,7 @@ class LayerMaker:
 
     def _hash_inputs(self, opened: OpenedLibraries) -> str:
         compressor = (
-            blobs.name_members_codec()
-            if self.compression is Compression.SPLICE
-            else choose_codec(self.compression).name
+            blobs.name_pieces_codec() if self.compression is Compression.SPLICE else choose_codec(self.compression).name
         )
         return hash_fields(
             {

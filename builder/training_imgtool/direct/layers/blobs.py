@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflate, name_piece_codec
-from training_imgtool.direct.layers.deflate import GZIP_HEADER, make_trailer
+from training_imgtool.direct.layers.deflate import GZIP_HEADER, Ending
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.direct.layers.splice import Sink
 from training_imgtool.registry.manifests import Descriptor
@@ -18,7 +18,7 @@ from training_imgtool.registry.manifests import Descriptor
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-_PIECE = 1 << 20  # bytes of tar in one gzip member
+_PIECE = 1 << 20  # bytes of tar that are compressed at once
 _BATCH = 1 << 16
 
 Blocks = Callable[[Sink], Iterator[bytes]]
@@ -46,47 +46,56 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
     )
 
 
-def name_members_codec() -> str:
-    """What `packed` compresses with, for keys."""
-    return f"{name_piece_codec()}-members-{_PIECE}"
+def name_pieces_codec() -> str:
+    """Names what `Pieces` compresses with, for keys."""
+    return f"{name_piece_codec()}-pieces-{_PIECE}"
 
 
-def keep_members(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
-    """Compresses a tar into the cache as gzip members of 1 MiB each, side by side."""
+def keep_pieces(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
+    """Compresses a tar into the cache in pieces of 1 MiB each, side by side."""
     plain = hashlib.sha256()
-    digest, size = cache.keep_blob(_compress_members(tee(tar, plain.update), pool, ahead))
+    digest, size = cache.keep_blob(_compress_pieces(tee(tar, plain.update), pool, ahead))
     return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
 
 
-class Members:
-    """A codec for large layers: gzip members of 1 MiB each, made side by side."""
+class Pieces:
+    """A codec for large layers: pieces of 1 MiB each, made side by side."""
 
     media_type = OCI_GZIP
 
     def __init__(self) -> None:
-        self.name = name_members_codec()
+        self.name = name_pieces_codec()
 
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The compressed blocks of `blocks`."""
+        """Yields the compressed blocks of `blocks`."""
         from concurrent.futures import ThreadPoolExecutor
 
         workers = os.cpu_count() or 1
         with ThreadPoolExecutor(workers, thread_name_prefix="compress") as pool:
-            yield from _compress_members(blocks, pool, workers)
+            yield from _compress_pieces(blocks, pool, workers)
 
 
-def _compress_members(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
-    waiting: deque[Future[bytes]] = deque()
+def _compress_pieces(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
+    ending = Ending()
+    waiting: deque[Future[tuple[bytes, int, int]]] = deque()
+
+    def take() -> bytes:
+        data, crc, size = waiting.popleft().result()
+        ending.add(crc, size)
+        return data
+
+    yield GZIP_HEADER
     for piece in _join_pieces(tar):
-        waiting.append(pool.submit(_compress_member, piece))
+        waiting.append(pool.submit(_compress_piece, piece))
         if len(waiting) > ahead:
-            yield waiting.popleft().result()
+            yield take()
     while waiting:
-        yield waiting.popleft().result()
+        yield take()
+    yield ending.make()
 
 
-def _compress_member(data: bytes) -> bytes:
-    return b"".join((GZIP_HEADER, deflate(data), make_trailer(crc32(data, 0), len(data))))
+def _compress_piece(data: bytes) -> tuple[bytes, int, int]:
+    return deflate(data), crc32(data, 0), len(data)
 
 
 def _join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:

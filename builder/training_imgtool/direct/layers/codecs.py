@@ -108,10 +108,10 @@ def name_piece_codec() -> str:
 
 
 def deflate(data: bytes) -> bytes:
-    """A piece of a layer as one DEFLATE stream."""
+    """Compresses a piece of a layer: blocks of which none is the last one, up to a byte's end."""
     library = _load_fast_library()
     engine = library.compressobj(_ZLIB_LEVEL if library is zlib else _ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return bytes(engine.compress(data) + engine.flush())
+    return bytes(engine.compress(data) + engine.flush(library.Z_SYNC_FLUSH))
 
 
 def _load_zstd() -> Any:

@@ -42,7 +42,7 @@ def make_context_layer(
         LocalFileError: the cache cannot be written.
     """
     items = tuple(item for item, _ in contents)
-    codec = blobs.Members() if sum(item.entry.size for item in items) > _LARGE else make_zlib_codec()
+    codec = blobs.Pieces() if sum(item.entry.size for item in items) > _LARGE else make_zlib_codec()
     key = hash_fields(
         {
             "kind": "context",
@@ -62,7 +62,7 @@ def _list_fields(entry: Entry) -> tuple[str | int, ...]:
 
 
 def _make_layer(
-    items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec | blobs.Members
+    items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec | blobs.Pieces
 ) -> LayerSource:
     def blocks(sink: Sink | None = None) -> Iterator[bytes]:
         plain = splice.tar(items, mtime)

@@ -1,25 +1,30 @@
-"""Layers as gzip members: the DEFLATE streams of wheels carried over, our own small members between them.
+"""Layers as one gzip member: the DEFLATE streams of wheels carried over, our own small pieces between them.
 
-A gzip file may be a chain of members (RFC 1952, 2.2), and a wheel's member is a raw DEFLATE stream whose
-CRC-32 and size the zip directory knows, which is all that a gzip member needs. So nothing is compressed
-again, and the bytes depend on the wheel and on the coder in `direct.layers.deflate` alone.
+A wheel's member is a raw DEFLATE stream. With the mark of its last block cleared and its last byte filled up, others
+can follow it, as zlib's example gzjoin.c does with gzip files. So nothing is compressed again, and the bytes depend on
+the wheel and on the coder in `direct.layers.deflate` alone. One member, because readers that fetch layers piece by
+piece, such as SOCI before 0.14, read the first member only.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from training_imgtool.direct.layers.deflate import GZIP_HEADER, encode_fixed, encode_stored, make_member, make_trailer
+from training_imgtool.direct.layers.block_inflater import BlockInflater, Seam
+from training_imgtool.direct.layers.codecs import crc32
+from training_imgtool.direct.layers.deflate import GZIP_HEADER, Ending, close_byte, encode_fixed, encode_stored
 from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, count_padding, make_header
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from training_imgtool.direct.layers.wheel_zip import Member, WheelFile
 
-VERSION = "splice-1"  # part of every cache key: change it when the bytes change
+VERSION = "splice-2"  # part of every cache key: change it when the bytes change
 _CODED_MOST = 1024  # bytes of content that go through the coder together with their header
 _COMPRESS_FROM = 4096  # bytes: a member that the wheel stores and that is this large is worth compressing
 _LEVEL = 6
@@ -38,74 +43,105 @@ class Item:
     blocks: Callable[[], Iterator[bytes]] | None = None
 
 
-Part = bytes | Item
-"""Of a spliced layer: gzip members of our own, or an item whose stream is carried over as one."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of our own."""
+
+    data: bytes
+    crc: int
+    size: int
 
 
-def splice(
-    items: Iterable[Item], mtime: int, sink: Sink | None = None, keep: Callable[[Part], object] | None = None
-) -> Iterator[bytes]:
-    """The layer's bytes, in blocks of any size.
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A member of a wheel, with the seam of its stream; without one if the wheel stores it."""
+
+    wheel: WheelFile
+    member: Member
+    seam: Seam | None
+
+
+Part = Piece | Carried
+
+
+def splice(items: Iterable[Item], mtime: int, sink: Sink, keep: Callable[[Part], object]) -> Iterator[bytes]:
+    """Yields the layer's bytes, in blocks of any size.
 
     Args:
         items: in the layer's order.
         mtime: of every entry, in seconds since 1970.
-        sink: takes the bytes of the tar, for the diff ID. Without it nothing is inflated or checked.
-        keep: takes the layer's parts, which `joined` makes the same bytes of with less work.
+        sink: takes the bytes of the tar, for the diff ID.
+        keep: takes the layer's parts, of which `join` makes the same bytes with less work.
 
     Raises:
-        VerificationError: a wheel is damaged (with a sink; without one only where a stream is cut short).
+        VerificationError: a wheel is damaged.
         LocalFileError: a wheel cannot be read.
     """
-    parts = _make_parts(items, mtime, sink)
-    return join(_show(parts, keep) if keep else parts, sink)
+    ending = Ending()
 
-
-def join(parts: Iterable[Part], sink: Sink | None = None) -> Iterator[bytes]:
-    """The layer that consists of `parts`. Raises as `splice` does; the sink takes the content of streams alone."""
-    with ExitStack() as stack:
-        descriptors: dict[WheelFile, int] = {}
-        for part in parts:
-            if isinstance(part, bytes):
-                yield part
-            elif part.wheel is not None and part.member is not None:
-                if part.wheel not in descriptors:
-                    from training_imgtool.direct.layers.wheel_zip import (
-                        open_descriptor,  # loads zipfile, and a trainer's code needs none
-                    )
-
-                    descriptors[part.wheel] = stack.enter_context(open_descriptor(part.wheel))
-                yield from _carry(descriptors[part.wheel], part.wheel, part.member, sink)
-
-
-def _show(parts: Iterable[Part], keep: Callable[[Part], object]) -> Iterator[Part]:
-    for part in parts:
+    def show(part: Part) -> None:
         keep(part)
-        yield part
+        ending.add(*_sum(part))
+
+    yield GZIP_HEADER
+    with _Descriptors() as descriptors:
+        for piece in _list_pieces(items, mtime):
+            if isinstance(piece, Item):
+                show((yield from _carry(descriptors, piece, sink)))
+            else:
+                data, encode = piece
+                sink(data)
+                part = Piece(encode(data), crc32(data, 0), len(data))
+                show(part)
+                yield part.data
+    yield ending.make()
 
 
-def _make_parts(items: Iterable[Item], mtime: int, sink: Sink | None) -> Iterator[Part]:
-    ours: list[bytes] = []  # tar bytes for our next member
+def join(parts: Iterable[Part]) -> Iterator[bytes]:
+    """Yields the bytes of the layer that consists of `parts`, which nobody inflates or checks again."""
+    ending = Ending()
+    yield GZIP_HEADER
+    with _Descriptors() as descriptors:
+        for part in parts:
+            ending.add(*_sum(part))
+            if isinstance(part, Piece):
+                yield part.data
+            elif part.seam is None:
+                yield from _deflate_blocks(descriptors.stream(part.wheel, part.member), part.member.compressed)
+            else:
+                yield from _open_stream(descriptors.stream(part.wheel, part.member), part.seam, part.member.compressed)
+    yield ending.make()
+
+
+def _sum(part: Part) -> tuple[int, int]:
+    """Returns CRC-32 and size of what the part contains."""
+    return (part.crc, part.size) if isinstance(part, Piece) else (part.member.crc, part.member.size)
+
+
+def _list_pieces(items: Iterable[Item], mtime: int) -> Iterator[Item | tuple[bytes, Callable[[bytes], bytes]]]:
+    """Yields what the layer consists of: a wheel's members, and bytes of the tar with the coder for them."""
+    ours: list[bytes] = []  # tar bytes for our next piece
     for item in items:
         ours.append(make_header(item.entry, mtime))
         if item.wheel is None or item.member is None:
             if len(item.data) > _CODED_MOST:
-                yield _make_own_member(ours, sink)
-                yield _store_member(item.data, sink)
+                yield b"".join(ours), encode_fixed
+                yield item.data, encode_stored
+                ours.clear()
             else:
                 ours.append(item.data)
         elif item.member.size:
-            yield _make_own_member(ours, sink)
+            yield b"".join(ours), encode_fixed
+            ours.clear()
             yield item
         ours.append(bytes(count_padding(item.entry.size)))
     ours.append(END_OF_ARCHIVE)
-    yield _make_own_member(ours, sink)
+    yield b"".join(ours), encode_fixed
 
 
 def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
-    """The same layer as a plain tar, for codecs that compress all of it."""
-    with ExitStack() as stack:
-        descriptors: dict[WheelFile, int] = {}
+    """Yields the same layer as a plain tar, for codecs that compress all of it."""
+    with _Descriptors() as descriptors:
         for item in items:
             yield make_header(item.entry, mtime)
             if item.blocks is not None:
@@ -113,73 +149,102 @@ def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
             elif item.wheel is None or item.member is None:
                 yield item.data
             else:
-                from training_imgtool.direct.layers.wheel_zip import open_descriptor, read_content, stream  # as above
+                from training_imgtool.direct.layers.wheel_zip import read_content  # loads zipfile, see `_Descriptors`
 
-                if item.wheel not in descriptors:
-                    descriptors[item.wheel] = stack.enter_context(open_descriptor(item.wheel))
-                yield from read_content(
-                    item.wheel, item.member, stream(descriptors[item.wheel], item.wheel, item.member)
-                )
+                yield from read_content(item.wheel, item.member, descriptors.stream(item.wheel, item.member))
             yield bytes(count_padding(item.entry.size))
         yield END_OF_ARCHIVE
 
 
-def _make_own_member(parts: list[bytes], sink: Sink | None) -> bytes:
-    data = b"".join(parts)
-    parts.clear()
-    if sink:
-        sink(data)
-    return make_member(data, encode_fixed(data))
+class _Descriptors:
+    """The open wheels of a layer."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._open: dict[WheelFile, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def stream(self, wheel: WheelFile, member: Member) -> Iterator[bytes]:
+        """Yields the member's stream as it lies in the wheel."""
+        # imported late: this loads zipfile, and the layer of a trainer's code needs none
+        from training_imgtool.direct.layers.wheel_zip import open_descriptor, stream
+
+        if wheel not in self._open:
+            self._open[wheel] = self._stack.enter_context(open_descriptor(wheel))
+        return stream(self._open[wheel], wheel, member)
 
 
-def _store_member(data: bytes, sink: Sink | None) -> bytes:
-    if sink:
-        sink(data)
-    return make_member(data, encode_stored(data))
-
-
-def _carry(descriptor: int, wheel: WheelFile, source: Member, sink: Sink | None) -> Iterator[bytes]:
-    from training_imgtool.direct.layers.wheel_zip import read_content, stream
-
-    blocks = stream(descriptor, wheel, source)
-    if not source.deflated:
-        blocks = _deflate_blocks(blocks, source.compressed)
-    yield GZIP_HEADER
-    if sink is None:
-        yield from blocks
-    elif source.deflated:
-        yield from _check(blocks, wheel, source, sink)
-    else:
-        for block in read_content(wheel, source, stream(descriptor, wheel, source)):
-            sink(block)
-        yield from blocks
-    yield make_trailer(source.crc, source.size)
-
-
-def _check(blocks: Iterator[bytes], wheel: WheelFile, source: Member, sink: Sink) -> Iterator[bytes]:
-    """Passes the stream on and its content to the sink."""
+def _carry(descriptors: _Descriptors, item: Item, sink: Sink) -> Generator[bytes, None, Carried]:
+    """Yields the piece that a wheel's member becomes, its content goes to the sink; returns where its seam is."""
     from training_imgtool.direct.layers.wheel_zip import read_content
 
+    wheel, member = item.wheel, item.member
+    if wheel is None or member is None:
+        raise AssertionError("not of a wheel")
+    if not member.deflated:
+        for block in read_content(wheel, member, descriptors.stream(wheel, member)):
+            sink(block)
+        yield from _deflate_blocks(descriptors.stream(wheel, member), member.compressed)
+        return Carried(wheel, member, None)
     passed: list[bytes] = []
 
-    def noted() -> Iterator[bytes]:
-        for block in blocks:
+    def show() -> Iterator[bytes]:
+        for block in descriptors.stream(wheel, member):
             passed.append(block)
             yield block
 
-    for plain in read_content(wheel, source, noted()):
-        sink(plain)
-        if passed:
-            yield b"".join(passed)
+    with BlockInflater() as engine:
+        opened = 0  # bytes of the stream that were passed on
+
+        def take() -> bytes:
+            nonlocal opened
+            data = b"".join(passed)
             passed.clear()
-    yield b"".join(passed)
+            last = engine.seam if engine.eof else None
+            opened, start = opened + len(data), opened
+            return _open_block(data, start, engine.mark, last)
+
+        for plain in read_content(wheel, member, show(), engine):
+            sink(plain)
+            if len(passed) > 1:  # the inflater is done with all but the last one
+                newest = passed.pop()
+                yield take()
+                passed.append(newest)
+        yield take()
+        return Carried(wheel, member, engine.seam)
+
+
+def _open_stream(blocks: Iterator[bytes], seam: Seam, size: int) -> Iterator[bytes]:
+    """Yields a whole stream of `size` bytes as a piece."""
+    start = 0
+    for block in blocks:
+        yield _open_block(block, start, (seam.offset, seam.bit), seam if start + len(block) == size else None)
+        start += len(block)
+
+
+def _open_block(data: bytes, start: int, mark: tuple[int, int] | None, last: Seam | None) -> bytes:
+    """Clears the mark of the last block in a part of a stream that begins at `start`; `last` if it ends the stream."""
+    changed = bytearray(data)
+    if mark is not None and 0 <= mark[0] - start < len(data):
+        changed[mark[0] - start] &= ~(1 << mark[1])
+    if last is not None:
+        changed[-1:] = bytes([changed[-1] & (0xFF >> last.unused)]) + close_byte(last.unused)
+    return bytes(changed)
 
 
 def _deflate_blocks(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Yields a piece of content that the wheel does not compress."""
     if size < _COMPRESS_FROM:
         yield encode_stored(b"".join(blocks))
         return
     engine = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     for block in blocks:
         yield engine.compress(block)
-    yield engine.flush()
+    yield engine.flush(zlib.Z_SYNC_FLUSH)

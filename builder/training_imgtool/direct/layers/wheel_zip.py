@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.codecs import crc32, inflate_errors, make_inflater
@@ -141,13 +142,13 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
         yield block
 
 
-def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
+def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: Any = None) -> Iterator[bytes]:
+    """Yields the content of a member whose stream is `blocks`, in blocks of at most 1 MiB; `engine` inflates it.
 
     Raises VerificationError when its size or CRC-32 is not the directory's, at the first block that is too much.
     """
     crc, size = 0, 0
-    for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
+    for block in _inflate(wheel, member, blocks, engine or make_inflater()) if member.deflated else blocks:
         crc, size = crc32(block, crc), size + len(block)
         if size > member.size:
             break
@@ -156,8 +157,7 @@ def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> I
         raise _damage_error(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
 
 
-def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    engine = make_inflater()
+def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: Any) -> Iterator[bytes]:
     try:
         for block in blocks:
             left = block

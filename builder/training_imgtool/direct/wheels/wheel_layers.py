@@ -187,7 +187,7 @@ class _Making:
         if self._spliced:
             parts = self._parts[name] = []
             return blobs.measure(
-                name, self._codec.media_type, partial(splice.splice, items, self._tools.mtime, keep=parts.append)
+                name, self._codec.media_type, lambda sink: splice.splice(items, self._tools.mtime, sink, parts.append)
             )
         plain = splice.tar(items, self._tools.mtime)
         return blobs.keep(name, self._tools.cache, self._codec, plain)
@@ -210,7 +210,7 @@ class _Making:
             return None
         tar = splice.tar(chain((first,), items), self._tools.mtime)
         if self._spliced:
-            return blobs.keep_members(name + BYTECODE, self._tools.cache, tar, inner, ahead=self._tools.workers)
+            return blobs.keep_pieces(name + BYTECODE, self._tools.cache, tar, inner, ahead=self._tools.workers)
         return blobs.keep(name + BYTECODE, self._tools.cache, self._codec, tar)
 
     def _make_layer_source(self, record: LayerRecord) -> LayerSource:
@@ -238,10 +238,11 @@ class _Making:
         spliced = self._parts.get(name)
         if spliced is not None:
             return splice.join(spliced)
-        if group is None:
-            return splice.splice(wheel_items.make_environment_items(self._locked), self._tools.mtime)
-        number = int(name.partition(PART)[2] or "1")
-        return splice.splice(next(islice(self._split_group(group), number - 1, None), []), self._tools.mtime)
+        items = wheel_items.make_environment_items(self._locked)
+        if group is not None:
+            number = int(name.partition(PART)[2] or "1")
+            items = next(islice(self._split_group(group), number - 1, None), [])
+        return splice.splice(items, self._tools.mtime, sink=_ignore, keep=_ignore)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
         """The files of each layer. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
@@ -285,11 +286,15 @@ class _Making:
             "pip": self._locked.installer.sha256,
             "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
             "mtime": self._tools.mtime,
-            "codec": blobs.name_members_codec() if self._spliced else self._codec.name,
+            "codec": blobs.name_pieces_codec() if self._spliced else self._codec.name,
             "compression": self._tools.compression.value,
             "layout": _LAYOUT,
         }
         return hash_fields(fields)
+
+
+def _ignore(_: object) -> None:
+    """Takes no notice."""
 
 
 def _check_exclude(exclude: tuple[str, ...]) -> None:
