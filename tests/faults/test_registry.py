@@ -74,7 +74,7 @@ def test_r01_no_login(pushing: Project, proxy: FaultProxy) -> None:
 def test_r26_unknown_host(pushing: Project, verb: str) -> None:
     arguments = (verb, "--registry", "registry.nowhere.invalid/x", *(["--json"] if verb == "push" else []))
     says = ["the host registry.nowhere.invalid cannot be found"]
-    pushing.refused(*arguments, code=8, says=says, hint="check the registry's name and this machine's DNS")
+    pushing.refused(*arguments, code=8, says=says, hint="check the host's name and this machine's DNS")
 
 
 def test_r26_nothing_listens(pushing: Project) -> None:

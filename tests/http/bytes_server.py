@@ -8,7 +8,7 @@ import threading
 from typing import Self
 
 from training_imgtool.http.addresses import Origin
-from training_imgtool.http.client import Body, Download, Transport
+from training_imgtool.http.client import Answer, Body, Client
 
 HANG_UP = None
 
@@ -53,8 +53,8 @@ class Bytes:
                     connection.shutdown(socket.SHUT_WR)
                     return
 
-    def client(self, connections: int = 2) -> Transport:
-        return Transport(proxies={}, ca_file=None, connections=connections, connect_seconds=5, idle_seconds=5)
+    def client(self, connections: int = 2) -> Client:
+        return Client(proxies={}, ca_file=None, connections=connections, connect_seconds=5, idle_seconds=5)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -66,13 +66,13 @@ class Bytes:
         self._thread.join(5)
 
 
-def ask(server: Bytes, client: Transport, method: str = "GET", body: Body | None = None, **headers: str) -> Download:
-    return client.open(method, f"{server.origin.url}/x", headers=headers, body=body)
+def ask(server: Bytes, client: Client, method: str = "GET", body: Body | None = None, **headers: str) -> Answer:
+    return client.send(method, f"{server.origin.url}/x", headers=headers, body=body, stream=True)
 
 
-def content(download: Download) -> bytes:
-    data = b"".join(download.blocks())
-    download.close()
+def content(answer: Answer) -> bytes:
+    data = b"".join(answer.blocks())
+    answer.close()
     return data
 
 

@@ -9,7 +9,6 @@ from training_imgtool.http.addresses import (
     redact,
     speaks_http,
 )
-from training_imgtool.registry.dialects import api_host, is_google
 
 PUBLIC = origin_of("https://registry.example.com")
 
@@ -32,27 +31,6 @@ PUBLIC = origin_of("https://registry.example.com")
 )
 def test_who_is_spoken_to_without_tls(host: str, insecure: tuple[str, ...], http: bool) -> None:
     assert speaks_http(host, insecure) is http
-
-
-def test_docker_hub_answers_elsewhere() -> None:
-    assert api_host("docker.io") == "registry-1.docker.io"
-    assert api_host("ghcr.io") == "ghcr.io"
-
-
-@pytest.mark.parametrize(
-    ("host", "google"),
-    [
-        ("us-docker.pkg.dev", True),
-        ("europe-west1-docker.pkg.dev", True),
-        ("gcr.io", True),
-        ("eu.gcr.io", True),
-        ("evilgcr.io", False),
-        ("us-docker.pkg.dev.evil.com", False),
-        ("gcr.io:443", False),
-    ],
-)
-def test_googles_hosts(host: str, google: bool) -> None:
-    assert is_google(host) is google
 
 
 @pytest.mark.parametrize(

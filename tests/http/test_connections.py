@@ -16,7 +16,7 @@ from tests.servers.certificates import make_certificate
 from tests.servers.scripted import Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import parse_reference
-from training_imgtool.http.client import Transport
+from training_imgtool.http.client import Client
 from training_imgtool.http.retry import PassingError
 
 DIGEST = f"sha256:{'1' * 64}"
@@ -121,8 +121,8 @@ def test_a_name_server_that_fails_is_asked_again(
 def test_an_answer_in_memory_has_a_time_limit() -> None:
     clock = iter(range(0, 1000, 50))
     with Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as server:
-        transport = Transport(proxies={}, ca_file=None, answer_seconds=10, clock=lambda: float(next(clock)))
+        client = Client(proxies={}, ca_file=None, answer_seconds=10, clock=lambda: float(next(clock)))
         with pytest.raises(PassingError, match="took longer than 10 s"):
-            transport.send("GET", f"{server.origin.url}/x", headers={})
+            client.send("GET", f"{server.origin.url}/x", headers={})
         assert not server.heads[1:]
-        transport.close()
+        client.close()

@@ -28,7 +28,10 @@ class _Work:
 
 
 def _run(retry: Retry, work: _Work, notes: list[str] | None = None) -> int:
-    return retry.run(work, who="registry.example", notice=(notes if notes is not None else []).append)
+    for attempt in retry.attempts("registry.example", (notes if notes is not None else []).append):
+        with attempt:
+            result = work(attempt.number)
+    return result
 
 
 def test_waits_double_up_to_the_cap() -> None:

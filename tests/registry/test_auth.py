@@ -17,10 +17,10 @@ from training_imgtool.core.reference import Login, parse_repository
 from training_imgtool.core.threads import run_all
 from training_imgtool.http.addresses import Origin
 from training_imgtool.http.client import Answer
-from training_imgtool.registry.auth.auth import Authorizer
+from training_imgtool.registry.auth.auth import Authorizer, Token, TokenStore
 from training_imgtool.registry.auth.challenges import pull
-from training_imgtool.registry.auth.credentials import FoundLogin, HostLogin
-from training_imgtool.registry.auth.tokens import Token, TokenStore
+from training_imgtool.registry.auth.logins import FoundLogin, HostLogin
+from training_imgtool.registry.dialects import find_dialect
 
 DIGEST = f"sha256:{'1' * 64}"
 FOUND = Reply(200, b"", {"Docker-Content-Digest": DIGEST})
@@ -173,6 +173,7 @@ def _authorizer(host: str, sent: _Sent) -> Authorizer:
     found = FoundLogin(lambda: login, "a file", ("a file",))
     return Authorizer(
         host,
+        find_dialect(host),
         Origin("https", host, 443),
         login=HostLogin(host, lambda: found, Events()),
         tokens=TokenStore(host, None, identity="", now=lambda: 0.0),

@@ -14,9 +14,14 @@ from training_imgtool.core.errors import CredentialsError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Login
 from training_imgtool.core.settings import Settings
-from training_imgtool.registry.auth.credential_helper import run_helper
-from training_imgtool.registry.auth.credentials import FoundLogin, HostLogin, LoginSource, find_login
-from training_imgtool.registry.auth.docker_config import IDENTITY_TOKEN
+from training_imgtool.registry.auth.logins import (
+    IDENTITY_TOKEN,
+    FoundLogin,
+    HostLogin,
+    LoginSource,
+    find_login,
+    run_helper,
+)
 
 AR = "us-central1-docker.pkg.dev"
 

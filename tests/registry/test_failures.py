@@ -9,6 +9,7 @@ import pytest
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
 from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.http.client import Answer
+from training_imgtool.registry.dialects import find_dialect
 from training_imgtool.registry.failures import (
     BlobUnknownError,
     RepositoryMissingError,
@@ -30,6 +31,10 @@ def _answer(status: int, body: Errors = b"", method: str = "GET", **headers: str
     return Answer(method, "https://h/v2/a", status, {k.replace("_", "-"): v for k, v in headers.items()}, (), raw)
 
 
+def _error(answer: Answer, host: str, doing: str) -> ImgtoolError:
+    return make_error(answer, host=host, dialect=find_dialect(host), doing=doing)
+
+
 @pytest.mark.parametrize(
     ("status", "code", "kind", "exit_code", "hint"),
     [
@@ -46,7 +51,7 @@ def _answer(status: int, body: Errors = b"", method: str = "GET", **headers: str
 )
 def test_refusals(status: int, code: str, kind: type[ImgtoolError], exit_code: int, hint: str | None) -> None:
     errors = [{"code": code, "message": "the words"}] if code else b""
-    error = make_error(_answer(status, errors), host="h.example", doing="uploading x")
+    error = _error(_answer(status, errors), "h.example", "uploading x")
     assert type(error) is kind
     assert error.exit_code == exit_code
     assert str(error).startswith(f"uploading x: refused (HTTP {status}{f' {code}' if code else ''} from h.example)")
@@ -56,14 +61,14 @@ def test_refusals(status: int, code: str, kind: type[ImgtoolError], exit_code: i
 
 def test_r2_artifact_registrys_403_names_the_role_and_the_repository() -> None:
     said = 'Permission "artifactregistry.repositories.uploadArtifacts" denied on resource (or it may not exist)'
-    error = make_error(_answer(403, [{"code": "DENIED", "message": said}]), host=AR, doing="x")
+    error = _error(_answer(403, [{"code": "DENIED", "message": said}]), AR, "x")
     assert "or it may not exist" in str(error)
     assert "Artifact Registry Writer" in (error.hint or "")
     assert "--create-repository" in (error.hint or "")
 
 
 def test_r3_artifact_registrys_404_says_how_to_create() -> None:
-    error = make_error(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), host=AR, doing="x")
+    error = _error(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), AR, "x")
     assert isinstance(error, RepositoryMissingError)
     assert "--create-repository" in (error.hint or "")
 
@@ -80,13 +85,13 @@ def test_the_servers_detail_is_shown_where_it_is_text() -> None:
 @pytest.mark.parametrize("errors", [b"", [{"code": "BLOB_UNKNOWN"}], [{"code": "NAME_UNKNOWN"}]])
 def test_a_part_of_an_image_that_is_gone(errors: Errors) -> None:
     answer = replace(_answer(404, errors), url="https://h/v2/library/python/blobs/sha256:0")
-    assert "push that image again" in (make_error(answer, host="h", doing="reading blob 0").hint or "")
+    assert "push that image again" in (_error(answer, "h", "reading blob 0").hint or "")
 
 
 def test_r20_unknown_blobs_are_named() -> None:
     one, two = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
     errors = [{"code": "MANIFEST_BLOB_UNKNOWN", "message": "blob unknown", "detail": d} for d in (one, two, one)]
-    error = make_error(_answer(400, errors, "PUT"), host="h", doing="x")
+    error = _error(_answer(400, errors, "PUT"), "h", "x")
     assert isinstance(error, BlobUnknownError)
     assert error.digests == (one, two)
 

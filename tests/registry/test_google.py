@@ -20,7 +20,7 @@ from training_imgtool.core.errors import CredentialsError, InputError, RegistryR
 from training_imgtool.core.progress import Step
 from training_imgtool.core.reference import Login, Repository, parse_repository
 from training_imgtool.registry.auth import google
-from training_imgtool.registry.auth.credentials import find_login
+from training_imgtool.registry.auth.logins import find_login
 
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 NAME = "projects/my-project/locations/us-central1/repositories/training"

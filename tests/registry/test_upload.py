@@ -11,7 +11,9 @@ from tests.registry.support import layer, quick_retry
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.http.addresses import origin_of
 from training_imgtool.http.client import Answer
+from training_imgtool.http.retry import Attempt
 from training_imgtool.registry.auth.challenges import Scopes, scope_texts
+from training_imgtool.registry.dialects import find_dialect
 from training_imgtool.registry.session import Session
 from training_imgtool.registry.upload import BlobUpload, How, with_query
 
@@ -22,14 +24,15 @@ class _Recorder:
     def __init__(self, host: str, *answers: tuple[int, Mapping[str, str]]) -> None:
         self.host = host
         self.origin = origin_of(f"https://{host}")
+        self.dialect = find_dialect(host)
         self.retry = quick_retry()
         self.asked: list[tuple[str, str, tuple[str, ...]]] = []
         self._answers = list(answers)
 
     url = Session.url
 
-    def notice(self, text: str) -> None:
-        """Nobody listens."""
+    def attempts(self) -> Iterator[Attempt]:
+        return self.retry.attempts(self.host)
 
     def send(self, method: str, url: str, *, scopes: Scopes, body: Any = None, **_: Any) -> Answer:
         if body is not None:

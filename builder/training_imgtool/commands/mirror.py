@@ -15,8 +15,7 @@ from training_imgtool.core.threads import run_all
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries, connect
-from training_imgtool.registry.indexes import index_body, index_entry
-from training_imgtool.registry.manifests import Manifest
+from training_imgtool.registry.manifests import Manifest, index_body, index_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

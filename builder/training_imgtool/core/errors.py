@@ -83,7 +83,7 @@ class NeedsEngineError(EngineUnavailableError):
 
 
 class RegistryRefusedError(ImgtoolError):
-    """The registry refused the request permanently."""
+    """The registry, a package index or an archive refused the request permanently."""
 
     exit_code = 6
 

@@ -8,24 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from training_imgtool.core.errors import PackageGoneError, TemporaryError, VerificationError
 from training_imgtool.core.progress import Done, Outcome, Planned, Progress, Transfer
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.http.pool import Pool, make_pool, transport_errors
+from training_imgtool.http.client import Client
+from training_imgtool.http.retry import PassingError, Retry
 from training_imgtool.plan import DebianPackage
 from training_imgtool.registry.manifests import Descriptor
 
 SUBJECT = "packages"
 _MEDIA_TYPE = "application/vnd.debian.binary-package"
 _AT_ONCE = 6
-_ATTEMPTS = 4
-_BLOCK = 1 << 18
+_FILE_SECONDS = 3600.0
 _OTHERS = (
     "IMGTOOL_DEBIAN_MIRRORS names another archive, such as a snapshot, and UV_FIND_LINKS a folder that "
     "`imgtool mirror --wheels` filled"
@@ -61,9 +59,9 @@ class PackageStore:
         read_copy: ReadCopy = lambda _: None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._cache, self._settings, self._urls, self._progress = cache, settings, urls, progress
-        self._read_copy, self._pause = read_copy, pause
-        self._pools: SingleFlight[Pool] = SingleFlight()
+        self._cache, self._urls, self._progress, self._read_copy = cache, urls, progress, read_copy
+        self._client = Client(proxies=settings.proxies, ca_file=settings.ca_file, answer_seconds=_FILE_SECONDS)
+        self._retry = Retry(tries=4, sleep=pause)
 
     def path(self, package: DebianPackage) -> Path:
         """A package's file; raises what `fetch` raises."""
@@ -112,9 +110,9 @@ class PackageStore:
             return
         urls = tuple(f"{url}/{quote(package.file.removeprefix('./'))}" for url in self._urls())
         for url in urls:
-            blocks = self._open(url, package)
-            if blocks is not None:
-                yield from blocks
+            data = self._fetch_file(url, package)
+            if data is not None:
+                yield data
                 return
         raise PackageGoneError(
             f"no archive of the base has {package.name} {package.version} any more",
@@ -122,33 +120,24 @@ class PackageStore:
             details=tuple(f"{url}: there is no such file" for url in urls),
         )
 
-    def _open(self, url: str, package: DebianPackage) -> Iterator[bytes] | None:
-        """The file's bytes; None when this archive does not have it."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                answer = self._open_pool(url).request("GET", url, preload_content=False, redirect=True)
-                if answer.status == 200:
-                    data = b"".join(answer.stream(_BLOCK))[: package.size + 1]
-                    self._progress(Transfer(SUBJECT, package.name, len(data), package.size))
-                    return iter((data,))
-                answer.drain_conn()
-                if answer.status in {403, 404, 410}:
-                    return None
-                cause = f"it answers {answer.status}"
-            except transport_errors() as error:
-                cause = str(error)
-            if attempt < _ATTEMPTS:
-                self._pause(0.5 * 2**attempt)
-        raise TemporaryError(
-            f"{package.name} {package.version}: the package archive {urlsplit(url).netloc} does not answer: {cause}",
-            hint=f"try again later; {_OTHERS}",
-            details=(url,),
-        )
-
-    def _open_pool(self, url: str) -> Pool:
-        parts = urlsplit(url)
-        make = partial(make_pool, url, proxies=self._settings.proxies, ca_file=self._settings.ca_file)
-        return self._pools.do((parts.scheme, parts.netloc), make)
+    def _fetch_file(self, url: str, package: DebianPackage) -> bytes | None:
+        """Fetches a file; None when this archive does not have it."""
+        try:
+            for attempt in self._retry.attempts(f"the package archive {urlsplit(url).netloc}"):
+                with attempt:
+                    answer = self._client.follow("GET", url, limit=package.size + 1)
+                    if answer.status in {403, 404, 410}:
+                        return None
+                    if answer.status != 200:
+                        raise PassingError(f"answered {answer.status}", status=answer.status)
+        except TemporaryError as error:
+            raise TemporaryError(
+                f"{package.name} {package.version}: {error.message}",
+                hint=f"try again later; {_OTHERS}",
+                details=(url,),
+            ) from error
+        self._progress(Transfer(SUBJECT, package.name, len(answer.body), package.size))
+        return answer.body
 
 
 def _describe(package: DebianPackage) -> Descriptor:

@@ -41,7 +41,7 @@ class Origin:
 
 
 def origin_of(url: str) -> Origin:
-    """The origin of an absolute http or https URL; raises ValueError for anything else."""
+    """Reads the origin of an absolute http or https URL; raises ValueError for anything else."""
     parts = urlsplit(url)
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError("not an http or https URL")
@@ -58,7 +58,7 @@ def split_host(host: str) -> tuple[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` (no port; IPv6 with or without brackets) is this machine."""
+    """Returns whether `host` (no port; IPv6 with or without brackets) is this machine."""
     name = host.strip("[]").lower()
     if name in _LOOPBACK_NAMES or name.endswith(".localhost"):
         return True
@@ -67,12 +67,12 @@ def is_loopback(host: str) -> bool:
 
 
 def speaks_http(host: str, insecure: tuple[str, ...]) -> bool:
-    """Whether imgtool speaks to `HOST[:PORT]` without TLS: loopback, and hosts that the user lists, port or not."""
+    """Returns whether imgtool speaks plain HTTP to `HOST[:PORT]`: loopback, and hosts that the user lists."""
     return is_loopback(split_host(host)[0]) or host in insecure or split_host(host)[0] in insecure
 
 
 def next_url(current: str, location: str, registry: Origin, what: str) -> str:
-    """The absolute URL that a Location header means.
+    """Reads the absolute URL that a Location header means.
 
     Args:
         current: the URL that answered.
@@ -106,7 +106,7 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
 
 
 def private_registry(host: str) -> bool:
-    """Whether a registry lies in a private network by its own name, and so may name private addresses."""
+    """Returns whether a registry lies in a private network by its own name, and so may name private addresses."""
     address = parse_address(host)
     if address is not None:
         return not address.is_global and not address.is_link_local
@@ -114,7 +114,7 @@ def private_registry(host: str) -> bool:
 
 
 def not_public(host: str) -> bool:
-    """Whether a host is a literal address (or a name of this machine) that the internet does not reach."""
+    """Returns whether a host is a literal address (or a name of this machine) that the internet does not reach."""
     address = parse_address(host)
     if address is None:
         return is_loopback(host)
@@ -123,7 +123,7 @@ def not_public(host: str) -> bool:
 
 
 def _is_metadata(host: str) -> bool:
-    """Whether a host is a link-local address, as a cloud's metadata service is, or such a service's name."""
+    """Returns whether a host is a link-local address, as a cloud's metadata service is, or such a service's name."""
     address = parse_address(host)
     if address is None:
         return host in {"metadata", "metadata.google.internal"}
@@ -131,7 +131,7 @@ def _is_metadata(host: str) -> bool:
 
 
 def redact(url: str) -> str:
-    """A URL fit for a message: no user, no password, and only values of query keys that hold no secret."""
+    """Makes a URL fit for a message: no user, no password, and only values of query keys that hold no secret."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -1,18 +1,16 @@
-"""One HTTP exchange with a registry, its storage or its token server: no retries, no credentials, no redirects.
-
-Each origin has two sets of connections: a blob that is read while another is written must not wait for the writer's.
-"""
+"""One HTTP exchange with a registry, a package index or an archive: no retries, no credentials, no redirects."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
-from training_imgtool.http.addresses import Origin, origin_of
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.http.addresses import DEFAULT_PORTS, REDIRECTS, Origin, origin_of, redact
 from training_imgtool.http.errors import proxy_refusal, translate_errors
 from training_imgtool.http.pool import Pool, Response, find_certificates, make_pool, timeouts
 from training_imgtool.http.retry import PassingError
@@ -25,61 +23,68 @@ _CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 41
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request carries: `open` gives fresh blocks for every try; `length` None means chunked."""
+    """Holds what a request carries: `open` gives fresh blocks for every try; `length` None means chunked."""
 
     open: Callable[[], Iterator[bytes]]
     length: int | None
 
 
 def bytes_body(data: bytes) -> Body:
-    """A body that is in memory."""
+    """Makes a body of what is in memory."""
     return Body(lambda: iter((data,)), len(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A server's answer. Header names are lower case; `body` ends at the caller's limit."""
+    """A server's answer. Header names are lower case.
+
+    Attributes:
+        method: of the request.
+        url: what answered.
+        status: such as 200.
+        headers: by name; several of one name are joined by commas.
+        challenges: the WWW-Authenticate headers, one by one.
+        body: the content up to the caller's limit; empty for a streamed answer.
+        complete: whether `body` is all of it.
+        response: the connection that a streamed answer's content comes from.
+    """
 
     method: str
     url: str
     status: int
     headers: Mapping[str, str]
     challenges: tuple[str, ...]
-    body: bytes
+    body: bytes = b""
     complete: bool = True
-
-
-class Download:
-    """An answer whose content the caller reads block by block. Close it, or read it to its end."""
-
-    def __init__(self, method: str, url: str, response: Response) -> None:
-        headers = {name.lower(): response.headers[name] for name in response.headers}
-        challenges = tuple(response.headers.getlist("WWW-Authenticate"))
-        self.answer = Answer(method, url, response.status, headers, challenges, b"")
-        self._response = response
+    response: Response | None = field(default=None, repr=False, compare=False)
 
     def blocks(self) -> Iterator[bytes]:
-        """The content, each block as soon as it arrives; raises PassingError when the connection breaks first."""
-        while True:
-            with translate_errors(origin_of(self.answer.url), answered=True, proxy=None):
-                block = self._response.read1(BLOCK, decode_content=False)
+        """Yields a streamed answer's content as it arrives; raises PassingError when the connection breaks first."""
+        while self.response is not None:
+            with translate_errors(origin_of(self.url), answered=True, proxy=None):
+                block = self.response.read1(BLOCK, decode_content=False)
             if not block:
                 return
             yield block
 
     def close(self) -> None:
-        """Gives the connection back, or closes it when content is left."""
-        self._response.close()
-        self._response.release_conn()
+        """Gives the connection of a streamed answer back, or closes it when content is left."""
+        if self.response is not None:
+            self.response.close()
+            self.response.release_conn()
 
 
-class Transport:
-    """Sends requests over pooled connections. Safe for threads; one per process.
+class Client:
+    """Sends requests over pooled connections. Safe for threads; close it at the end.
+
+    Each origin has two sets of connections: a blob that is read while another is written must not wait for the
+    writer's.
 
     Args:
         proxies: `http`, `https`, `no`.
         ca_file: a PEM file to trust instead of the system's.
         certificates: folders with certificates of single hosts, as `find_certificates` reads them.
+        unverified: hosts, `HOST` or `HOST:PORT`, whose certificates nobody checks.
         connections: per host, for each of reading and writing; further requests wait for one.
         connect_seconds: limit for a connection to open, TLS included.
         idle_seconds: limit between two blocks.
@@ -93,6 +98,7 @@ class Transport:
         proxies: Mapping[str, str],
         ca_file: Path | None,
         certificates: tuple[Path, ...] = (),
+        unverified: tuple[str, ...] = (),
         connections: int = 8,
         connect_seconds: float = 10.0,
         idle_seconds: float = 60.0,
@@ -102,6 +108,7 @@ class Transport:
         self._proxies = proxies
         self._ca_file = ca_file
         self._certificates = certificates
+        self._unverified = frozenset(unverified)
         self._connections = connections
         self._connect = connect_seconds
         self._idle = idle_seconds
@@ -120,56 +127,28 @@ class Transport:
         body: Body | None = None,
         limit: int = SMALL,
         seconds: float | None = None,
+        stream: bool = False,
     ) -> Answer:
-        """One exchange; content beyond `limit` bytes is not read (`complete` is then false).
-
-        `seconds` shortens the limits for connecting and between blocks. Raises as `open`.
-        """
-        download = self.open(method, url, headers=headers, body=body, seconds=seconds)
-        try:
-            content = bytearray()
-            stop = self._clock() + self._answer_seconds
-            for block in download.blocks():
-                content += block
-                if len(content) > limit:
-                    break
-                if self._clock() > stop:
-                    raise PassingError(f"took longer than {self._answer_seconds:.0f} s to answer")
-        finally:
-            download.close()
-        head, cut = download.answer, len(content) > limit
-        return Answer(method, url, head.status, head.headers, head.challenges, bytes(content[:limit]), complete=not cut)
-
-    def open(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: Body | None = None,
-        seconds: float | None = None,
-        reading: bool = False,
-    ) -> Download:
-        """Sends a request and waits for the head of its answer, whose content the caller reads.
+        """Sends one request; neither retries nor follows redirects.
 
         Args:
             method: of the request.
             url: absolute.
             headers: Content-Length is added where it is known; without it a body goes in chunks.
             body: what to send.
+            limit: bytes of content to read; with more, the answer is not `complete`.
             seconds: shortens the limits for connecting and between blocks.
-            reading: takes a connection of the set for reading.
+            stream: leaves the content of a 200 or 206 to the caller, who reads `blocks` and closes the answer. It has
+                a connection of the set for reading.
 
         Raises: see `translate_errors`.
         """
-        origin, sent = origin_of(url), dict(headers)
-        if body is None and method in _CARRYING:
-            sent["Content-Length"] = "0"
-        elif body is not None and body.length is not None:
-            sent["Content-Length"] = str(body.length)
-        pool = self._pool(origin, reading=reading)
+        origin = origin_of(url)
+        length = body.length if body is not None else 0 if method in _CARRYING else None
+        counted = {} if length is None else {"Content-Length": str(length)}
+        pool = self._pool(origin, reading=stream)
         proxy = f"{pool.proxy.host}:{pool.proxy.port}" if pool.proxy else None
-        connect, idle = (min(limit, seconds or limit) for limit in (self._connect, self._idle))
+        connect, idle = (min(most, seconds or most) for most in (self._connect, self._idle))
         if body is not None:
             connect = max(connect, idle)  # urllib3 applies the connect timeout to each block of a body
         with translate_errors(origin, answered=origin in self._answered, proxy=proxy):
@@ -177,7 +156,7 @@ class Transport:
                 method,
                 f"{origin.url}{_target(url)}",
                 body=body.open() if body is not None else None,
-                headers={**pool.headers, "Accept-Encoding": "identity", **sent},
+                headers={**pool.headers, "Accept-Encoding": "identity", **headers, **counted},
                 timeout=timeouts(connect, idle),
                 preload_content=False,
                 decode_content=False,
@@ -188,7 +167,50 @@ class Transport:
             response.close()
             raise proxy_refusal(proxy, response.status)
         self._answered.add(origin)
-        return Download(method, url, response)
+        found = {name.lower(): response.headers[name] for name in response.headers}
+        challenges = tuple(response.headers.getlist("WWW-Authenticate"))
+        answer = Answer(method, url, response.status, found, challenges, response=response)
+        return answer if stream and response.status in {200, 206} else self._read(answer, limit)
+
+    def follow(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Callable[[str], Mapping[str, str]] = lambda _: {},
+        limit: int = SMALL,
+        stream: bool = False,
+    ) -> Answer:
+        """Sends a request along redirects to any http or https address; `headers` makes those for each URL.
+
+        Raises VerificationError for a redirect to something else, and as `send`.
+        """
+        for _ in range(REDIRECTS + 1):
+            answer = self.send(method, url, headers=headers(url), limit=limit, stream=stream)
+            location = answer.headers.get("location")
+            if answer.status not in {301, 302, 303, 307, 308} or not location:
+                break
+            target = urljoin(url, location)
+            if urlsplit(target).scheme not in DEFAULT_PORTS or not urlsplit(target).netloc:
+                raise VerificationError(
+                    f"{urlsplit(url).netloc} redirects to {redact(target)[:200]!r}; imgtool follows http and https only"
+                )
+            url = target
+        return answer
+
+    def _read(self, answer: Answer, limit: int) -> Answer:
+        content = bytearray()
+        stop = self._clock() + self._answer_seconds
+        try:
+            for block in answer.blocks():
+                content += block
+                if len(content) > limit:
+                    break
+                if self._clock() > stop:
+                    raise PassingError(f"took longer than {self._answer_seconds:.0f} s to answer", tries=2)
+        finally:
+            answer.close()
+        return replace(answer, body=bytes(content[:limit]), complete=len(content) <= limit, response=None)
 
     def _pool(self, origin: Origin, *, reading: bool) -> Pool:
         with self._lock:
@@ -200,6 +222,7 @@ class Transport:
                     ca_file=self._ca_file,
                     certificates=find_certificates(self._certificates, origin) if origin.scheme == "https" else None,
                     connections=self._connections,
+                    verify=self._unverified.isdisjoint({origin.host, *origin.names}),
                 )
             return pool
 
@@ -212,7 +235,7 @@ class Transport:
 
 
 def _target(url: str) -> str:
-    """What a request line asks for: path and query, with what may not stand there encoded."""
+    """Returns what a request line asks for: path and query, with what may not stand there encoded."""
     parts = urlsplit(url)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     return quote(target, safe="/?:@!$&'()*+,;=%-._~[]")

@@ -56,7 +56,7 @@ def translate_errors(origin: Origin, *, answered: bool, proxy: str | None) -> It
 
 
 def proxy_refusal(proxy: str, status: int) -> ImgtoolError:
-    """The error for a proxy that refuses to forward a request."""
+    """Makes the error for a proxy that refuses to forward a request."""
     if status == 407:
         return CredentialsError(
             f"the proxy {proxy} wants a login (HTTP 407)",
@@ -77,7 +77,7 @@ def _proxy_error(error: exceptions.ProxyError, proxy: str) -> Exception:
 
 def _no_host(origin: Origin, cause: BaseException | None) -> Exception:
     final = TemporaryError(
-        f"the host {origin.host} cannot be found", hint="check the registry's name and this machine's DNS"
+        f"the host {origin.host} cannot be found", hint="check the host's name and this machine's DNS"
     )
     if isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_AGAIN:  # the name server failed, not the name
         return PassingError("cannot be found at the moment (the name server fails)", final=final, tries=4)
@@ -89,14 +89,14 @@ def _nothing_answers(origin: Origin, error: BaseException, *, answered: bool) ->
         return PassingError("refuses connections now")
     return TemporaryError(
         f"nothing answers at {redact(origin.url)} ({_cause(error)})",
-        hint="check the registry's name and port, and that it runs",
+        hint="check the host's name and port, and that it runs",
     )
 
 
 def _not_http(origin: Origin) -> PassingError:
     problem = "answered something that is not HTTP/1"
     final = RegistryRefusedError(
-        f"{redact(origin.url)} is no registry: it {problem}", hint="check the registry's name and port"
+        f"{redact(origin.url)} is no web server: it {problem}", hint="check the host's name and port"
     )
     return PassingError(problem, final=final, tries=2)
 
@@ -110,7 +110,7 @@ def _is_not_http(error: object) -> bool:
 
 
 def _cause(error: BaseException) -> str:
-    """The operating system's words for what lies behind an error."""
+    """Finds the operating system's words for what lies behind an error."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
@@ -121,7 +121,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _wants_client_certificate(text: str) -> bool:
-    """Whether the server's alert is about the certificate that it did not get.
+    """Returns whether the server's alert is about the certificate that it did not get.
 
     Go calls a missing one bad; OpenSSL with TLS 1.2 says only that the handshake failed.
     """

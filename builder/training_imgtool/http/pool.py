@@ -28,7 +28,7 @@ READ_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HostCertificates:
-    """What one host's connections use beside what the machine trusts; all are PEM files.
+    """Holds what one host's connections use beside what the machine trusts; all are PEM files.
 
     Attributes:
         authorities: further certificates of authorities.
@@ -74,11 +74,9 @@ def make_pool(
     ca_file: Path | None = None,
     certificates: HostCertificates | None = None,
     connections: int = 8,
-    connect_seconds: float = CONNECT_SECONDS,
-    read_seconds: float = READ_SECONDS,
     verify: bool = True,
 ) -> Pool:
-    """A pool for requests to `url` (a proxy is chosen per host, so one pool serves one host and those like it).
+    """Makes a pool for requests to `url` (a proxy is chosen per host, so one pool serves one host and those like it).
 
     Args:
         url: `http://HOST[:PORT]` or `https://HOST[:PORT]`, with or without a path.
@@ -86,8 +84,6 @@ def make_pool(
         ca_file: a PEM file to trust instead of the system's.
         certificates: of the host alone.
         connections: connections kept per host; further ones block until one is free.
-        connect_seconds: limit for a connection to open, TLS included.
-        read_seconds: limit between two reads.
         verify: whether a server's certificate is checked.
 
     Raises:
@@ -101,7 +97,7 @@ def make_pool(
         "maxsize": connections,
         "block": True,
         "retries": urllib3.Retry(total=False, redirect=False),
-        "timeout": urllib3.Timeout(connect=connect_seconds, read=read_seconds),
+        "timeout": urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
         "headers": {"User-Agent": f"imgtool/{__version__}"},
         **_tls(url, ca_file, certificates or HostCertificates(), verify=verify),
     }
@@ -122,21 +118,14 @@ def make_pool(
 
 
 def timeouts(connect: float, read: float) -> urllib3.Timeout:
-    """The limits of one request, in seconds."""
+    """Makes the limits of one request, in seconds."""
     import urllib3
 
     return urllib3.Timeout(connect=connect, read=read)
 
 
-def transport_errors() -> tuple[type[Exception], ...]:
-    """What a request raises when a connection does not open, breaks or says nonsense."""
-    from urllib3.exceptions import HTTPError
-
-    return (HTTPError, ConnectionError, TimeoutError)
-
-
 def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
-    """The proxy's URL for `url`, or None. Loopback is never proxied.
+    """Returns the proxy's URL for `url`, or None. Loopback is never proxied.
 
     The entry `no` is a list by commas: `*`, host names (which cover their subdomains, a leading dot or
     not), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
@@ -174,7 +163,7 @@ def _excludes(entry: str, host: str, port: int) -> bool:
 
 
 def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:
-    """The pool's TLS options: for https one context for all connections, since reading a CA bundle takes 20 ms."""
+    """Makes the TLS options: for https one context for all connections, since reading a CA bundle takes 20 ms."""
     if not verify:
         return {"cert_reqs": "CERT_NONE"}
     if not url.startswith("https:"):

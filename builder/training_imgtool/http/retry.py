@@ -1,4 +1,4 @@
-"""The retry layer: which failures are worth another try, how long to wait, when to give up.
+"""Decides which failures are worth another try, how long to wait, and when to give up.
 
 Delays double from half a second up to 30 s, each between a half and the whole of that by chance, so that seven
 tries take 16 to 32 s and outlast the restart of a registry. Quotas are counted per minute: after a 429 delays double
@@ -9,16 +9,12 @@ nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self
 
 from training_imgtool.core.errors import ImgtoolError, TemporaryError
 
-T = TypeVar("T")
-
-PASSING_STATUSES = frozenset({408, 429, 499, 500, 502, 503, 504, 507, 522})
-PASSING_CODES = frozenset({"TOOMANYREQUESTS", "UNKNOWN", "UNAVAILABLE", "BLOB_UPLOAD_INVALID"})
 _TIMES = ("no time", "once", "twice", "three times", "four times", "five times", "six times", "seven times")
 
 
@@ -48,6 +44,26 @@ class PassingError(Exception):
         self.final = final
         self.tries = tries
         self.status = status
+
+
+class Attempt:
+    """One pass through the body of a loop over `Retry.attempts`, which goes on after a PassingError.
+
+    Attributes:
+        number: 0 for the first.
+        error: the PassingError that ended it.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.error: PassingError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error if isinstance(error, PassingError) else None
+        return self.error is not None
 
 
 def _dice() -> float:
@@ -80,40 +96,44 @@ class Retry:
     sleep: Callable[[float], None] = time.sleep
     random: Callable[[], float] = _dice
 
-    def run(self, attempt: Callable[[int], T], *, who: str, notice: Callable[[str], None]) -> T:
-        """Calls `attempt` with 0, 1, … until it returns.
+    def attempts(self, who: str, notice: Callable[[str], None] = lambda _: None) -> Iterator[Attempt]:
+        """Yields one attempt after the other until one ends without a PassingError.
+
+            for attempt in retry.attempts("HOST", notice):
+                with attempt:
+                    answer = ask()
 
         Args:
-            attempt: does the work; raises PassingError to be called again.
             who: the host, which begins each message.
             notice: receives a text for each wait.
 
         Raises:
             TemporaryError: the tries, the patience or the time ran out.
-            ImgtoolError: PassingError.final, or whatever else `attempt` raises.
+            ImgtoolError: PassingError.final.
         """
         began = self.clock()
         waited = 0.0
         for number in range(self.tries):
-            try:
-                return attempt(number)
-            except PassingError as error:
-                wait = self._wait(number, error)
-                spent = self.clock() - began
-                if number + 1 >= min(self.tries, error.tries or self.tries) or spent >= self.total:
-                    raise _given_up(who, error, number + 1, spent) from error
-                if waited + wait > min(self.patience, self.total - spent):
-                    raise _too_long(who, error, wait) from error
-                notice(f"{who} {error.reason}; trying again in {wait:.1f} s (try {number + 2} of {self.tries})")
-                self.sleep(wait)
-                waited += wait
-        raise AssertionError("tries is at least 1")
+            attempt = Attempt(number)
+            yield attempt
+            error = attempt.error
+            if error is None:
+                return
+            wait = self._wait(number, error)
+            spent = self.clock() - began
+            if number + 1 >= min(self.tries, error.tries or self.tries) or spent >= self.total:
+                raise _given_up(who, error, number + 1, spent) from error
+            if waited + wait > min(self.patience, self.total - spent):
+                raise _too_long(who, error, wait) from error
+            notice(f"{who} {error.reason}; trying again in {wait:.1f} s (try {number + 2} of {self.tries})")
+            self.sleep(wait)
+            waited += wait
 
     def check_time(self, began: float, doing: str) -> None:
         """Raises TemporaryError when an operation that began then (by `clock`) has had its time."""
         if self.clock() - began > self.total:
             raise TemporaryError(
-                f"{doing}: not done within {self.total:.0f} s", hint="the connection to the registry is too slow"
+                f"{doing}: not done within {self.total:.0f} s", hint="the connection to the server is too slow"
             )
 
     def _wait(self, number: int, error: PassingError) -> float:
@@ -124,7 +144,7 @@ class Retry:
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """The Retry-After header in seconds from now: a number or an HTTP date; None where absent or unreadable.
+    """Reads the Retry-After header as seconds from now: a number or an HTTP date; None where absent or unreadable.
 
     Args:
         value: the header.

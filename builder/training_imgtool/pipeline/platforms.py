@@ -19,8 +19,7 @@ from training_imgtool.pipeline.find import KeyedImages
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.indexes import index_body, index_entry
-from training_imgtool.registry.manifests import Platform, platform_of
+from training_imgtool.registry.manifests import Platform, index_body, index_entry, platform_of
 from training_imgtool.spec.model import Role
 
 

@@ -8,36 +8,36 @@ from collections.abc import Iterator
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Transfer, silent
 from training_imgtool.core.reference import Repository
-from training_imgtool.http.client import Download
+from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull, push
+from training_imgtool.registry.dialects import NO_SUCH_BLOB
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
 
 
 def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> str | None:
-    """The length that a registry says a blob has, empty where it says none; None for a blob that it does not have.
+    """Asks for the length of a blob, empty where the registry says none; None for a blob that it does not have.
 
-    One try of one request. A 500 counts as none: docker-registry 2.8 answers so for a blob during whose storing it was
-    killed, and sending the blob again mends that. Raises PassingError, and what `Session.send` raises.
+    Sends one request. Raises PassingError, and what `Session.send` raises.
     """
     scopes = push(repository.path) if writing else pull(repository.path)
     doing = f"looking for blob {digest[7:19]} in {repository}"
     try:
         answer = session.send("HEAD", session.url(repository, f"blobs/{digest}"), scopes=scopes, doing=doing)
     except PassingError as error:
-        if error.status != 500:
+        if error.status not in NO_SUCH_BLOB:
             raise
         return None
     if answer.status == 200:
         return answer.headers.get("content-length", "")
-    if answer.status == 404:
+    if answer.status in NO_SUCH_BLOB:
         return None
     raise session.refusal(answer, doing)
 
 
 def has_blob(session: Session, repository: Repository, blob: Descriptor, *, writing: bool = False) -> bool:
-    """Whether a repository has a blob, of its size as far as the registry says one; raises as `blob_length`.
+    """Asks whether a repository has a blob, of its size as far as the registry says one; raises as `blob_length`.
 
     docker-registry keeps what a full or broken disk has left of a blob, and says the length of that.
     """
@@ -52,12 +52,12 @@ class _Source:
         self._url = session.url(repository, f"blobs/{descriptor.digest}")
         self._scopes = pull(repository.path)
         self._doing = doing
-        self._download: Download | None = None
+        self._download: Answer | None = None
         self._blocks: Iterator[bytes] = iter(())
         self.position = 0
 
     def next_block(self) -> bytes:
-        """The next block, b"" at the end; raises PassingError, after which it may be called again."""
+        """Reads the next block, b"" at the end; raises PassingError, after which it may be called again."""
         try:
             if self._download is None:
                 self._open()
@@ -76,20 +76,22 @@ class _Source:
 
     def _open(self) -> None:
         headers = {"Range": f"bytes={self.position}-"} if self.position else {}
-        download = self._session.download(self._url, scopes=self._scopes, doing=self._doing, headers=headers)
+        download = self._session.send(
+            "GET", self._url, scopes=self._scopes, doing=self._doing, headers=headers, stream=True
+        )
         self._download = download
         self._blocks = download.blocks()
         if not self.position:
             return
-        if download.answer.status == 206:
-            if not download.answer.headers.get("content-range", "").startswith(f"bytes {self.position}-"):
+        if download.status == 206:
+            if not download.headers.get("content-range", "").startswith(f"bytes {self.position}-"):
                 raise PassingError("sent another part of the blob than the one requested")
             return
         self._blocks = _without(self._blocks, self.position)
 
 
 def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """The blocks after the first `count` bytes, for a server that knows no Range."""
+    """Drops the first `count` bytes, for a server that knows no Range."""
     for block in blocks:
         if count >= len(block):
             count -= len(block)
@@ -101,7 +103,7 @@ def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
 def read_blob(
     session: Session, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
 ) -> Iterator[bytes]:
-    """The blob's blocks, which are proven only when the iterator has ended.
+    """Reads a blob block by block; the blocks are proven only when the iterator has ended.
 
     After a broken connection the next one continues at the byte where it broke; every block has all tries of its own.
 
@@ -114,7 +116,12 @@ def read_blob(
     content_hash = hashlib.sha256()
     began = session.retry.clock()
     try:
-        while block := session.retry.run(lambda _: source.next_block(), who=session.host, notice=session.notice):
+        while True:
+            for attempt in session.attempts():
+                with attempt:
+                    block = source.next_block()
+            if not block:
+                break
             if source.position > descriptor.size:
                 raise VerificationError(f"{doing}: the registry sends more than that")
             session.retry.check_time(began, doing)

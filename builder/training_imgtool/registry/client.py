@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
@@ -19,7 +19,7 @@ from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull
-from training_imgtool.registry.failures import BlobUnknownError
+from training_imgtool.registry.dialects import NO_REFERRERS_API
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from training_imgtool.registry.manifest_put import ManifestPut
     from training_imgtool.registry.upload import OpenBody, Uploaded
 
-T = TypeVar("T")
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
-_NO_REFERRERS = frozenset({404, 405, 501})  # how registries say that they have no referrers API
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +50,23 @@ class Registry:
 
     @property
     def host(self) -> str:
-        """The registry as references name it."""
+        """Returns the registry as references name it."""
         return self.session.host
 
     def head(self, ref: Tag | Digest) -> str | None:
-        """The manifest's digest, or None if the registry has no such manifest or repository.
+        """Asks for a manifest's digest; None if the registry has no such manifest or repository.
 
         Raises:
             RegistryRefusedError, CredentialsError, TemporaryError: the registry gives no answer.
             VerificationError: the registry answers a digest with another digest.
         """
-        return self._run(lambda _: self._head(ref))
+        for attempt in self.session.attempts():
+            with attempt:
+                digest = self._head(ref)
+        return digest
 
     def manifest(self, ref: Tag | Digest, platform: str | None = None) -> Manifest:
-        """A manifest, verified by its digest.
+        """Reads a manifest, verified by its digest.
 
         Args:
             ref: what to read.
@@ -76,42 +77,53 @@ class Registry:
             VerificationError: the bytes are not what the digest says.
             CredentialsError, TemporaryError: as `head`.
         """
-        manifest = self._run(lambda _: self._manifest(ref))
+        answer = self._get(ref)
+        if answer.status == 404:
+            raise self.session.refusal(answer, f"reading {ref}")
+        manifest = _parse(ref, answer)
         if platform is None or not manifest.is_index:
             return manifest
         child = choose(manifest, parse_platform(platform), str(ref))
-        image = self._run(lambda _: self._manifest(ref.repository.digest(child.digest)))
+        image = self.manifest(ref.repository.digest(child.digest))
         if image.is_index:
             raise RegistryRefusedError(f"{ref}: the index's entry for {platform} is an index again")
         return image
 
+    def find_manifest(self, ref: Tag | Digest) -> Manifest | None:
+        """Reads a manifest as `manifest` does; None if the registry has no such manifest or repository."""
+        answer = self._get(ref)
+        return None if answer.status == 404 else _parse(ref, answer)
+
     def blob(
         self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
     ) -> Iterator[bytes]:
-        """A blob's blocks. They are proven when the iterator ends without a VerificationError."""
+        """Reads a blob block by block. The blocks are proven when the iterator ends without a VerificationError."""
         from training_imgtool.registry.blobs import read_blob
 
         return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
 
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
-        """A small blob, such as a config, in memory; raises VerificationError over `limit` bytes."""
+        """Reads a small blob, such as a config, in memory; raises VerificationError over `limit` bytes."""
         if descriptor.size > limit:
             raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
         return b"".join(self.blob(repository, descriptor))
 
     def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
-        """Whether a repository has a blob, of its size as far as the registry says one."""
+        """Asks whether a repository has a blob, of its size as far as the registry says one."""
         from training_imgtool.registry.blobs import has_blob
 
-        return self._run(lambda _: has_blob(self.session, repository, blob))
+        for attempt in self.session.attempts():
+            with attempt:
+                has = has_blob(self.session, repository, blob)
+        return has
 
     @property
     def software(self) -> str | None:
-        """What identifies the registry's software in its answers about manifests; None before the first of them."""
+        """Returns what names the registry's software in its answers about manifests; None before the first of them."""
         return self.session.software
 
     def checks_manifests(self, repository: Repository) -> bool | None:
-        """Whether the registry refuses a manifest of unknown blobs, found by sending one; None without an answer.
+        """Finds out, by sending one, whether the registry refuses a manifest of unknown blobs; None without an answer.
 
         See `manifest_put.refuses_unknown_blobs`, which says what this may leave behind.
         """
@@ -173,7 +185,8 @@ class Registry:
             VerificationError: the registry stored something else, or nothing.
             RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
         """
-        put = self._put(ref, media_type, body)
+        put = self._prepare_put(ref, media_type, body)
+        put.run(self.session.attempts())
         if confirm and self.head(ref.repository.digest(put.digest)) != put.digest:
             raise VerificationError(f"{ref}: the registry accepted {put.digest} but does not have it")
         return put.digest
@@ -183,14 +196,12 @@ class Registry:
 
         The OCI-Subject header of the answer says so (distribution specification 1.1). Raises as `put_manifest`.
         """
-        return self._put(ref, OCI_MANIFEST, body).is_listed
-
-    def find_manifest(self, ref: Tag | Digest) -> Manifest | None:
-        """A manifest as `manifest` gives it; None if the registry has no such manifest or repository."""
-        return self._run(lambda _: self._find_manifest(ref))
+        put = self._prepare_put(ref, OCI_MANIFEST, body)
+        put.run(self.session.attempts())
+        return put.is_listed
 
     def find_referrers(self, subject: Digest, page: str | None = None) -> tuple[Manifest, str | None] | None:
-        """One page of the registry's list of referrers, an OCI index; None where the registry keeps no such list.
+        """Reads one page of the registry's list of referrers, an OCI index; None where the registry keeps no such list.
 
         Args:
             subject: the manifest that they refer to.
@@ -198,9 +209,23 @@ class Registry:
 
         Returns the page and the URL of the next one. Raises as `manifest`.
         """
-        return self._run(lambda _: self._find_referrers(subject, page))
+        doing, scopes = f"looking for referrers of {subject}", pull(subject.repository.path)
+        url = page or self.session.url(subject.repository, f"referrers/{subject.digest}")
+        accept = {"Accept": OCI_INDEX}
+        for attempt in self.session.attempts():
+            with attempt:
+                answer = self.session.send(
+                    "GET", url, scopes=scopes, doing=doing, headers=accept, limit=LARGEST_MANIFEST
+                )
+        if answer.status in NO_REFERRERS_API:
+            return None
+        if answer.status != 200 or not answer.complete:
+            raise self.session.refusal(answer, doing)
+        link = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
+        following = next_url(url, link[1], self.session.origin, doing) if link else None
+        return parse_manifest(answer.body, OCI_INDEX, doing), following
 
-    def _put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
+    def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         from training_imgtool.registry.manifest_put import ManifestPut
 
         digest = sha256_digest(body)
@@ -213,67 +238,38 @@ class Registry:
         manifest = parse_manifest(body, media_type, str(ref))
         if manifest.media_type != media_type:
             raise VerificationError(f"{ref}: the manifest calls itself {manifest.media_type}, not {media_type}")
-        put = ManifestPut(self.session, ref, manifest, body, head=self._head)
-        try:
-            self._run(put.attempt)
-        except BlobUnknownError:
-            for blob in put.blobs:
-                self.uploads.forget((ref.repository, blob.digest))
-            raise
-        return put
-
-    def _run(self, attempt: Callable[[int], T]) -> T:
-        return self.session.retry.run(attempt, who=self.host, notice=self.session.notice)
+        return ManifestPut(self.session, ref, manifest, head=self._head, uploads=self.uploads)
 
     def _head(self, ref: Tag | Digest) -> str | None:
-        doing = f"looking for {ref}"
-        scopes = pull(ref.repository.path)
-        answer = self.session.send("HEAD", manifest_url(self.session, ref), scopes=scopes, doing=doing, headers=_ACCEPT)
+        """Asks once; a registry that refuses HEAD, or names no digest, is asked for the manifest."""
+        doing, scopes, url = f"looking for {ref}", pull(ref.repository.path), manifest_url(self.session, ref)
+        answer = self.session.send("HEAD", url, scopes=scopes, doing=doing, headers=_ACCEPT)
         if answer.status == 404:
             return None
-        if answer.status == 200:
-            digest = _header_digest(answer)
-            if digest and isinstance(ref, Digest) and digest != ref.digest:
-                raise VerificationError(f"{ref}: the registry answers for {digest}")
-            if digest:
-                return digest
-        elif answer.status != 405:
+        digest = _header_digest(answer) if answer.status == 200 else None
+        if digest and isinstance(ref, Digest) and digest != ref.digest:
+            raise VerificationError(f"{ref}: the registry returned another image ({digest})")
+        if digest:
+            return digest
+        if answer.status not in {200, 405}:
             raise self.session.refusal(answer, doing)
-        answer = self._get(ref, doing)
-        return None if answer.status == 404 else self._verify(ref, answer).digest
+        answer = self._get_once(ref, doing)
+        return None if answer.status == 404 else sha256_digest(answer.body)
 
-    def _manifest(self, ref: Tag | Digest) -> Manifest:
-        answer = self._get(ref, f"reading {ref}")
-        if answer.status == 404:
-            raise self.session.refusal(answer, f"reading {ref}")
-        return self._verify(ref, answer)
-
-    def _find_manifest(self, ref: Tag | Digest) -> Manifest | None:
-        answer = self._get(ref, f"reading {ref}")
-        return None if answer.status == 404 else self._verify(ref, answer)
-
-    def _find_referrers(self, subject: Digest, page: str | None) -> tuple[Manifest, str | None] | None:
-        doing, scopes = f"looking for referrers of {subject}", pull(subject.repository.path)
-        url = page or self.session.url(subject.repository, f"referrers/{subject.digest}")
-        accept = {"Accept": OCI_INDEX}
-        answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=accept, limit=LARGEST_MANIFEST)
-        if answer.status in _NO_REFERRERS:
-            return None
-        if answer.status != 200 or not answer.complete:
-            raise self.session.refusal(answer, doing)
-        link = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
-        following = next_url(url, link[1], self.session.origin, doing) if link else None
-        return parse_manifest(answer.body, OCI_INDEX, doing), following
-
-    def _get(self, ref: Tag | Digest, doing: str) -> Answer:
-        scopes = pull(ref.repository.path)
-        url = manifest_url(self.session, ref)
-        answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
-        if answer.status not in {200, 404}:
-            raise self.session.refusal(answer, doing)
+    def _get(self, ref: Tag | Digest) -> Answer:
+        for attempt in self.session.attempts():
+            with attempt:
+                answer = self._get_once(ref, f"reading {ref}")
         return answer
 
-    def _verify(self, ref: Tag | Digest, answer: Answer) -> Manifest:
+    def _get_once(self, ref: Tag | Digest, doing: str) -> Answer:
+        """Reads a manifest's bytes, which are what a digest or the registry's header says, or gets a 404."""
+        scopes, url = pull(ref.repository.path), manifest_url(self.session, ref)
+        answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
+        if answer.status == 404:
+            return answer
+        if answer.status != 200:
+            raise self.session.refusal(answer, doing)
         if not answer.complete:
             raise RegistryRefusedError(f"{ref}: the manifest is over {LARGEST_MANIFEST} bytes, which is not read")
         actual = sha256_digest(answer.body)
@@ -281,11 +277,15 @@ class Registry:
         if actual != expected:
             wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {actual}")
             raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
-        return parse_manifest(answer.body, answer.headers.get("content-type", ""), str(ref))
+        return answer
+
+
+def _parse(ref: Tag | Digest, answer: Answer) -> Manifest:
+    return parse_manifest(answer.body, answer.headers.get("content-type", ""), str(ref))
 
 
 def _header_digest(answer: Answer) -> str | None:
-    """The Docker-Content-Digest header, or None where it is missing or no sha256 digest."""
+    """Reads the Docker-Content-Digest header; None where it is missing or no sha256 digest."""
     try:
         return check_digest(answer.headers.get("docker-content-digest", ""))
     except InvalidReferenceError:

@@ -12,15 +12,14 @@ from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Repository, apply_mirror
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.http.addresses import Origin
-from training_imgtool.http.client import Transport
+from training_imgtool.http.client import Client
 from training_imgtool.http.retry import Retry
-from training_imgtool.registry.auth.auth import Authorizer
-from training_imgtool.registry.auth.credentials import FindGoogle, FoundLogin, HostLogin, find_login
-from training_imgtool.registry.auth.tokens import TokenStore
+from training_imgtool.registry.auth.auth import Authorizer, TokenStore
+from training_imgtool.registry.auth.logins import FindGoogle, FoundLogin, HostLogin, find_login
 from training_imgtool.registry.client import Registry
+from training_imgtool.registry.dialects import Dialect, find_dialect
 from training_imgtool.registry.manifests import Descriptor
-from training_imgtool.registry.session import Session
+from training_imgtool.registry.session import Session, find_origin
 
 if TYPE_CHECKING:
     from training_imgtool.registry.upload import Uploaded
@@ -35,6 +34,7 @@ class Registries:
         retry: the policy of every request.
         keep_tokens: keep bearer tokens on disk until they end.
         google: finds Google's own credentials.
+        dialect: finds what a host does differently.
         idle_seconds: limit between two blocks.
         now: the wall clock.
     """
@@ -47,6 +47,7 @@ class Registries:
         retry: Retry | None = None,
         keep_tokens: bool = True,
         google: FindGoogle | None = None,
+        dialect: Callable[[str], Dialect] = find_dialect,
         idle_seconds: float = 60.0,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -55,8 +56,9 @@ class Registries:
         self._retry = retry or Retry()
         self._keep_tokens = keep_tokens
         self._google = google
+        self._dialect = dialect
         self._now = now
-        self._transport = Transport(
+        self._http = Client(
             proxies=settings.proxies,
             ca_file=settings.ca_file,
             certificates=settings.certificates,
@@ -67,7 +69,7 @@ class Registries:
         self._lock = threading.Lock()
 
     def at(self, where: Repository | str) -> Registry:
-        """The client of a repository's registry, or of a host."""
+        """Returns the client of a repository's registry, or of a host."""
         host = where if isinstance(where, str) else where.registry
         with self._lock:
             if host not in self._clients:
@@ -75,11 +77,11 @@ class Registries:
             return self._clients[host]
 
     def source(self, repository: Repository) -> Repository:
-        """Where a repository is read: the same one, or its place in the mirror that the settings name."""
+        """Says where a repository is read: the same one, or its place in the mirror that the settings name."""
         return apply_mirror(repository, self._settings.mirrors)
 
     def login(self, host: str) -> FoundLogin:
-        """The login for a host, for an engine that pulls and pushes itself; raises CredentialsError."""
+        """Finds the login for a host, for an engine that pulls and pushes itself; raises CredentialsError."""
         return self._login(host).search()
 
     def _login(self, host: str) -> HostLogin:
@@ -121,7 +123,7 @@ class Registries:
 
     def close(self) -> None:
         """Closes every connection."""
-        self._transport.close()
+        self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -130,23 +132,23 @@ class Registries:
         self.close()
 
     def _client(self, host: str) -> Registry:
-        settings = self._settings
-        login = self._login(host)
+        settings, dialect, login = self._settings, self._dialect(host), self._login(host)
         tokens = TokenStore(
             host,
             settings.cache / "tokens" if self._keep_tokens else None,
-            identity=_config_state(settings.docker_config / "config.json"),
+            identity=_fingerprint(settings.docker_config / "config.json"),
             now=self._now,
         )
-
-        def authorizer(origin: Origin) -> Authorizer:
-            return Authorizer(host, origin, login=login, tokens=tokens, send=self._transport.send, now=self._now)
-
+        origin = find_origin(host, dialect, settings.insecure)
         session = Session(
             host,
-            transport=self._transport,
-            authorizer=authorizer,
-            insecure=settings.insecure,
+            dialect=dialect,
+            client=self._http,
+            authorizer=Authorizer(
+                host, dialect, origin, login=login, tokens=tokens, send=self._http.send, now=self._now
+            ),
+            origin=origin,
+            guesses=origin.scheme == "http" and host not in settings.insecure,
             retry=self._retry,
             progress=self._progress,
             now=self._now,
@@ -155,12 +157,12 @@ class Registries:
 
 
 def connect(settings: Settings, progress: Progress = silent) -> Registries:
-    """The clients of this process; sends nothing yet."""
+    """Makes the clients of this process; sends nothing yet."""
     return Registries(settings, progress)
 
 
-def _config_state(path: Path) -> str:
-    """A text that changes when the file with the logins changes."""
+def _fingerprint(path: Path) -> str:
+    """Fingerprint of config.json (mtime, size, inode): another login needs another token."""
     try:
         state = path.stat()
     except OSError:

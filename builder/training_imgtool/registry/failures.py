@@ -11,17 +11,21 @@ from functools import partial
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
 from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.http.client import Answer
-from training_imgtool.http.retry import PASSING_CODES, PASSING_STATUSES, PassingError, retry_after
-from training_imgtool.registry.dialects import is_google
+from training_imgtool.http.retry import PassingError, retry_after
+from training_imgtool.registry.dialects import (
+    IMMUTABLE,
+    NO_SUCH_REPOSITORY,
+    PASSING_CODES,
+    PASSING_STATUSES,
+    Dialect,
+)
 
-_IMMUTABLE = r"(?i)immutab"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 _HINTS = {
     405: "the registry, or a proxy in front of it, is read-only",
     413: "a proxy in front of the registry limits the size of a request; raise its limit",
     415: "the registry may not know this type of manifest",
 }
-_MISSING_CODES = frozenset({"NAME_UNKNOWN", "NOT_FOUND", "REPOSITORY_NOT_FOUND"})
 
 
 class RepositoryMissingError(RegistryRefusedError):
@@ -66,7 +70,7 @@ class ServerError:
 
 
 def server_errors(answer: Answer) -> tuple[ServerError, ...]:
-    """The errors in an answer's JSON body; none where it is not of that form."""
+    """Reads the errors in an answer's JSON body; none where it is not of that form."""
     try:
         document = json.loads(answer.body)
         entries = document["errors"]
@@ -87,7 +91,7 @@ def server_errors(answer: Answer) -> tuple[ServerError, ...]:
 
 
 def server_text(answer: Answer) -> str:
-    """The server's words, fit for a message; empty for markup."""
+    """Makes the server's words fit for a message; empty for markup."""
     errors = server_errors(answer)
     if errors:
         return mask_secrets("; ".join(map(str, errors)))
@@ -97,14 +101,14 @@ def server_text(answer: Answer) -> str:
 
 
 def is_immutable_refusal(answer: Answer) -> bool:
-    """Whether a manifest was refused because its tag may not move (Artifact Registry, ECR, Harbor)."""
+    """Returns whether a manifest was refused because its tag may not move (Artifact Registry, ECR, Harbor)."""
     return 400 <= answer.status < 500 and (
-        answer.status in {409, 412} or bool(re.search(_IMMUTABLE, answer.body.decode("utf-8", "replace")))
+        answer.status in {409, 412} or bool(re.search(IMMUTABLE, answer.body.decode("utf-8", "replace")))
     )
 
 
 def passing(answer: Answer, now: float) -> PassingError | None:
-    """The PassingError for an answer that is worth another try, or None for a final one. `now` is the wall clock."""
+    """Makes the PassingError for an answer that is worth another try; None for a final one. `now` is the wall clock."""
     codes = {error.code for error in server_errors(answer)}
     if answer.status < 400 or (answer.status in {401, 403}) or is_immutable_refusal(answer):
         return None
@@ -118,12 +122,13 @@ def passing(answer: Answer, now: float) -> PassingError | None:
     )
 
 
-def make_error(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
-    """The error for a final answer that is not a success.
+def make_error(answer: Answer, *, host: str, dialect: Dialect, doing: str) -> ImgtoolError:
+    """Makes the error for a final answer that is not a success.
 
     Args:
         answer: the answer.
         host: the registry.
+        dialect: says what to do about it.
         doing: what imgtool did, such as `uploading layer 0123456789ab (12 MB) to HOST/PATH`.
     """
     errors = server_errors(answer)
@@ -145,17 +150,17 @@ def make_error(answer: Answer, *, host: str, doing: str) -> ImgtoolError:
             hint="the registry lacks part of the image: push that image again, or name a registry that has all of it "
             "with IMGTOOL_MIRRORS",
         )
-    return _by_status(answer.status, codes, host)(message)
+    return _by_status(answer.status, codes, host, dialect)(message)
 
 
-def _by_status(status: int, codes: set[str], host: str) -> Callable[[str], ImgtoolError]:
-    """A function that makes the error for a status, of the right class and with a hint."""
-    if codes & _MISSING_CODES or (status == 404 and not codes):
-        return partial(RepositoryMissingError, hint=missing_hint(host))
+def _by_status(status: int, codes: set[str], host: str, dialect: Dialect) -> Callable[[str], ImgtoolError]:
+    """Picks the function that makes the error for a status, of the right class and with a hint."""
+    if codes & NO_SUCH_REPOSITORY or (status == 404 and not codes):
+        return partial(RepositoryMissingError, hint=dialect.missing_hint.format(host=host))
     if status == 401:
-        return partial(CredentialsError, hint=login_hint(host))
+        return partial(CredentialsError, hint=dialect.login_hint.format(host=host))
     if status == 403 or "DENIED" in codes:
-        return partial(RegistryRefusedError, hint=denied_hint(host))
+        return partial(RegistryRefusedError, hint=dialect.denied_hint.format(host=host))
     hint = _HINTS.get(status)
     if "MANIFEST_UNKNOWN" in codes:
         hint = "there is no such tag or digest; check the name"
@@ -164,33 +169,3 @@ def _by_status(status: int, codes: set[str], host: str) -> Callable[[str], Imgto
     elif status == 400 and not codes:
         hint = f"check that {host} is spoken to as it wants: with or without TLS"
     return partial(RegistryRefusedError, hint=hint)
-
-
-def login_hint(host: str) -> str:
-    """How to log in to a host."""
-    if is_google(host):
-        return (
-            "run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, "
-            f"or run `gcloud auth configure-docker {host}`"
-        )
-    return f"run `docker login {host}`"
-
-
-def denied_hint(host: str) -> str:
-    """What a 403 means: rights, or a repository that does not exist and may not be seen."""
-    if is_google(host):
-        return (
-            "the account needs the role Artifact Registry Writer (roles/artifactregistry.writer), and the repository "
-            "must exist: create it with `imgtool push --create-repository`"
-        )
-    return "the account needs the right to push there, and the repository must exist"
-
-
-def missing_hint(host: str) -> str:
-    """What a missing repository means."""
-    if is_google(host):
-        return (
-            "create the repository with `imgtool push --create-repository`; if it exists, the account needs the role "
-            "Artifact Registry Writer (roles/artifactregistry.writer)"
-        )
-    return "check the name; some registries want the repository to be created first"

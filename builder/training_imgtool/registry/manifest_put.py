@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import ImgtoolError, VerificationError
 from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.threads import SingleFlight
 from training_imgtool.http.client import Answer, bytes_body
-from training_imgtool.http.retry import PassingError
+from training_imgtool.http.retry import Attempt, PassingError
 from training_imgtool.registry.auth.challenges import push
 from training_imgtool.registry.blobs import has_blob
 from training_imgtool.registry.failures import (
@@ -34,6 +36,9 @@ from training_imgtool.registry.manifests import (
 )
 from training_imgtool.registry.session import Session, manifest_url
 
+if TYPE_CHECKING:
+    from training_imgtool.registry.upload import Uploaded
+
 _NOBODYS_CONFIG, _NOBODYS_LAYER = f"sha256:{'0' * 64}", f"sha256:1{'0' * 63}"  # nobody has content for these hashes
 
 
@@ -44,8 +49,8 @@ class ManifestPut:
         session: with the registry.
         ref: the tag or digest.
         manifest: the parsed document.
-        body: its bytes.
         head: returns the digest that a reference names, in one try.
+        uploads: those of this process; it forgets those that the registry turns out not to have.
 
     Attributes:
         is_listed: whether the registry said that it lists the manifest among its subject's referrers.
@@ -56,40 +61,40 @@ class ManifestPut:
         session: Session,
         ref: Tag | Digest,
         manifest: Manifest,
-        body: bytes,
         *,
         head: Callable[[Tag | Digest], str | None],
+        uploads: SingleFlight[Uploaded],
     ) -> None:
         self._session = session
         self._ref = ref
         self._manifest = manifest
-        self._body = body
         self._head = head
+        self._uploads = uploads
         self._doing = f"putting {ref}"
         self.is_listed = False
 
     @property
     def digest(self) -> str:
-        """The manifest's digest."""
+        """Returns the manifest's digest."""
         return self._manifest.digest
 
-    @property
-    def blobs(self) -> tuple[Descriptor, ...]:
-        """The blobs that the repository needs before; none for an index, which names manifests."""
-        return () if self._manifest.is_index else (self._manifest.config, *self._manifest.layers)
+    def run(self, attempts: Iterator[Attempt]) -> None:
+        """Puts the manifest; raises what `Registry.put_manifest` raises."""
+        for attempt in attempts:
+            with attempt:
+                if attempt.number and self._head(self._ref) == self._manifest.digest:
+                    return  # the registry stored it, and the answer was lost
+                answer = self._session.send(
+                    "PUT",
+                    manifest_url(self._session, self._ref),
+                    scopes=push(self._ref.repository.path),
+                    doing=self._doing,
+                    headers={"Content-Type": self._manifest.media_type},
+                    body=bytes_body(self._manifest.body),
+                )
+                self._check(answer)
 
-    def attempt(self, number: int) -> None:
-        """One try, the first being 0. Raises PassingError, and what `Registry.put_manifest` raises."""
-        if number and self._head(self._ref) == self._manifest.digest:
-            return  # the registry stored it, and the answer was lost
-        answer = self._session.send(
-            "PUT",
-            manifest_url(self._session, self._ref),
-            scopes=push(self._ref.repository.path),
-            doing=self._doing,
-            headers={"Content-Type": self._manifest.media_type},
-            body=bytes_body(self._body),
-        )
+    def _check(self, answer: Answer) -> None:
         if answer.status == 201:
             self.is_listed = "oci-subject" in answer.headers
             self._check_stored(answer)
@@ -124,10 +129,12 @@ class ManifestPut:
         error = self._session.refusal(answer, self._doing)
         if not isinstance(error, BlobUnknownError) or self._manifest.is_index:
             raise error
-        wanted = {blob.digest: blob for blob in self.blobs}
+        wanted = {blob.digest: blob for blob in (self._manifest.config, *self._manifest.layers)}
         doubtful = wanted.keys() & set(error.digests) or wanted.keys()
         missing = [digest for digest in sorted(doubtful) if not self._has(wanted[digest])]
         if missing:
+            for digest in wanted:
+                self._uploads.forget((self._ref.repository, digest))
             raise BlobUnknownError(error.message, digests=tuple(missing), hint=error.hint)
         raise PassingError("reported missing blobs that it has")
 
@@ -136,7 +143,7 @@ class ManifestPut:
 
 
 def refuses_unknown_blobs(session: Session, repository: Repository) -> bool | None:
-    """Whether the registry refuses a manifest whose config and layer cannot exist; None when its answer says neither.
+    """Finds out whether the registry refuses a manifest whose blobs cannot exist; None when its answer says neither.
 
     Only a refusal that names both digests counts as yes. The manifest is put under its digest, so no tag ever names
     it; its bytes are the same each time, so a registry that takes it has it once at most; it is deleted again where

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -52,12 +52,12 @@ class Descriptor:
     size: int
 
     def document(self) -> dict[str, Any]:
-        """The descriptor as a manifest has it."""
+        """Writes the descriptor as a manifest has it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
     @property
     def short(self) -> str:
-        """The first 12 digits, for messages."""
+        """Returns the first 12 digits, for messages."""
         return self.digest.removeprefix("sha256:")[:12]
 
 
@@ -74,7 +74,7 @@ class Platform:
 
     @property
     def normal(self) -> Platform:
-        """The same without a variant that the architecture means by itself, as arm64/v8 (containerd `platforms`)."""
+        """Returns the same without a variant that the architecture implies, as arm64/v8 (containerd `platforms`)."""
         return replace(self, variant="") if _IMPLIED.get(self.architecture) == self.variant else self
 
 
@@ -136,12 +136,12 @@ class Manifest:
 
     @property
     def is_index(self) -> bool:
-        """Whether this names manifests, one per platform."""
+        """Returns whether this names manifests, one per platform."""
         return self.media_type in INDEX_TYPES
 
     @property
     def entries(self) -> tuple[tuple[Mapping[str, Any], Descriptor], ...]:
-        """What an index names: each entry as it is written, and its descriptor; raises VerificationError."""
+        """Reads what an index names: each entry as it is written, and its descriptor; raises VerificationError."""
         entries = self.document.get("manifests")
         if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
             raise VerificationError(f"the index {self.digest} has no list of manifests that could be read")
@@ -152,17 +152,17 @@ class Manifest:
 
     @property
     def descriptor(self) -> Descriptor:
-        """This manifest's own descriptor."""
+        """Returns this manifest's own descriptor."""
         return Descriptor(self.media_type, self.digest, len(self.body))
 
     @property
     def config(self) -> Descriptor:
-        """The image's config; raises VerificationError when the manifest has none."""
+        """Reads the image's config; raises VerificationError when the manifest has none."""
         return read_descriptor(self.document.get("config"), f"{self.digest}: config")
 
     @property
     def layers(self) -> tuple[Descriptor, ...]:
-        """The layers, lowest first; raises VerificationError when one is not a descriptor."""
+        """Reads the layers, lowest first; raises VerificationError when one is not a descriptor."""
         layers = self.document.get("layers")
         if not isinstance(layers, list):
             raise VerificationError(f"manifest {self.digest} has no list of layers")
@@ -170,7 +170,7 @@ class Manifest:
 
 
 def read_descriptor(value: Any, where: str) -> Descriptor:
-    """A descriptor out of foreign JSON; raises VerificationError that says where it is wrong."""
+    """Reads a descriptor out of foreign JSON; raises VerificationError that says where it is wrong."""
     if not isinstance(value, dict):
         raise VerificationError(f"{where} is not a descriptor")
     size, media_type = value.get("size"), value.get("mediaType", "")
@@ -220,7 +220,7 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
 
 
 def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
-    """The index's image for a platform; attestations (platform `unknown/unknown`) are no images.
+    """Finds the index's image for a platform; attestations (platform `unknown/unknown`) are no images.
 
     An entry that says it in the same words comes first, then one that means the same, as arm64/v8 does for arm64.
 
@@ -242,7 +242,7 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
 
 
 def platform_of(entry: Mapping[str, Any]) -> Platform | None:
-    """The platform that an index's entry names; None for none, and for an attestation's."""
+    """Reads the platform that an index's entry names; None for none, and for an attestation's."""
     platform = entry.get("platform")
     if not isinstance(platform, dict):
         return None
@@ -251,3 +251,18 @@ def platform_of(entry: Mapping[str, Any]) -> Platform | None:
         return None
     variant = platform.get("variant")
     return Platform(os, architecture, variant if isinstance(variant, str) else "")
+
+
+def index_entry(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes an image's entry, with the platform of its config."""
+    platform = {key: config[key] for key in ("architecture", "os", "variant") if config.get(key)}
+    return {**manifest.descriptor.document(), "platform": platform}
+
+
+def index_body(entries: Iterable[Mapping[str, Any]]) -> tuple[str, bytes]:
+    """Makes an index; returns its media type, of the family of its images, and its bytes."""
+    rows = [dict(entry) for entry in entries]
+    docker = all(row["mediaType"] == DOCKER_MANIFEST for row in rows)
+    media_type = DOCKER_INDEX if docker else OCI_INDEX
+    document = {"schemaVersion": 2, "mediaType": media_type, "manifests": rows}
+    return media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

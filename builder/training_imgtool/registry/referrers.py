@@ -44,7 +44,7 @@ def referrer_manifest(
     config: Descriptor,
     annotations: Mapping[str, str],
 ) -> bytes:
-    """The bytes of an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
+    """Writes an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -128,7 +128,7 @@ def _list_tag(subject: Digest) -> Tag:
 
 
 def _entry(document: Mapping[str, Any], descriptor: Descriptor) -> dict[str, Any]:
-    """A manifest's entry: with its artifact type and annotations, as the specification wants."""
+    """Makes a manifest's entry: with its artifact type and annotations, as the specification wants."""
     config = document["config"]["mediaType"]
     entry = descriptor.document() | {"artifactType": document.get("artifactType") or config}
     annotations = document.get("annotations")

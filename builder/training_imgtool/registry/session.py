@@ -1,39 +1,27 @@
-"""One try of one request to a registry: credentials, redirects, and which answers are worth another try.
-
-`Session.retry.run` is the retry layer above this. Nothing here waits.
-"""
+"""Sends one request to a registry: with its login, along its redirects; says which answers are worth another try."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from urllib.parse import urlencode
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.http.addresses import REDIRECTS, Origin, next_url, origin_of, speaks_http
-from training_imgtool.http.client import SMALL, Answer, Body, Download, Transport
-from training_imgtool.http.retry import PassingError, Retry
+from training_imgtool.http.client import SMALL, Answer, Body, Client
+from training_imgtool.http.retry import Attempt, PassingError, Retry
 from training_imgtool.registry.auth.auth import Authorizer, token_server
 from training_imgtool.registry.auth.challenges import Scopes
-from training_imgtool.registry.dialects import api_host
-from training_imgtool.registry.failures import login_hint, make_error, passing, server_errors
+from training_imgtool.registry.dialects import ALLOWED_BY_LOGIN, Dialect
+from training_imgtool.registry.failures import make_error, passing, server_errors
 
 _MOVED_READ = frozenset({301, 302, 303, 307, 308})
 _MOVED_WRITE = frozenset({307, 308})
-_PAST_LOGIN = ("BLOB_", "DIGEST_", "MANIFEST_", "NAME_", "SIZE_", "TAG_")  # codes of requests that the login allowed
-_TLS_WANTED = (b"http request to an https server", b"plain http request was sent to https")
-
-
-def origin_for(host: str, insecure: tuple[str, ...]) -> Origin:
-    """Where a registry's API answers: https, except for loopback and the hosts the user lists."""
-    scheme = "http" if speaks_http(host, insecure) else "https"
-    try:
-        return origin_of(f"{scheme}://{api_host(host)}")
-    except ValueError as error:
-        raise RegistryRefusedError(f"{host!r} is not a registry host: its port is wrong") from error
+_REFUSED = frozenset({400, 401, 403})
 
 
 class Session:
@@ -41,9 +29,11 @@ class Session:
 
     Args:
         host: the registry as references name it.
-        transport: sends.
-        authorizer: makes the authorizer for an origin, which changes when a registry on loopback turns out to want TLS.
-        insecure: hosts that the user lists as speaking plain HTTP.
+        dialect: what it does differently.
+        client: sends.
+        authorizer: makes the Authorization headers.
+        origin: where the API answers. A registry on loopback may turn out to want TLS.
+        guesses: whether `origin` speaks plain HTTP because it is on loopback, and not because the user said so.
         retry: the policy.
         progress: receives a note of each wait.
         now: the wall clock.
@@ -53,37 +43,38 @@ class Session:
         self,
         host: str,
         *,
-        transport: Transport,
-        authorizer: Callable[[Origin], Authorizer],
-        insecure: tuple[str, ...],
+        dialect: Dialect,
+        client: Client,
+        authorizer: Authorizer,
+        origin: Origin,
+        guesses: bool,
         retry: Retry,
         progress: Progress,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.host = host
+        self.dialect = dialect
+        self.origin = origin
         self.retry = retry
-        self.progress = progress
-        self._transport = transport
-        self._make_authorizer = authorizer
-        self._listed = host in insecure
+        self._progress = progress
+        self._client = client
+        self._authorizer = authorizer
         self._now = now
-        self.origin = origin_for(host, insecure)
-        self._authorizer = authorizer(self.origin)
-        self._answered = False
         self.software: str | None = None  # see `Registry.software`
+        self._guessed = f"{origin.url}/" if guesses else None  # until a plain request was served
         self._asking = threading.Lock()
         self._takes_token: bool | None = None
 
     def url(self, repository: Repository, rest: str, query: Mapping[str, str] | None = None) -> str:
-        """The URL of something in a repository; raises ValueError when the repository is another registry's."""
+        """Makes the URL of something in a repository; raises ValueError when the repository is another registry's."""
         if repository.registry != self.host:
             raise ValueError(f"{repository} is not in {self.host}")
         text = f"{self.origin.url}/v2/{repository.path}/{rest}"
         return f"{text}?{urlencode(query)}" if query else text
 
-    def notice(self, text: str) -> None:
-        """Notes something that is not a step."""
-        self.progress(Note(text))
+    def attempts(self) -> Iterator[Attempt]:
+        """Yields the attempts of one operation, as `Retry.attempts` does."""
+        return self.retry.attempts(self.host, lambda text: self._progress(Note(text)))
 
     def send(
         self,
@@ -96,180 +87,142 @@ class Session:
         body: Body | None = None,
         limit: int = SMALL,
         seconds: float | None = None,
+        stream: bool = False,
     ) -> Answer:
-        """One try, redirects followed and a 401 answered; `seconds` shortens the transport's limits.
+        """Sends a request once, follows redirects and answers a 401; the arguments are those of `Client.send`.
+
+        A streamed answer is one of 200 or 206. Storage on another host or port gets no login.
 
         Raises:
             PassingError: the request is worth another try.
             CredentialsError, RegistryRefusedError, TemporaryError: it is not.
         """
-
-        def go(target: str, extra: Mapping[str, str]) -> Answer:
-            sent = {**(headers or {}), **extra}
-            return self._transport.send(method, target, headers=sent, body=body, limit=limit, seconds=seconds)
-
-        answer = self._follow(method, url, scopes, doing, go)
-        self._raise_passing(answer)
-        if "/manifests/" in url:
-            self.software = _software(answer.headers)
-        return answer
-
-    def download(self, url: str, *, scopes: Scopes, doing: str, headers: Mapping[str, str] | None = None) -> Download:
-        """One try of a GET whose content is read by the caller; raises as `send`, and unless 200 or 206."""
-        opened: list[Download] = []
-
-        def go(target: str, extra: Mapping[str, str]) -> Answer:
-            download = self._transport.open("GET", target, headers={**(headers or {}), **extra}, reading=True)
-            if download.answer.status in {200, 206}:
-                opened.append(download)
-                return download.answer
-            return _small(download)
-
-        answer = self._follow("GET", url, scopes, doing, go)
-        if opened:
-            return opened[0]
-        self._raise_passing(answer)
-        raise self.refusal(answer, doing)
+        moved = _MOVED_READ if method in {"GET", "HEAD"} else _MOVED_WRITE
+        send = partial(self._client.send, method, body=body, limit=limit, seconds=seconds, stream=stream)
+        target = url
+        for _ in range(REDIRECTS + 1):
+            origin = self.origin
+            if self._guessed and origin.scheme == "https" and target.startswith(self._guessed):
+                target = f"{origin.url}/{target.removeprefix(self._guessed)}"
+            is_own = origin_of(target) == origin
+            login = self._authorizer.header(scopes) if is_own else None
+            try:
+                answer = send(target, headers=_with_login(headers, login))
+            except PassingError:
+                if is_own and self._wants_tls(origin):
+                    continue
+                raise
+            if is_own and answer.status in _REFUSED:
+                if answer.status == 400 and self._wants_tls(origin):
+                    continue
+                answer = self._log_in(partial(send, target), headers, answer, login, scopes)
+            elif is_own and origin.scheme == "http":
+                self._guessed = None
+            location = answer.headers.get("location")
+            if answer.status not in moved or not location:
+                return self._check(answer, url, doing, stream=stream)
+            target = next_url(target, location, self.origin, doing)
+        raise RegistryRefusedError(f"{doing}: redirected more than {REDIRECTS} times")
 
     def refusal(self, answer: Answer, doing: str) -> ImgtoolError:
-        """The error for a final answer that is not a success."""
+        """Makes the error for a final answer that is not a success."""
         if answer.status == 403:
             has_login, where = self._authorizer.describe_login()
             if not has_login:
                 return CredentialsError(
                     f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; looked at: {where}",
-                    hint=login_hint(self.host),
+                    hint=self.dialect.login_hint.format(host=self.host),
                 )
-        return make_error(answer, host=self.host, doing=doing)
+        return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)
 
-    def _raise_passing(self, answer: Answer) -> None:
+    def _check(self, answer: Answer, url: str, doing: str, *, stream: bool) -> Answer:
+        """Returns a final answer; raises PassingError for others, and the refusal where a stream was asked for."""
         again = passing(answer, self._now())
         if again:
             raise again
+        if "/manifests/" in url:
+            self.software = _software(answer.headers)
+        if stream and answer.response is None:
+            raise self.refusal(answer, doing)
+        return answer
 
-    def _follow(
-        self, method: str, url: str, scopes: Scopes, doing: str, go: Callable[[str, Mapping[str, str]], Answer]
+    def _log_in(
+        self,
+        send: Callable[..., Answer],
+        headers: Mapping[str, str] | None,
+        answer: Answer,
+        login: str | None,
+        scopes: Scopes,
     ) -> Answer:
-        moved = _MOVED_READ if method in {"GET", "HEAD"} else _MOVED_WRITE
-        for _ in range(REDIRECTS + 1):
-            answer = self._send_authorized(url, scopes, go)
-            location = answer.headers.get("location")
-            if answer.status not in moved or not location:
-                return answer
-            url = next_url(url, location, self.origin, doing)
-        raise RegistryRefusedError(f"{doing}: redirected more than {REDIRECTS} times")
-
-    def _send_authorized(self, url: str, scopes: Scopes, go: Callable[[str, Mapping[str, str]], Answer]) -> Answer:
-        url, plain = self._use_origin_scheme(url), self.origin.scheme == "http" and not self._listed
-        if origin_of(url) != self.origin:
-            return go(url, {})  # storage on another host or port: our credentials are not for it
-        sent = self._authorizer.header(scopes)
-        try:
-            answer = go(url, {"Authorization": sent} if sent else {})
-        except PassingError:
-            if not (plain and self._speaks_tls()):
-                raise
-            return self._send_authorized(url, scopes, go)
-        self._answered = True
-        if plain and self._wants_tls(answer):
-            return self._send_authorized(url, scopes, go)
-        if sent and sent.startswith("Basic ") and self._wants_token(answer):
-            sent = self._authorizer.header(scopes)
-            answer = go(url, {"Authorization": sent} if sent else {})
+        """Sends a refused request once more, with the login that the registry asks for; else returns the refusal."""
+        if login and login.startswith("Basic ") and self._has_token_server(answer):
+            login = self._authorizer.header(scopes)
+            answer = send(headers=_with_login(headers, login))
         if answer.status != 401:
             return answer
-        sent = self._authorizer.answer_challenge(answer, sent, scopes)
-        answer = go(url, {"Authorization": sent})
+        login = self._authorizer.answer_challenge(answer, login, scopes)
+        answer = send(headers=_with_login(headers, login))
         if answer.status == 401:
             raise self._authorizer.refused_twice(answer)
         return answer
 
-    def _use_origin_scheme(self, url: str) -> str:
-        """The URL with the scheme that the registry wants by now."""
-        if self.origin.scheme == "https" and url.startswith("http://"):
-            plain = origin_of(url)
-            if (plain.host, plain.port) == (self.origin.host, self.origin.port):
-                return f"https://{url.removeprefix('http://')}"
-        return url
-
-    def _wants_token(self, answer: Answer) -> bool:
-        """Whether a registry that refused a login has a token server, which it names to anonymous clients only.
+    def _has_token_server(self, answer: Answer) -> bool:
+        """Finds out whether a registry that refused a login has a token server, which it names to anonymous clients.
 
         Sends one anonymous `GET /v2/`, which the specification has for that.
         """
-        if answer.status not in {400, 401, 403} or token_server(answer):
-            return False
-        if any(error.code.startswith(_PAST_LOGIN) for error in server_errors(answer)):
+        if token_server(answer) or any(error.code.startswith(ALLOWED_BY_LOGIN) for error in server_errors(answer)):
             return False
         with self._asking:
             if self._takes_token is None:
-                anonymous = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
+                anonymous = self._client.send("GET", f"{self.origin.url}/v2/", headers={})
                 self._takes_token = self._authorizer.learn(anonymous)
             return self._takes_token
 
-    def _wants_tls(self, answer: Answer) -> bool:
-        """Whether a registry on this machine wants TLS; the session uses TLS from then on.
+    def _wants_tls(self, origin: Origin) -> bool:
+        """Finds out whether a registry on loopback that hung up on a plain request, or refused it, speaks TLS.
 
-        Go's and nginx's servers answer a plain request with a 400 that says so; for those that hang up see
-        `_speaks_tls`. An answer to HEAD has no text, so a GET asks again.
+        The session speaks it from then on. A registry that has served a plain request is not asked. Raises
+        RegistryRefusedError for a certificate that imgtool does not trust.
         """
-        if answer.status != 400 or not answer.url.startswith("http:"):
+        if self._guessed is None or origin.scheme == "https":
             return False
-        if self.origin.scheme == "https":  # another thread noticed meanwhile
-            return True
-        if answer.method == "HEAD":
-            answer = self._transport.send("GET", f"{self.origin.url}/v2/", headers={})
-        if answer.status != 400 or not any(words in answer.body.lower() for words in _TLS_WANTED):
-            return False
-        self._use_tls()
-        return True
-
-    def _speaks_tls(self) -> bool:
-        """Whether a registry on this machine that hung up on plain requests, and never answered one, speaks TLS.
-
-        Raises RegistryRefusedError for a certificate that imgtool does not trust.
-        """
-        if self.origin.scheme == "https":  # another thread noticed meanwhile
-            return True
-        if self._answered:
-            return False
-        try:
-            self._transport.send("GET", f"https://{self.origin.url.removeprefix('http://')}/v2/", headers={})
-        except (PassingError, TemporaryError):
-            return False
-        except RegistryRefusedError as error:
-            if "does not speak TLS" in error.message:
+        with self._asking:
+            if self.origin != origin:  # another thread has found out
+                return True
+            secure = Origin("https", origin.host, origin.port)
+            try:
+                self._client.send("GET", f"{secure.url}/v2/", headers={})
+            except (PassingError, TemporaryError):
                 return False
-            raise
-        self._use_tls()
-        return True
+            except RegistryRefusedError as error:
+                if "does not speak TLS" in error.message:
+                    return False
+                raise
+            self.origin = self._authorizer.origin = secure
+            return True
 
-    def _use_tls(self) -> None:
-        self.origin = Origin("https", self.origin.host, self.origin.port)
-        self._authorizer = self._make_authorizer(self.origin)
+
+def find_origin(host: str, dialect: Dialect, insecure: tuple[str, ...]) -> Origin:
+    """Says where a registry's API answers: by https, except for loopback and the hosts that the user lists."""
+    scheme = "http" if speaks_http(host, insecure) else "https"
+    try:
+        return origin_of(f"{scheme}://{dialect.api_host or host}")
+    except ValueError as error:
+        raise RegistryRefusedError(f"{host!r} is not a registry host: its port is wrong") from error
 
 
 def manifest_url(session: Session, ref: Tag | Digest) -> str:
-    """The URL of a manifest."""
+    """Makes the URL of a manifest."""
     name = ref.name if isinstance(ref, Tag) else ref.digest
     return session.url(ref.repository, f"manifests/{name}")
 
 
+def _with_login(headers: Mapping[str, str] | None, login: str | None) -> dict[str, str]:
+    return {**(headers or {}), **({"Authorization": login} if login else {})}
+
+
 def _software(headers: Mapping[str, str]) -> str:
-    """The headers that change with a registry's software or its version, as one text."""
+    """Joins the headers that change with a registry's software or its version."""
     names = sorted(name for name in headers if name == "server" or "version" in name)
     return "; ".join(f"{name}: {headers[name]}" for name in names)[:500]
-
-
-def _small(download: Download) -> Answer:
-    """A refused download's answer, with the start of its text."""
-    try:
-        content = b""
-        for block in download.blocks():
-            content += block
-            if len(content) > SMALL:
-                break
-    finally:
-        download.close()
-    answer = download.answer
-    return Answer(answer.method, answer.url, answer.status, answer.headers, answer.challenges, content[:SMALL])

@@ -23,7 +23,7 @@ from training_imgtool.http.client import BLOCK, Answer, Body
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.blobs import blob_length, read_blob
-from training_imgtool.registry.dialects import is_google
+from training_imgtool.registry.dialects import find_dialect
 from training_imgtool.registry.failures import server_errors
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
@@ -58,8 +58,8 @@ class BlobUpload:
         repository: where to.
         descriptor: of the blob.
         open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
-        mount_from: a repository of this registry (or another of Google's) that has the blob. With `repository` itself
-            the request that opens the upload also asks for the blob.
+        mount_from: a repository that has the blob, of this registry or of a host that it mounts from. With
+            `repository` itself the request that opens the upload also asks for the blob.
         expect_missing: sends no HEAD on the first try.
         check_size: the descriptor is a claim: a mount is followed by a HEAD that must say the same size.
         subject: whose blob it is, for progress.
@@ -86,7 +86,7 @@ class BlobUpload:
 
     @property
     def doing(self) -> str:
-        """What errors begin with."""
+        """Returns what errors begin with."""
         return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
 
     def run(self) -> Uploaded:
@@ -99,12 +99,14 @@ class BlobUpload:
         """
         self._began = self.session.retry.clock()
         try:
-            how = self.session.retry.run(self._try, who=self.session.host, notice=self.session.notice)
+            for attempt in self.session.attempts():
+                with attempt:
+                    how = self._try(attempt.number)
         finally:
             self._cancel()
         return Uploaded(self.descriptor, how, self._sent)
 
-    def mount(self, source: Repository) -> bool:
+    def _mount(self, source: Repository) -> bool:
         """Asks the registry to take the blob over from another repository, and returns whether it did.
 
         A refusal is no error, and a session that the registry opens instead is used.
@@ -113,7 +115,7 @@ class BlobUpload:
         scopes = push(self.repository.path)
         if source.registry == self.repository.registry:
             scopes |= pull(source.path)
-        elif is_google(source.registry) and is_google(self.repository.registry):
+        elif self.session.dialect.mounts_between_hosts and find_dialect(source.registry) == self.session.dialect:
             query["origin"] = source.registry  # others may refuse because of it (rules_img#712)
         else:
             return False
@@ -131,7 +133,7 @@ class BlobUpload:
         if asks and self._has_blob():
             return How.UPLOADED if self._sent else How.PRESENT
         self._cancel()
-        mounted = number == 0 and self.mount_from is not None and self.mount(self.mount_from)
+        mounted = number == 0 and self.mount_from is not None and self._mount(self.mount_from)
         if mounted and (not self.check_size or self._has_blob()):
             return How.MOUNTED
         if self._location is None:
@@ -207,7 +209,7 @@ class BlobUpload:
             raise PassingError("stored the blob under another digest", final=wrong, tries=2)
 
     def _content(self) -> Iterator[bytes]:
-        """The body's blocks, counted against the descriptor and reported as progress."""
+        """Yields the body's blocks, counted against the descriptor and reported as progress."""
         size, done = self.descriptor.size, 0
         content_hash = hashlib.sha256() if self._hash else None
         for block in blocks_of(self.open_body, self.doing):
@@ -241,20 +243,20 @@ def mount_blob(session: Session, repository: Repository, descriptor: Descriptor,
     """Mounts a blob from another repository and returns whether the registry did; sends no content."""
     upload = BlobUpload(session=session, repository=repository, descriptor=descriptor, open_body=lambda: iter(()))
     try:
-        return upload.mount(source)
+        return upload._mount(source)  # noqa: SLF001 - the same module
     finally:
         upload._cancel()  # noqa: SLF001 - the same module
 
 
 def with_query(url: str, added: dict[str, str]) -> str:
-    """A URL with more query parameters; the present ones stay byte for byte."""
+    """Adds query parameters to a URL; the present ones stay byte for byte."""
     parts = urlsplit(url)
     query = "&".join(filter(None, (parts.query, urlencode(added, safe=":"))))
     return urlunsplit(parts._replace(query=query))
 
 
 def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
-    """The blocks of a body, file or iterator, which is closed at the end. Raises LocalFileError."""
+    """Reads a body, file or iterator, in blocks, and closes it at the end. Raises LocalFileError."""
     try:
         body = open_body()
     except OSError as error:
@@ -269,7 +271,7 @@ def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
 
 
 def _next_block(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
-    """The next block that is not empty, b"" at the end. A file is an iterator too, of lines, so read() comes first."""
+    """Reads the next block that is not empty, b"" at the end. A file is an iterator of lines, so read() comes first."""
     read = getattr(body, "read", None)
     try:
         if read is not None:

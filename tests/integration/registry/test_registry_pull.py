@@ -18,7 +18,7 @@ from tests.servers.registry_process import free_port, run_registry
 from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_reference, parse_repository
-from training_imgtool.http.client import Transport
+from training_imgtool.http.client import Client
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import RepositoryMissingError
 from training_imgtool.registry.manifests import (
@@ -275,10 +275,10 @@ def test_r25_an_unknown_ca(tls_registry: str, tmp_path: Path) -> None:
 def test_r25_a_wrong_certificate(made: dict[str, object], says: str, tmp_path: Path) -> None:
     files = make_certificate(tmp_path / "tls", **made)  # type: ignore[arg-type]
     with ScriptedServer([Reply(200)], tls=files) as server:
-        transport = Transport(proxies={}, ca_file=files[0])
+        client = Client(proxies={}, ca_file=files[0])
         with pytest.raises(RegistryRefusedError, match=says):
-            transport.send("GET", f"https://{server.host}/v2/", headers={})
-        transport.close()
+            client.send("GET", f"https://{server.host}/v2/", headers={})
+        client.close()
 
 
 def test_r25_a_client_certificate_that_is_missing_is_final(certificate: tuple[Path, Path], tmp_path: Path) -> None:
@@ -295,10 +295,10 @@ def test_r25_a_client_certificate_that_is_missing_is_final(certificate: tuple[Pa
 
 
 def test_r25_http_on_a_tls_port(plain_registry: str, tmp_path: Path) -> None:
-    transport = Transport(proxies={}, ca_file=None)
+    client = Client(proxies={}, ca_file=None)
     with pytest.raises(RegistryRefusedError, match="does not speak TLS") as caught:
-        transport.send("GET", f"https://{plain_registry}/v2/", headers={})
-    transport.close()
+        client.send("GET", f"https://{plain_registry}/v2/", headers={})
+    client.close()
     assert "IMGTOOL_INSECURE_REGISTRIES" in (caught.value.hint or "")
 
 

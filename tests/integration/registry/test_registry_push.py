@@ -16,7 +16,7 @@ from tests.servers.fault_proxy import Action, Fault
 from tests.servers.registry_process import run_registry
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.http.client import Body, Transport
+from training_imgtool.http.client import Body, Client
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.registry.upload import How, blocks_of, with_query
 
@@ -326,16 +326,16 @@ def test_r13_a_slow_link_may_take_longer_than_connecting_may(bench: Bench) -> No
     """urllib3 holds every block of a body to the limit for connecting; ours is the idle limit there."""
     content = CONTENT * 3
     bench.proxy.rate = 6_000_000
-    transport = Transport(proxies={}, ca_file=None, connect_seconds=0.02, idle_seconds=5)
+    client = Client(proxies={}, ca_file=None, connect_seconds=0.02, idle_seconds=5)
     url = f"http://{bench.proxy.host}/v2/{bench.repository.path}/blobs/uploads/"
-    location = transport.send("POST", url, headers={}).headers["location"]
-    put = transport.send(
+    location = client.send("POST", url, headers={}).headers["location"]
+    put = client.send(
         "PUT",
         with_query(location, {"digest": sha256_digest(content)}),
         headers={},
         body=Body(partial(blocks_of, lambda: iter((content,)), "x"), len(content)),
     )
-    transport.close()
+    client.close()
     assert put.status == 201
 
 

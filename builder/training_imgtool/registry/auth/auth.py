@@ -2,35 +2,139 @@
 
 A registry that takes Basic or a Google access token costs no extra request. One with a token server costs two on first
 contact; imgtool then keeps the tokens until shortly before they end (`expires_in` of distribution's token
-specification). Some of those refuse Basic without naming their token server (GitHub's with 403, Amazon's public one
-with 400): the ones listed here get no login before they ask, and `Session` finds out about others.
+specification).
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
-from training_imgtool.core.reference import DOCKER_HUB, Login
+from training_imgtool.core.json_cache import open_cache_file, write_cache_file
+from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.http.addresses import Origin, next_url, origin_of, redact
 from training_imgtool.http.client import SMALL, Answer, bytes_body
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
-from training_imgtool.registry.auth.credentials import HostLogin, is_refresh_token
-from training_imgtool.registry.auth.tokens import Token, TokenStore
-from training_imgtool.registry.failures import denied_hint, login_hint, passing, server_text
+from training_imgtool.registry.auth.logins import HostLogin, is_refresh_token
+from training_imgtool.registry.dialects import Dialect
+from training_imgtool.registry.failures import passing, server_text
 
 _CLIENT = "imgtool"
-_ASKING = frozenset({DOCKER_HUB, "ghcr.io", "public.ecr.aws", "quay.io", "registry.gitlab.com"})
-_ASKING_BELOW = (".azurecr.io",)
 _SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expires_in` is missing
+_LARGEST_FILE = 65536
+_SHORTEST_KEPT = 30.0  # seconds that a token must still last to be worth a file
+_MARGIN = 10.0  # seconds before its end when a token no longer counts
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token, for what, and when it ends (seconds since 1970). `stored` when it came from a file."""
+
+    text: str
+    scopes: Scopes
+    expires: float
+    stored: bool = False
+
+    def __repr__(self) -> str:
+        return f"Token({', '.join(sorted(self.scopes))}, expires={self.expires:.0f})"
+
+
+class TokenStore:
+    """Keeps the tokens of one host, in memory and, if it has a folder, in files that only their owner can read.
+
+    With a token on disk the next process needs one request instead of three. The name of a file is a hash; it holds
+    one token and its end, and counts only while its mode is 0600. Safe for threads.
+
+    Args:
+        host: the registry.
+        folder: where to keep tokens for other processes, or None.
+        identity: what else a token depends on, such as the state of the login file; hashed.
+        now: the wall clock, in seconds since 1970.
+    """
+
+    def __init__(self, host: str, folder: Path | None, *, identity: str, now: Callable[[], float]) -> None:
+        self._host = host
+        self._folder = folder
+        self._identity = identity
+        self._now = now
+        self._tokens: list[Token] = []
+        self._lock = threading.Lock()
+
+    def find(self, scopes: Scopes) -> Token | None:
+        """Returns a token that lasts and covers `scopes`, or None."""
+        with self._lock:
+            held = [token for token in self._tokens if self._lasts(token)]
+        covering = [token for token in held if scopes <= token.scopes]
+        if covering:
+            return covering[-1]
+        for wider in dict.fromkeys((scopes, scopes | {f"{scope.rpartition(':')[0]}:push" for scope in scopes})):
+            token = self._read(wider)
+            if token is not None and self._lasts(token):
+                with self._lock:
+                    self._tokens.append(token)
+                return token
+        return None
+
+    def add(self, token: Token) -> None:
+        """Adds a token."""
+        with self._lock:
+            self._tokens = [held for held in self._tokens if self._lasts(held)] + [token]
+        if token.expires - self._now() >= _SHORTEST_KEPT:
+            self._write(token)
+
+    def drop(self, text: str) -> None:
+        """Forgets a token that the registry refused."""
+        with self._lock:
+            dropped = [token for token in self._tokens if token.text == text]
+            self._tokens = [token for token in self._tokens if token.text != text]
+        for token in dropped:
+            if self._folder is not None:
+                with contextlib.suppress(OSError):
+                    self._file(self._folder, token.scopes).unlink()
+
+    def _lasts(self, token: Token) -> bool:
+        return token.expires - _MARGIN > self._now()
+
+    def _file(self, folder: Path, scopes: Scopes) -> Path:
+        name = "\n".join((self._host, self._identity, *sorted(scopes)))
+        return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
+
+    def _read(self, scopes: Scopes) -> Token | None:
+        if self._folder is None:
+            return None
+        try:
+            with open_cache_file(self._file(self._folder, scopes)) as file:
+                state = os.fstat(file.fileno())
+                if state.st_mode & 0o177 or state.st_uid != os.geteuid():
+                    return None
+                document = json.loads(file.read(_LARGEST_FILE))
+            text, expires = document["token"], document["expires"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        if not isinstance(text, str) or not isinstance(expires, int | float) or not text.isascii():
+            return None
+        return Token(text, scopes, float(expires), stored=True)
+
+    def _write(self, token: Token) -> None:
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError):  # without the file the next process needs two requests more
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            document = {"token": token.text, "expires": token.expires}
+            write_cache_file(self._file(self._folder, token.scopes), json.dumps(document).encode(), mode=0o600)
 
 
 class Authorizer:
@@ -38,16 +142,18 @@ class Authorizer:
 
     Args:
         host: the registry, for messages.
+        dialect: what it does differently.
         origin: where it answers; credentials go there and to its token server, nowhere else.
         login: finds the login.
         tokens: keeps tokens.
-        send: `Transport.send`, which reaches the token server.
+        send: `Client.send`, which reaches the token server.
         now: the wall clock, in seconds since 1970.
     """
 
     def __init__(
         self,
         host: str,
+        dialect: Dialect,
         origin: Origin,
         *,
         login: HostLogin,
@@ -56,7 +162,8 @@ class Authorizer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._host = host
-        self._origin = origin
+        self._dialect = dialect
+        self.origin = origin
         self._login = login
         self._tokens = tokens
         self._send = send
@@ -65,13 +172,13 @@ class Authorizer:
         self._lock = threading.Lock()
 
     def header(self, scopes: Scopes) -> str | None:
-        """The header's value for a request that needs `scopes`, or None for an anonymous first try."""
+        """Makes the header's value for a request that needs `scopes`, or None for an anonymous first try."""
         token = self._tokens.find(scopes)
         if token:
             return f"Bearer {token.text}"
         if self._bearer:
             return f"Bearer {self._exchange(self._bearer, scopes, refused=None).text}"
-        if self._host in _ASKING or self._host.endswith(_ASKING_BELOW):
+        if self._dialect.asks_first:
             return None
         login = self._login.login()
         if login is None or is_refresh_token(login):
@@ -86,7 +193,7 @@ class Authorizer:
         return self._bearer is not None
 
     def answer_challenge(self, answer: Answer, sent: str | None, scopes: Scopes) -> str:
-        """The header to send again after a 401.
+        """Makes the header to send again after a 401.
 
         Args:
             answer: the 401.
@@ -113,7 +220,7 @@ class Authorizer:
         return f"Bearer {self._exchange(bearer, wanted, refused=refused).text}"
 
     def refused_twice(self, answer: Answer) -> ImgtoolError:
-        """The error for a second 401 in a row."""
+        """Makes the error for a second 401 in a row."""
         offers = parse_challenges(answer.challenges)
         if any(c.parameters.get("error") == "insufficient_scope" for c in offers):
             return self._too_little(answer)
@@ -163,7 +270,7 @@ class Authorizer:
         what = f"logging in to {self._host}"
         if not realm.startswith(("http://", "https://")):
             raise RegistryRefusedError(f"{what}: the registry names a token server that is no http or https URL")
-        return next_url(self._origin.url, realm, self._origin, what)
+        return next_url(self.origin.url, realm, self.origin, what)
 
     def _read(self, answer: Answer, scopes: Scopes) -> Token:
         server = redact(origin_of(answer.url).url)
@@ -203,7 +310,7 @@ class Authorizer:
             )
         else:
             message = f"{self._host} wants a login and there is none; looked at: {join_lines(where, 600)}{says}"
-        return CredentialsError(message, hint=login_hint(self._host))
+        return CredentialsError(message, hint=self._dialect.login_hint.format(host=self._host))
 
     def _too_little(self, answer: Answer) -> ImgtoolError:
         has_login, _ = self.describe_login()
@@ -215,12 +322,12 @@ class Authorizer:
         return RegistryRefusedError(
             f"{self._host}: the login may not do this (HTTP {answer.status}, insufficient scope)"
             + (f"; the server says: {said}" if said else ""),
-            hint=denied_hint(self._host),
+            hint=self._dialect.denied_hint.format(host=self._host),
         )
 
 
 def token_server(answer: Answer) -> Challenge | None:
-    """The challenge of an answer that names a token server, or None."""
+    """Finds the challenge of an answer that names a token server, or None."""
     offers = parse_challenges(answer.challenges)
     return next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
 

@@ -21,7 +21,7 @@ class Challenge:
 
 
 def parse_challenges(headers: Iterable[str]) -> tuple[Challenge, ...]:
-    """The challenges of all WWW-Authenticate headers, in order. What cannot be read ends its header."""
+    """Reads the challenges of all WWW-Authenticate headers, in order. What cannot be read ends its header."""
     return tuple(challenge for header in headers for challenge in _parse(header[:_LONGEST_HEADER]))
 
 
@@ -40,42 +40,34 @@ def _parse(header: str) -> list[Challenge]:
     return challenges
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Access:
-    """The right to do one thing with one repository (`path` is without the host)."""
-
-    path: str
-    action: str
-
-
-Scopes = frozenset[Access]
+Scopes = frozenset[str]  # rights to do one thing with one repository, as PATH:ACTION (the path is without the host)
 
 
 def pull(path: str) -> Scopes:
-    """The right to read a repository."""
-    return frozenset({Access(path, "pull")})
+    """Makes the right to read a repository."""
+    return frozenset({f"{path}:pull"})
 
 
 def push(path: str) -> Scopes:
-    """The right to read and write a repository."""
-    return frozenset({Access(path, "pull"), Access(path, "push")})
+    """Makes the right to read and write a repository."""
+    return frozenset({f"{path}:pull", f"{path}:push"})
 
 
 def scope_texts(scopes: Scopes) -> tuple[str, ...]:
-    """`repository:PATH:ACTION,ACTION` per repository, sorted: the `scope` parameters of a token request."""
-    paths = sorted({access.path for access in scopes})
-    return tuple(
-        f"repository:{path}:{','.join(sorted(access.action for access in scopes if access.path == path))}"
-        for path in paths
-    )
+    """Joins the rights per repository, sorted: `repository:PATH:ACTION,ACTION`, what a token server reads."""
+    actions: dict[str, list[str]] = {}
+    for scope in sorted(scopes):
+        path, _, action = scope.rpartition(":")
+        actions.setdefault(path, []).append(action)
+    return tuple(f"repository:{path}:{','.join(actions[path])}" for path in sorted(actions))
 
 
 def parse_scope(text: str) -> Scopes:
-    """The repository scopes of a challenge; other resource types are left out."""
+    """Reads the repository scopes of a challenge; other resource types are left out."""
     scopes = set()
     for part in text.split():
         kind, _, rest = part.partition(":")
         path, _, actions = rest.rpartition(":")
         if kind == "repository" and path:
-            scopes |= {Access(path, action) for action in actions.split(",") if action}
+            scopes |= {f"{path}:{action}" for action in actions.split(",") if action}
     return frozenset(scopes)

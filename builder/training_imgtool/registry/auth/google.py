@@ -25,7 +25,7 @@ from training_imgtool.core.progress import Progress, Step, silent
 from training_imgtool.core.reference import Login, Repository
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
-from training_imgtool.http.client import Transport
+from training_imgtool.http.client import Client
 from training_imgtool.http.pool import make_pool, proxy_for
 from training_imgtool.http.retry import PassingError
 
@@ -132,13 +132,13 @@ def _from_file(path: Path, origin: str, settings: Settings) -> tuple[AccessToken
 def _on_google(environ: Mapping[str, str]) -> bool:
     """Whether a metadata server answers; both connecting and answering may take three seconds. Never by a proxy."""
     host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP") or _METADATA_ADDRESS
-    transport = Transport(proxies={}, ca_file=None, connect_seconds=_METADATA_SECONDS, idle_seconds=_METADATA_SECONDS)
+    client = Client(proxies={}, ca_file=None, connect_seconds=_METADATA_SECONDS, idle_seconds=_METADATA_SECONDS)
     try:
-        answer = transport.send("GET", f"http://{host}", headers={"Metadata-Flavor": "Google"})
+        answer = client.send("GET", f"http://{host}", headers={"Metadata-Flavor": "Google"})
     except (PassingError, ImgtoolError):
         return False
     finally:
-        transport.close()
+        client.close()
     return answer.status == 200 and answer.headers.get("metadata-flavor") == "Google"
 
 

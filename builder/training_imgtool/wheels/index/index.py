@@ -7,19 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.settings import Settings
-from training_imgtool.http.pool import Response, transport_errors
-from training_imgtool.wheels.index.client import (
-    ATTEMPTS,
-    SCHEMES,
-    IndexClient,
-    MissingFileError,
-    host_of,
-    shorten_cause,
-)
+from training_imgtool.http.addresses import DEFAULT_PORTS
+from training_imgtool.http.client import Client
+from training_imgtool.wheels.index.client import IndexClient, MissingFileError, host_of
 from training_imgtool.wheels.index.credentials import without_login
 from training_imgtool.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
 from training_imgtool.wheels.index.pip_config import make_uv_environ, read_pip_settings
@@ -56,14 +50,10 @@ class Index:
         self._find = find
         self._lock = threading.Lock()
         self._indexes: Indexes | None = None
-        self._client = IndexClient(
-            lambda: self.places().urls,
-            environ=environ,
-            proxies=proxies,
-            ca_file=ca_file,
-            insecure=insecure,
-            pause=pause,
+        client = Client(
+            proxies=proxies, ca_file=ca_file, unverified=insecure, connections=16, answer_seconds=_PAGE_SECONDS
         )
+        self._client = IndexClient(client, lambda: self.places().urls, environ=environ, pause=pause)
 
     def places(self) -> Indexes:
         """Where this machine looks; looks up the settings once."""
@@ -94,8 +84,9 @@ class Index:
         """A file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
             return _path_of(url).stat().st_size
-        with self._client.open("HEAD", url, {}) as response:
-            length = response.headers.get("Content-Length", "")
+        for attempt in self._client.attempts(url):
+            with attempt:
+                length = self._client.send("HEAD", url, {}).headers.get("content-length", "")
         if length.isdigit() and int(length):
             return int(length)
         return sum(len(block) for block in self.read(url, limit=_LARGEST_FILE))
@@ -111,24 +102,21 @@ class Index:
         if urlsplit(url).scheme == "file":
             yield from _limit(_read_local(_path_of(url), offset), offset, limit, url)
             return
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
+        for attempt in self._client.attempts(url):
+            with attempt:
                 headers = {"Range": f"bytes={offset}-"} if offset else {}
-                with self._client.open("GET", url, headers) as response:
-                    if offset and response.status != 206:
+                answer = self._client.send("GET", url, headers, stream=True)
+                try:
+                    if offset and answer.status != 206:
                         if restarted is None:
                             raise TemporaryError(f"{host_of(url)} cannot continue a broken download", hint="try again")
                         restarted()
                         offset = 0
-                    for block in _limit(response.stream(BLOCK), offset, limit, url):
+                    for block in _limit(answer.blocks(), offset, limit, url):
                         offset += len(block)
                         yield block
-            except transport_errors() as error:
-                if attempt == ATTEMPTS:
-                    raise TemporaryError(f"{host_of(url)}: the download broke off: {shorten_cause(error)}") from error
-                self._client.wait(attempt)
-            else:
-                return
+                finally:
+                    answer.close()
 
     def _list_files(self, name: str) -> Iterator[IndexedFile]:
         places = self.places()
@@ -153,7 +141,7 @@ class Index:
                 path = _path_of(url) / "index.html"
                 return parse_page(path.read_bytes(), "text/html", path.as_uri())
             rows = self._fetch_page(url)
-            return tuple(row for row in rows if urlsplit(row.url).scheme in SCHEMES)
+            return tuple(row for row in rows if urlsplit(row.url).scheme in DEFAULT_PORTS)
         except (FileNotFoundError, NotADirectoryError, MissingFileError):
             return ()
         except PageError as error:
@@ -162,17 +150,12 @@ class Index:
             raise LocalFileError(f"{without_login(url)}: {error.strerror}") from error
 
     def _fetch_page(self, url: str) -> tuple[IndexedFile, ...]:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with self._client.open("GET", url, {"Accept": ACCEPT}) as response:
-                    data = _read_page(response, url)
-                    final = str(response.geturl() or url)
-                    return parse_page(data, response.headers.get("Content-Type", ""), urljoin(url, final))
-            except transport_errors() as error:
-                if attempt == ATTEMPTS:
-                    raise TemporaryError(f"{host_of(url)}: the page broke off: {shorten_cause(error)}") from error
-                self._client.wait(attempt)
-        raise AssertionError
+        for attempt in self._client.attempts(url):
+            with attempt:
+                answer = self._client.send("GET", url, {"Accept": ACCEPT}, limit=_PAGE_BYTES)
+        if not answer.complete:
+            raise VerificationError(f"{without_login(url)}: over {_PAGE_BYTES >> 20} MiB", hint="is this an index?")
+        return parse_page(answer.body, answer.headers.get("content-type", ""), answer.url)
 
 
 def open_index(settings: Settings, folder: Path, options: tuple[str, ...] = ()) -> Index:
@@ -200,21 +183,6 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
                 hint="the index serves another file than the one that was locked",
             )
         yield block
-
-
-def _read_page(response: Response, url: str) -> bytes:
-    """A page's bytes. Raises VerificationError over _PAGE_BYTES, TemporaryError after _PAGE_SECONDS."""
-    ends = time.monotonic() + _PAGE_SECONDS
-    data = bytearray()
-    while block := response.read1(BLOCK):
-        data += block
-        if len(data) > _PAGE_BYTES:
-            raise VerificationError(f"{without_login(url)}: over {_PAGE_BYTES >> 20} MiB", hint="is this an index?")
-        if time.monotonic() > ends:
-            raise TemporaryError(
-                f"{without_login(url)}: the page is not complete after {_PAGE_SECONDS:.0f} s", hint="try again later"
-            )
-    return bytes(data)
 
 
 def _digest(url: str) -> str:

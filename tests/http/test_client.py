@@ -1,4 +1,4 @@
-"""What the transport promises, against a server that answers with the bytes it is told to."""
+"""What the client promises, against a server that answers with the bytes it is told to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.http.bytes_server import HANG_UP, OK, Bytes, ask, content
 from tests.registry.support import quick_retry
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError
-from training_imgtool.http.client import Body, Transport
+from training_imgtool.http.client import Body, Client
 from training_imgtool.http.retry import PassingError
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n8\r\ndefghijk\r\n0\r\n\r\n"
@@ -87,7 +87,7 @@ def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
             response = ask(server, client, "PUT", Body(body, 400 << 16))
         except PassingError:
             return  # the reset overtook the answer: then it is tried again
-        assert response.answer.status == 413
+        assert response.status == 413
         response.close()
         client.close()
 
@@ -131,7 +131,7 @@ def test_what_the_server_says_twice() -> None:
     twice = b'WWW-Authenticate: Basic realm="a"\r\nWWW-Authenticate: Bearer realm="b"\r\nX-Y: 1\r\nx-y: 2\r\n'
     with Bytes(b"HTTP/1.1 401 No\r\n" + twice + b"Content-Length: 0\r\n\r\n") as server:
         response = ask(server, server.client())
-        answer = response.answer
+        answer = response
         assert answer.challenges == ('Basic realm="a"', 'Bearer realm="b"')
         assert answer.headers["x-y"] == "1, 2"
         response.close()
@@ -139,11 +139,11 @@ def test_what_the_server_says_twice() -> None:
 
 def test_a_url_is_encoded_once() -> None:
     with Bytes(OK) as server:
-        transport = Transport(proxies={}, ca_file=None)
-        answer = transport.send(
+        client = Client(proxies={}, ca_file=None)
+        answer = client.send(
             "PUT", f"{server.origin.url}/a b/ü?_state=x%2By==&z", headers={}, body=Body(lambda: iter(()), 0)
         )
-        transport.close()
+        client.close()
         assert answer.body == b"ok"
         assert server.heads[0].startswith(b"PUT /a%20b/%C3%BC?_state=x%2By==&z HTTP/1.1\r\n")
 
@@ -152,17 +152,17 @@ def test_a_url_is_encoded_once() -> None:
 def test_the_length_of_nothing_is_said(method: str) -> None:
     """Google's front end answers 411 to a POST that does not."""
     with Bytes(OK) as server:
-        transport = Transport(proxies={}, ca_file=None)
-        transport.send(method, f"{server.origin.url}/x", headers={})
-        transport.close()
+        client = Client(proxies={}, ca_file=None)
+        client.send(method, f"{server.origin.url}/x", headers={})
+        client.close()
         assert server.heads[0].lower().count(b"content-length: 0\r\n") == 1
 
 
 def test_what_asks_has_no_length() -> None:
     with Bytes(OK) as server:
-        transport = Transport(proxies={}, ca_file=None)
-        transport.send("GET", f"{server.origin.url}/x", headers={})
-        transport.close()
+        client = Client(proxies={}, ca_file=None)
+        client.send("GET", f"{server.origin.url}/x", headers={})
+        client.close()
         assert b"content-length" not in server.heads[0].lower()
 
 
@@ -183,7 +183,7 @@ def test_a_registry_that_answered_before_is_coming_back() -> None:
         assert content(ask(server, client)) == b"ok"
         client.close()
     with pytest.raises(PassingError, match="refuses connections now"):
-        client.open("GET", f"{server.origin.url}/x", headers={}, reading=True)
+        client.send("GET", f"{server.origin.url}/x", headers={}, stream=True)
     with pytest.raises(TemporaryError, match="nothing answers"):
         ask(server, server.client())
 
@@ -207,8 +207,14 @@ def test_what_is_no_answer(answer: bytes) -> None:
 def test_a_port_of_something_else_is_asked_twice_and_named() -> None:
     with Bytes(*[b"SSH-2.0-OpenSSH_9.2\r\n"] * 3) as server:
         client = server.client()
-        with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is no registry") as caught:
-            quick_retry().run(lambda _: ask(server, client), who="x", notice=lambda _: None)
+
+        def insist() -> None:
+            for attempt in quick_retry().attempts("x"):
+                with attempt:
+                    ask(server, client)
+
+        with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is no web server") as caught:
+            insist()
         assert "name and port" in (caught.value.hint or "")
     assert server.connections == 2
 
