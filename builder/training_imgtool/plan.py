@@ -12,7 +12,6 @@ from pathlib import Path
 
 from training_imgtool.core.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
 from training_imgtool.spec.entry_point import EntryPoint
-from training_imgtool.spec.layer_formats import LayerFormat, layer_format
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 
 
@@ -168,7 +167,7 @@ class Plan:
     platform: str
     roles: tuple[RolePlan, ...]
     warnings: tuple[str, ...]
-    layers: LayerFormat
+    compression: str
 
     def role(self, role: Role) -> RolePlan:
         """The plan of `role`; raises KeyError when the spec has none."""
@@ -230,7 +229,7 @@ def make_plan(
             if role in spec.roles
         ),
         warnings=warnings,
-        layers=layer_format(spec),
+        compression=spec.compression,
     )
 
 

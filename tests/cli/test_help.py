@@ -14,8 +14,8 @@ from tests.faults.project import IMGTOOL
 from training_imgtool.cli import app
 from training_imgtool.cluster.replicas import Service
 from training_imgtool.jobs.model import Format
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Role
+from training_imgtool.spec.targets import Target
 
 RUN = CliRunner()
 

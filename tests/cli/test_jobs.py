@@ -63,7 +63,7 @@ def test_a_runtime_version_needs_no_image_and_packs_the_trainer(
     (tmp_path / "trainer/task.py").write_text("print(1)\n")
     (tmp_path / "image.yaml").write_text(
         "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
-        "job: {region: us-central1, runtime_version: '2.11', python_version: '3.7', staging: gs://my-bucket/staging}\n"
+        "job: {target: ai-platform, region: us-central1, runtime_version: '2.11', python_version: '3.7', staging: gs://my-bucket/staging}\n"
     )
     output = tmp_path / "config.yaml"
     assert _run(["config", str(tmp_path), "-o", str(output)]) == 0
@@ -82,11 +82,11 @@ def test_a_wrong_job_names_its_place_and_leaves_the_old_file(
     (tmp_path / "trainer/task.py").write_text("print(1)\n")
     (tmp_path / "image.yaml").write_text(
         "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
-        "job:\n  runtime_version: '2.11'\n  python_version: '3.7'\n  package_uris: [gs://my-bucket/p.tar.gz]\n"
+        "job:\n  target: ai-platform\n  runtime_version: '2.11'\n  python_version: '3.7'\n  package_uris: [gs://my-bucket/p.tar.gz]\n"
         "  region: us-central1\n  scheduling: {max_wait: 60s}\n"
     )
     output = tmp_path / "config.yaml"
     output.write_text("old")
     assert _run(["config", str(tmp_path), "-o", str(output)]) == 3
-    assert f"{tmp_path}/image.yaml:9:26: job.scheduling.max_wait:" in capsys.readouterr().err
+    assert f"{tmp_path}/image.yaml:10:26: job.scheduling.max_wait:" in capsys.readouterr().err
     assert output.read_text() == "old"

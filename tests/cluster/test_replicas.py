@@ -21,8 +21,9 @@ from training_imgtool.cluster.replicas import (
 )
 from training_imgtool.core.errors import InputError, UsageError
 from training_imgtool.jobs import view_of
-from training_imgtool.spec.job import Hyperparameters, JobSpec, Parameter, Target, Volume
+from training_imgtool.spec.job import Hyperparameters, JobSpec, Parameter, Volume
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 

@@ -9,10 +9,10 @@ import yaml
 
 from training_imgtool.commands.starter.init import starter, write_starter
 from training_imgtool.core.errors import InputError, LocalFileError
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.json_schema import json_schema
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.txt", ".dockerignore"]
 

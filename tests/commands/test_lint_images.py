@@ -14,8 +14,6 @@ from training_imgtool.commands.job_files.lint import lint_with_images
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.manifests import OCI_LAYER_ZSTD, OCI_MANIFEST
-from training_imgtool.spec.job import Target
-from training_imgtool.spec.layer_formats import READERS
 
 pytestmark = pytest.mark.registry
 CONTENT = b"a layer"
@@ -77,9 +75,3 @@ def test_what_the_registry_says(
     said = [str(item) for item in messages if any(word in item.message for word in words)]
     assert [message is not None and message in line for line in said] == [True] * (message is not None)
     assert all(": warning: " in line for line in said)
-
-
-def test_every_target_has_a_row_with_a_source() -> None:
-    assert {target for target in Target if READERS[target].problem is None} == {
-        Target.TFJOB, Target.JOBSET, Target.PODS, Target.COMPOSE, Target.TF_CONFIG,
-    }  # fmt: skip

@@ -50,6 +50,7 @@ roles:
   master: {machine: n1-standard-4}
   worker: {machine: n1-standard-4}
 job:
+  target: ai-platform
   region: us-central1
 """
 _TEMPORARY = re.compile(

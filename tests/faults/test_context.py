@@ -139,14 +139,14 @@ def test_c12_requirements(project: Project, text: str, says: str, hint: str | No
     project.write("requirements.txt", text)
     project.spec(WITH_REQUIREMENTS, lock=False)
     lock = (project.folder / "image.lock").read_bytes()
-    ended = project.refused("lock", "--json", code=3, says=["image.yaml:10:15: requirements: ", says], hint=hint)
+    ended = project.refused("lock", "--json", code=3, says=["image.yaml:11:15: requirements: ", says], hint=hint)
     assert "hunter2" not in ended.out + ended.err
     assert (project.folder / "image.lock").read_bytes() == lock
 
 
 def test_c12_no_requirements(project: Project) -> None:
     project.spec(SPEC + "requirements: nothere.txt\n", lock=False)
-    project.refused("lock", code=3, says=["image.yaml:10:15: requirements: there is no 'nothere.txt' next to the spec"])
+    project.refused("lock", code=3, says=["image.yaml:11:15: requirements: there is no 'nothere.txt' next to the spec"])
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_y01_unreadable(project: Project) -> None:
     [
         (SPEC.replace("demo", "de\0mo").encode(), "a NUL at byte 8"),
         (SPEC.encode("utf-16"), "the file is UTF-16"),
-        (SPEC.encode() + b"# \xff\n", "image.yaml:10:3: not UTF-8: byte 0xff"),
+        (SPEC.encode() + b"# \xff\n", "image.yaml:11:3: not UTF-8: byte 0xff"),
     ],
 )
 def test_y02_encoding(project: Project, text: bytes, says: str) -> None:
@@ -76,7 +76,7 @@ def test_y03_quote(project: Project) -> None:
 
 
 def test_y04_duplicate_key(project: Project) -> None:
-    refused(project, SPEC + "name: again\n", "image.yaml:10:1: the key 'name' is already given in line 1")
+    refused(project, SPEC + "name: again\n", "image.yaml:11:1: the key 'name' is already given in line 1")
 
 
 def test_y05_unquoted_version(project: Project) -> None:
@@ -122,7 +122,7 @@ def test_y10_tags(project: Project) -> None:
 
 
 def test_y11_not_one_mapping(project: Project) -> None:
-    refused(project, SPEC + "---\n" + SPEC, "image.yaml:10:1: a second document begins here", hint="delete `---`")
+    refused(project, SPEC + "---\n" + SPEC, "image.yaml:11:1: a second document begins here", hint="delete `---`")
     refused(project, "- a\n", "expected a mapping", "found a list")
     refused(project, "hello\n", "expected a mapping", "found text")
 
@@ -160,13 +160,13 @@ def test_y14_registry(project: Project) -> None:
         ("registry.example.com/a b", "is not a repository path"),
         ("https://registry.example.com/x", "expected HOST/PATH"),
     ):
-        refused(project, f"{SPEC}registry: {place}\n", "image.yaml:10:11: registry: ", says)
+        refused(project, f"{SPEC}registry: {place}\n", "image.yaml:11:11: registry: ", says)
         project.spec(SPEC)
         project.refused("push", "--registry", place, code=2, says=["--registry: ", says])
 
 
 def test_y14_base(project: Project) -> None:
-    refused(project, SPEC + "base: python@sha256:12\n", "image.yaml:10:7: base: 'sha256:12' is not a digest")
+    refused(project, SPEC + "base: python@sha256:12\n", "image.yaml:11:7: base: 'sha256:12' is not a digest")
     refused(project, SPEC + f"base: python:{'x' * 129}\n", "base: ", "is not a tag")
 
 
@@ -205,7 +205,7 @@ def test_y17_too_much(project: Project) -> None:
 )
 def test_y19_secret(project: Project, env: str, says: str) -> None:
     project.spec(f"{SPEC}env: {env}\n", lock=False)
-    ended = project.refused("show", "--json", code=3, says=["image.yaml:10:", says], hint="allow_secrets")
+    ended = project.refused("show", "--json", code=3, says=["image.yaml:11:", says], hint="allow_secrets")
     assert "hunter2" not in ended.out + ended.err
 
 
@@ -223,4 +223,4 @@ def test_fields_are_told_to_programs(project: Project) -> None:
 def test_another_folder(project: Project, tmp_path: Path) -> None:
     """Messages name the spec as it was given."""
     project.spec(SPEC + "name: x\n", lock=False)
-    project.refused("show", project.folder, code=3, says=["Error: project/image.yaml:10:1: "], cwd=tmp_path)
+    project.refused("show", project.folder, code=3, says=["Error: project/image.yaml:11:1: "], cwd=tmp_path)

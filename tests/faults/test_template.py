@@ -68,7 +68,7 @@ def test_a_long_chain_of_templates(project: Project, deep: int, works: bool) -> 
 @pytest.mark.parametrize("value", ["1\\nRUN evil", "1\\rRUN evil", "1\\0", "1\\u2028RUN evil", "\\u202e"])
 def test_t03_a_value_adds_no_instruction(project: Project, value: str) -> None:
     project.spec(f'{SPEC}env: {{A: "{value}"}}\n', lock=False)
-    says = ["image.yaml:10:10: env.A: the character U+", "is not allowed in a value"]
+    says = ["image.yaml:11:10: env.A: the character U+", "is not allowed in a value"]
     ended = project.refused("render", code=3, says=says)
     assert "evil" not in ended.err
 

@@ -60,7 +60,7 @@ roles:
   master: {{machine: n1-standard-4}}
   worker: {{machine: n1-standard-4}}
   ps: {{machine: n1-standard-4}}
-{more}job: {{region: us-central1}}
+{more}job: {{target: ai-platform, region: us-central1}}
 """
 PIP_SCRIPT = "script_template = '''import sys\nfrom %(module)s import %(import_name)s\nsys.exit(%(func)s())\n'''\n"
 

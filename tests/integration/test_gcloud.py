@@ -22,12 +22,12 @@ from tests.jobs.specs import CASES, Case, cpu, images, spec
 from tests.servers.google_jobs import JobServer, gcloud_environment, serving
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
-from training_imgtool.jobs.google.gcloud import flag_command
+from training_imgtool.jobs.gcloud import flag_command
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Role
+from training_imgtool.spec.targets import Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 QUICK = {("everything", AI), ("strange-args", AI), ("hyperparameters", AI), ("runtime-custom", AI), ("tpu-worker", AI)}

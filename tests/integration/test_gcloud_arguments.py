@@ -21,7 +21,7 @@ from tests.servers.google_jobs import gcloud_environment, serving
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.job import Target
+from training_imgtool.spec.targets import Target
 
 RUNNER = Path(__file__).resolve().parents[1] / "servers" / "gcloud_many.py"
 TARGETS = (Target.AI_PLATFORM, Target.VERTEX)

@@ -29,7 +29,7 @@ from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.job import Target
+from training_imgtool.spec.targets import Target
 
 pytestmark = pytest.mark.long
 CUSTOM, OWN = (Target.TFJOB, Target.JOBSET), (Target.PODS, Target.ECI)

@@ -19,11 +19,10 @@ from tests.jobs.shell import Shell
 from tests.jobs.specs import CASES, STRANGE, images, spec
 from tests.jobs.test_launcher import TELL, script, slurm
 from tests.servers.packages import python_with
-from training_imgtool.jobs import job_data
-from training_imgtool.jobs.launchers import launcher
+from training_imgtool.jobs import job_data, launcher
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Role, RoleSpec
+from training_imgtool.spec.targets import Target
 
 pytestmark = pytest.mark.long
 W = Role.WORKER

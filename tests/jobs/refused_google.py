@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.jobs.specs import ONE, RUNTIME, TPU, cpu, spec
-from training_imgtool.spec.job import Hyperparameters, Parameter, Scheduling, Target
+from training_imgtool.spec.job import Hyperparameters, Parameter, Scheduling
 from training_imgtool.spec.model import Disk, Gpus, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.spec.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX

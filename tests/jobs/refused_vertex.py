@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.jobs.refused_google import gpu, param, tuned
 from tests.jobs.specs import ONE, cpu, spec
-from training_imgtool.spec.job import Scheduling, Target, Volume
+from training_imgtool.spec.job import Scheduling, Volume
 from training_imgtool.spec.model import Disk, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.spec.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 VX = Target.VERTEX

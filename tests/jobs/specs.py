@@ -8,9 +8,10 @@ from typing import Any
 
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.jobs import JobOptions
-from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Target, Volume
+from training_imgtool.jobs.targets.tf_config import parse_hosts
+from training_imgtool.spec.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Volume
 from training_imgtool.spec.model import Accelerator, Disk, Gpus, ImageSpec, Role, RoleSpec, Toleration, Tpu, Trainer
+from training_imgtool.spec.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 AI, VX, TF, JS, PO, EC, CO, TC, SK, SL = Target

@@ -13,12 +13,11 @@ import training_imgtool
 from tests.jobs import submitter
 from tests.jobs.specs import ONE, TRIO, images, spec
 from training_imgtool.core.errors import FieldListError, UsageError
-from training_imgtool.jobs import Format, job_data
-from training_imgtool.jobs.spec_check import check_spec
+from training_imgtool.jobs import Format, check_spec, job_data
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import ImageSpec
+from training_imgtool.spec.targets import Target
 
 SPEC = """\
 name: mnist

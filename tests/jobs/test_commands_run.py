@@ -17,11 +17,10 @@ from tests.jobs.shell import Shell
 from tests.jobs.specs import cpu, images, spec
 from tests.jobs.test_gcloud_flags import split
 from training_imgtool.core.errors import FieldListError
-from training_imgtool.jobs import Format, JobFile, job_data
-from training_imgtool.jobs.launchers import launcher
+from training_imgtool.jobs import Format, JobFile, job_data, launcher
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Role
+from training_imgtool.spec.targets import Target
 
 FLAGS = (Target.AI_PLATFORM, Target.VERTEX)
 SAMPLES = [(15, 10), pytest.param(16, 200, marks=pytest.mark.long)]

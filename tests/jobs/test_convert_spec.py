@@ -14,9 +14,9 @@ from training_imgtool.jobs.conversion.spec import spec_text
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 RELEASES = {"1.15": "1.15.5", "2.11": "2.11.1"}
 PACKAGED = """\

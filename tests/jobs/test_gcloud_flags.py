@@ -10,8 +10,8 @@ import pytest
 from tests.jobs.specs import ONE, images, spec
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import job_data
-from training_imgtool.jobs.google.gcloud import list_value
-from training_imgtool.spec.job import Target
+from training_imgtool.jobs.gcloud import list_value
+from training_imgtool.spec.targets import Target
 
 ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(HOME)", ""]
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.jobs.specs import BARE, FOUR, images, spec
 from training_imgtool.jobs import check, job_data
-from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.targets import Target
 
 M, W, E = Role.MASTER, Role.WORKER, Role.EVALUATOR
 SHAPES = {

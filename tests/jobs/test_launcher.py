@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.jobs.specs import STRANGE, images, spec
-from training_imgtool.jobs import Format, job_data
-from training_imgtool.jobs.launchers import launcher
+from training_imgtool.jobs import Format, job_data, launcher
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 TELL = (

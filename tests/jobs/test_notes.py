@@ -10,9 +10,10 @@ import pytest
 from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.jobs import JobOptions, job_data
-from training_imgtool.jobs.google.ai_platform import CLOSED
-from training_imgtool.spec.job import Eci, Scheduling, Target, Volume
+from training_imgtool.jobs.targets.ai_platform import CLOSED
+from training_imgtool.spec.job import Eci, Scheduling, Volume
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.spec.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
@@ -173,7 +174,28 @@ def test_zstd_layers_that_the_target_may_not_read() -> None:
     of = replace(spec(TRIO), compression="zstd")
     assert any("Vertex AI is not known to read layers compressed with zstd" in note for note in notes(of, VX))
     assert not any("zstd" in note for note in notes(spec(TRIO), VX))
-    assert not any("zstd" in note for note in notes(of, Target.COMPOSE))
+    assert any("Docker before 23 does not read layers" in note for note in notes(of, Target.COMPOSE))
+    assert not any("zstd" in note for note in notes(of, Target.PODS))
+
+
+@pytest.mark.parametrize(
+    ("target", "registry", "problem"),
+    [
+        (Target.JOBSET, "registry.example.com/team", None),
+        (Target.PODS, "123456789012.dkr.ecr.eu-west-1.amazonaws.com/a", None),
+        (Target.JOBSET, "us-central1-docker.pkg.dev/project/repository", "GKE's image streaming is not known"),
+        (Target.TFJOB, "gcr.io/project", "GKE's image streaming is not known"),
+        (Target.TFJOB, "eu.gcr.io:443/project", "GKE's image streaming is not known"),
+        (Target.PODS, "registry.cn-hangzhou.aliyuncs.com/a", "image acceleration does not read"),
+        (Target.PODS, "notgcr.io.example.com/a", None),
+        (Target.SLURM, "registry.example.com/team", "enroot is not known"),
+    ],
+)
+def test_zstd_layers_where_nodes_stream_images(target: Target, registry: str, problem: str | None) -> None:
+    of = replace(spec({M: RoleSpec()}, region=None), compression="zstd", registry=registry)
+    said = [note for note in notes(of, target) if "compression:" in note]
+    assert len(said) == (problem is not None)
+    assert all(str(problem) in note for note in said)
 
 
 def test_a_network_attachment_of_another_region_is_warned_of() -> None:

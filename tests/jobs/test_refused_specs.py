@@ -13,9 +13,9 @@ from tests.jobs.specs import BARE, ONE, TRIO, cpu, images, spec
 from training_imgtool.core.errors import FieldListError, InputError
 from training_imgtool.core.reference import parse_reference
 from training_imgtool.jobs import JobOptions, job_data
-from training_imgtool.jobs.tf_config import parse_hosts
-from training_imgtool.spec.job import Target
+from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 M, W = Role.MASTER, Role.WORKER
 AI, VX, TC = Target.AI_PLATFORM, Target.VERTEX, Target.TF_CONFIG

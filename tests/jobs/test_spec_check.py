@@ -8,10 +8,10 @@ import pytest
 
 from tests.faults.project import SPEC, Project
 from training_imgtool.core.errors import FieldListError
-from training_imgtool.jobs.spec_check import check_job
+from training_imgtool.jobs import check_job
 from training_imgtool.spec.load import load
 
-JOB = "job:\n  region: us-central1\n"
+JOB = "job:\n  target: ai-platform\n  region: us-central1\n"
 VERTEX_WITHOUT_REGION = "job:\n  target: vertex\n"
 
 
@@ -65,6 +65,7 @@ def test_doctor_reads_the_requirements_of_a_stale_lock(project: Project) -> None
         "job: {target: tf-config}\n",
         "job: {target: tfjob}\n",
         "job: {volume: {claim: data, mount: /data}}\n",  # `config --target` may name any target
+        "job: {id: 'no good name'}\n",
     ],
 )
 def test_what_some_target_takes_is_fine(job: str, tmp_path: Path) -> None:
@@ -75,14 +76,11 @@ def test_what_some_target_takes_is_fine(job: str, tmp_path: Path) -> None:
     check_job(load(tmp_path / "image.yaml"))
 
 
-def test_without_a_target_a_job_that_no_target_takes(tmp_path: Path) -> None:
-    (tmp_path / "task.py").write_text("")
-    job = "job:\n  id: 'no good name'\n"
-    (tmp_path / "image.yaml").write_text(
-        SPEC.replace(JOB, job).replace("source: trainer, module: trainer.task", "source: task.py")
-    )
-    with pytest.raises(FieldListError):
-        check_job(load(tmp_path / "image.yaml"))
+@pytest.mark.parametrize("verb", ["config", "config --push", "config --command"])
+def test_config_without_a_target_lists_them(project: Project, verb: str) -> None:
+    project.spec(SPEC.replace(JOB, "job: {region: us-central1}\n"))
+    said = ["names no job.target", "ai-platform, vertex, tfjob", "slurm"]
+    project.refused(*verb.split(), code=2, says=said)
 
 
 def test_a_region_that_the_tables_lack_names_the_option_of_these_verbs(tmp_path: Path) -> None:

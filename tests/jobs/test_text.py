@@ -19,13 +19,13 @@ from tests.jobs import schemas
 from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
 from training_imgtool.core.errors import FieldError, InputError, UsageError
 from training_imgtool.jobs import Format, JobOptions, job_data
-from training_imgtool.jobs.google.gcloud import vertex_flag_command
-from training_imgtool.jobs.google.package import build_package, staged_uri, trainer_package
+from training_imgtool.jobs.gcloud import vertex_flag_command
+from training_imgtool.jobs.package import build_package, staged_uri, trainer_package
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 TORTURE = [

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from training_imgtool.core.errors import FieldError, FieldListError
-from training_imgtool.spec.job import Eci, JobSpec, Target
+from training_imgtool.spec.job import Eci, JobSpec
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
 from training_imgtool.spec.requirements import parse_requirements
+from training_imgtool.spec.targets import Target
 from training_imgtool.versions.matrix import Matrix, load_matrix
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import check_libtpu, raise_errors
@@ -247,7 +248,11 @@ WARNED = [
         id="own-library-path",
     ),
     pytest.param(spec("2.12.1", accelerator=GPU), "XLA_FLAGS", id="xla-2.12"),
-    pytest.param(spec("2.10.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="TPU_V3"))}), "not known", id="tpu-tf-unknown"),
+    pytest.param(
+        spec("2.10.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="TPU_V3"))}, job=JobSpec(target=Target.AI_PLATFORM)),
+        "not known",
+        id="tpu-tf-unknown",
+    ),
     pytest.param(
         spec("2.12.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="v3"))}, job=JobSpec(target=Target.VERTEX)),
         "TPU VM",

@@ -8,16 +8,15 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
-from training_imgtool.core.progress import Note, Planned, Progress
+from training_imgtool.core.progress import Planned, Progress
 from training_imgtool.core.settings import Settings
-from training_imgtool.jobs.spec_check import check_job
+from training_imgtool.jobs import check_job
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.platforms import build_platforms
 from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.connect import connect
-from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def build_and_print(
         from training_imgtool.pipeline.many import build_many
 
         with machine.progress(progress) as view:
-            inspect = _inspect if options.check else None
+            inspect = check_job if options.check else None
             results = build_many(choices, options, settings, view, registry=registry, locked=locked, inspect=inspect)
         _print_many(results, as_json=as_json)
         return
@@ -112,16 +111,10 @@ def _prepare(
     """Reads a spec and prepares its build; a live view shows the roles from then on."""
     spec_file = open_spec(choice.path, choice.values)
     if check:
-        _inspect(spec_file, view)
+        check_job(spec_file)
     for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
         view(Planned(role))
     return prepare(spec_file, settings, view, registry=registry, locked=locked, renewal=renewal, write=write)
-
-
-def _inspect(spec_file: SpecFile, view: Progress) -> None:
-    """Refuses an invalid `job` before anything is pushed."""
-    for text in check_job(spec_file):
-        view(Note(text))
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:

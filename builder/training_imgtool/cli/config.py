@@ -11,7 +11,7 @@ from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_note
 from training_imgtool.core.errors import UsageError
-from training_imgtool.spec.job import Target
+from training_imgtool.spec.targets import Target
 
 if TYPE_CHECKING:
     from training_imgtool.jobs.model import Format

@@ -33,7 +33,7 @@ def lock(
     as_json: opt.Json = False,
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
-    from training_imgtool.jobs.spec_check import check_job
+    from training_imgtool.jobs import check_job
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.lock.lockfile import lock_path
     from training_imgtool.pipeline.current_lock import ensure_lock, find_moved_bases
@@ -48,7 +48,8 @@ def lock(
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
-        notes = () if no_check else check_job(spec_file)
+        if not no_check:
+            check_job(spec_file)
         wanted = None if locked else renewal
         files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
         locks = [ensure_lock(file, settings, view, locked=locked, renewal=wanted) for file in files]
@@ -69,8 +70,6 @@ def lock(
         for made in locks
         for locked_variant in made.variants
     ]
-    for note in notes:
-        emit_note(note)
     for base, answer in moved.items():
         emit_note(f"{base}: {answer}; see imgtool mirror")
     if as_json:

@@ -24,7 +24,7 @@ def show(
 ) -> None:
     """Print what each image consists of, and its tag."""
     from training_imgtool.commands import show
-    from training_imgtool.jobs.spec_check import check_job
+    from training_imgtool.jobs import check_job
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.shared_reads import open_spec
     from training_imgtool.pipeline.trainer_check import check_trainer
@@ -32,12 +32,11 @@ def show(
     settings = machine.settings()
     with machine.progress(progress) as view:
         spec_file = open_spec(spec)
-        notes = () if no_check else check_job(spec_file)
+        if not no_check:
+            check_job(spec_file)
         inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, write=False)
         if not no_check:
             check_trainer(inputs, settings, view)
-    for note in notes:
-        emit_note(note)
     for other in inputs.others:
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)

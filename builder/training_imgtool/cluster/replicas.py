@@ -16,11 +16,11 @@ from training_imgtool.core.errors import FieldListError, InputError, UsageError
 from training_imgtool.core.reference import Digest
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
-from training_imgtool.jobs.compose import service_name
-from training_imgtool.jobs.kubernetes.common import job_name
+from training_imgtool.jobs.kubernetes import job_name
 from training_imgtool.jobs.model import args_with_job_dir, leader, passed_job_dir, replicas, says_chief
-from training_imgtool.spec.job import Target
+from training_imgtool.jobs.targets.compose import service_name
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 JOB_DIR = "/job"
 _LONGEST_LABEL = 63  # RFC 1035: characters between two dots of a host name
@@ -45,21 +45,16 @@ def parse_service(text: str) -> Service:
 
 def target_of(service: Service) -> Target:
     """A target whose jobs the service runs."""
-    return _TARGET.get(service, Target.COMPOSE)
+    return Target.COMPOSE if service is Service.LOCAL else Target(service.value)
 
 
-def service_of(target: Target) -> Service:
+def service_of(target: Target | None) -> Service:
     """The service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
-    return Service(target.value) if target.value in list(Service) else Service.LOCAL
+    return Service(target.value) if target is not None and target.value in list(Service) else Service.LOCAL
 
 
 _GOOGLE = {Service.AI_PLATFORM, Service.VERTEX}
 _TRIAL = "1"
-_TARGET = {
-    Service.AI_PLATFORM: Target.AI_PLATFORM,
-    Service.VERTEX: Target.VERTEX,
-    Service.TFJOB: Target.TFJOB,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +274,7 @@ def _job(
     if service not in {Service.AI_PLATFORM, Service.VERTEX}:
         return None, ()
     try:
-        job = job_data(spec, images, _TARGET[service], JobOptions(allow_unknown=True))
+        job = job_data(spec, images, target_of(service), JobOptions(allow_unknown=True))
     except FieldListError as refused:
         first = str(refused.errors[0])
         return None, (f"no `job` in TF_CONFIG, since {service} would refuse the spec: {first}",)

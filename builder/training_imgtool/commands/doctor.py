@@ -156,9 +156,11 @@ def _lock(spec_file: SpecFile) -> str:
 
 
 def _job(spec_file: SpecFile) -> str:
-    from training_imgtool.jobs.spec_check import check_job
+    from training_imgtool.jobs import check_job
 
-    return "; ".join(check_job(spec_file)) or f"{spec_file.spec.job.target} would take it"
+    check_job(spec_file)
+    target = spec_file.spec.job.target
+    return f"{target} would take it" if target else "the spec names no job.target, which config needs"
 
 
 def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:

@@ -18,8 +18,7 @@ def as_data(inputs: Inputs) -> dict[str, Any]:
         "name": inputs.plan.name,
         "spec": str(inputs.spec_file.path),
         "platform": inputs.plan.platform,
-        "compression": inputs.plan.layers.compression,
-        "compression_why": inputs.plan.layers.why,
+        "compression": inputs.plan.compression,
         "warnings": list(inputs.plan.warnings),
         "roles": [_role(inputs, image) for image in inputs.images],
     }
@@ -97,7 +96,7 @@ def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
 def as_text(data: dict[str, Any]) -> str:
     """The same for people."""
     lines = [f"{data['name']} ({data['platform']}) from {data['spec']}"]
-    lines.append(f"layers: {data['compression']}: {data['compression_why']}")
+    lines.append(f"layers: {data['compression']}")
     lines += [f"warning: {warning}" for warning in data["warnings"]]
     for role in data["roles"]:
         lines += ["", f"{role['role']}: {role['tag'] or role['key'][:32]}"]

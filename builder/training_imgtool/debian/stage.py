@@ -17,7 +17,6 @@ from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, apt_packages
 from training_imgtool.plan import LockedDebian, LockedVariant, RolePlan, Variant
-from training_imgtool.spec.layer_formats import layer_format
 from training_imgtool.spec.model import ImageSpec
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ class _Resolver:
             lambda: system,
             self.settings,
             cache=LayerCache(self.settings.cache / "layers"),
-            packing=Compression(layer_format(self.spec).compression),
+            packing=Compression(self.spec.compression),
             store=_open_store(lambda: system, self.settings, self.progress, self.read_copy),
         )
         cuda_base = variant.cuda is not None and self.spec.cuda_from == "base"

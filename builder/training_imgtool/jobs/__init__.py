@@ -2,89 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from training_imgtool.core.errors import FieldError, FieldListError
-from training_imgtool.core.reference import Digest
-from training_imgtool.jobs.fit import leftovers, misfits
-from training_imgtool.jobs.model import Format, Images, JobFile, JobOptions, image_of, leader, replicas, spec_hash
+from training_imgtool.core.errors import FieldError, FieldListError, UsageError
+from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.jobs.model import (
+    Finding,
+    Format,
+    Images,
+    JobFile,
+    JobOptions,
+    image_of,
+    leader,
+    model_dir,
+    replicas,
+    spec_hash,
+)
+from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.jobs.text import command_line
-from training_imgtool.spec.job import Target
-from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.job import JobSpec, Scheduling
+from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
+from training_imgtool.spec.targets import ALIBABA, JobDir, Runtime, Target
 
-__all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "job_data", "view_of"]
+if TYPE_CHECKING:
+    from training_imgtool.spec.load import SpecFile
+
+__all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "check_job", "job_data", "module_of", "view_of"]
+
+_EVERY_JOB = {"target", "id", "job_dir", "pass_job_dir"}
+_EVERY_ROLE = {"count", "accelerator", "base", "template", "args", "command", "env"}
+_REFUSED: Mapping[str, str] = {  # keys without which the job would be another one, and what to do instead
+    "scale_tier": "give every role a machine and a count",
+    "hyperparameters": f"tune with --target {Target.VERTEX}",
+    "runtime_version": "every other target runs images",
+}
+_PACKAGE_KEYS = ("python_version", "package_uris", "staging")
+_GKE_STREAMING = Runtime(name="GKE's image streaming")
+_STREAMING = {"pkg.dev": _GKE_STREAMING, "gcr.io": _GKE_STREAMING, "aliyuncs.com": ALIBABA}
 
 
 class JobTarget(Protocol):
-    """What the module of a target has."""
+    """The module of a target in `jobs.targets`."""
 
     def check(self, spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-        """Everything that keeps the spec from being a job there."""
+        """Returns everything that keeps the spec from being a job there."""
 
     def make(self, spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-        """The job file of a spec that `check` found nothing wrong with."""
+        """Makes the job file of a spec that `check` found nothing wrong with."""
+
+    def judge(self, document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
+        """Finds what is wrong with a document of others; for a kind of Kubernetes, beyond its shape and metadata."""
 
 
-_MODULES: Mapping[Target, str] = {
-    Target.AI_PLATFORM: "google.ai_platform",
-    Target.VERTEX: "google.vertex",
-    Target.TFJOB: "kubernetes.tfjob",
-    Target.JOBSET: "kubernetes.jobset",
-    Target.PODS: "kubernetes.pods",
-    Target.ECI: "kubernetes.eci",
-    Target.COMPOSE: "compose",
-    Target.TF_CONFIG: "tf_config",
-    Target.SKYPILOT: "launchers.skypilot",
-    Target.SLURM: "launchers.slurm",
-}
-"""The module of each target below `jobs`; a run loads only those that it needs."""
-
-_WITH_CHIEF = {Target.AI_PLATFORM, Target.VERTEX}
+def module_of(target: Target) -> JobTarget:
+    """Imports the target's module; a run loads only those that it needs."""
+    return cast("JobTarget", import_module(f"{__name__}.targets.{target.replace('-', '_')}"))
 
 
 def check(
-    spec: ImageSpec, images: Mapping[Role, Digest], target: Target, options: JobOptions | None = None
+    spec: ImageSpec, images: Mapping[Role, Digest], target: Target | None, options: JobOptions | None = None
 ) -> list[FieldError]:
-    """Every violation of the target's rules, each with its field in the spec; raises InputError without an image."""
+    """Returns every violation of the target's rules, each with its field in the spec.
+
+    Raises:
+        InputError: a role has no image.
+        UsageError: there is no target.
+    """
+    target = chosen(target)
     if not spec.job.runtime_version:
         for role in replicas(spec):
             image_of(images, role)  # also at run time: a tag never gets into a job file
     if leader(spec) is None:
         return [FieldError("expected a master or workers: one of them is the chief", field="roles")]
-    refused = list(misfits(spec, target))
+    refused = list(_misfits(spec, target))
     if refused:
         return refused
     seen = view_of(spec, images, target)
-    errors = _target(target).check(seen.spec, seen.images, options or JobOptions())
-    fields = {error.field for error in errors}
+    errors = module_of(target).check(seen.spec, seen.images, options or JobOptions())
+    named_fields = {error.field for error in errors}
     return [
         FieldError(error.message, field=named, hint=error.hint)
         for error in errors
-        if (named := seen.named(error.field)) == error.field or named not in fields
+        if (named := seen.named(error.field)) == error.field or named not in named_fields
     ]
 
 
+def chosen(target: Target | None) -> Target:
+    """Returns the target; raises UsageError, which lists them, where none was chosen."""
+    if target is None:
+        raise UsageError(
+            "the spec names no job.target, and there is no default",
+            hint=f"--target, or job.target in the spec: {', '.join(Target)}",
+        )
+    return target
+
+
 def job_data(
-    spec: ImageSpec, images: Mapping[Role, Digest], target: Target, options: JobOptions | None = None
+    spec: ImageSpec, images: Mapping[Role, Digest], target: Target | None, options: JobOptions | None = None
 ) -> JobFile:
-    """The job file for `target`; raises FieldListError with every violation of its rules at once."""
-    options = options or JobOptions()
+    """Makes the job file for `target`; raises FieldListError with every violation of its rules at once."""
+    options, target = options or JobOptions(), chosen(target)
     errors = check(spec, images, target, options)
     if errors:
         raise FieldListError(tuple(errors))
     seen = view_of(spec, images, target)
-    job = _target(target).make(seen.spec, seen.images, options)
+    job = module_of(target).make(seen.spec, seen.images, options)
     header = (
         f"Written by imgtool {options.version} for {target}; spec {spec_hash(spec)[:16]}.",
         *(["Submit with:"] if job.command else []),
         *(f"  {line}" for line in command_line(job.command).splitlines()),
         *job.header,
     )
-    notes = (*(seen.named(note) for note in job.notes), *seen.notes, *leftovers(spec, target))
+    notes = (*(seen.named(note) for note in job.notes), *seen.notes, *_leftovers(spec, target))
     return replace(job, header=header, notes=notes)
+
+
+def check_job(spec_file: SpecFile) -> None:
+    """Checks `job` for verbs that write no job file, so that nothing is pushed for a job that is refused.
+
+    A spec without a target is fine, since `config --target` may name any; so is tf-config, whose hosts only `config`
+    is given. Raises FieldListError with places in the spec.
+    """
+    if errors := check_spec(spec_file.spec):
+        raise FieldListError(tuple(_with_no_check(spec_file.located(error)) for error in errors))
+
+
+def check_spec(spec: ImageSpec) -> list[FieldError]:
+    """Does what `check` does for the spec's own target, without images."""
+    if spec.job.target in {None, Target.TF_CONFIG}:
+        return []
+    made_up = parse_repository("docker.io/library/image").digest("sha256:" + "0" * 64)
+    options = JobOptions(package_uri="gs://bucket/package.tar.gz" if spec.job.staging else None)
+    return check(spec, dict.fromkeys(spec.roles, made_up), spec.job.target, options)
+
+
+def _with_no_check(error: FieldError) -> FieldError:
+    """Gives the error the option that its verb has: only `config` takes `--allow-unknown`."""
+    if error.hint and error.hint.startswith("--allow-unknown"):
+        error.hint = "--no-check skips this check; later, config takes --allow-unknown"
+    return error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +155,13 @@ class TargetView:
     notes: tuple[str, ...] = ()
 
     def named(self, text: str) -> str:
-        """A message or a field in the words of the user's spec."""
+        """Puts a message or a field in the words of the user's spec."""
         return text.replace("roles.master", "roles.worker") if self.notes else text
 
 
 def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
     """Returns the spec as `target` sees it: for Google's services, worker 0 becomes the master that a spec lacks."""
-    if leader(spec) is Role.MASTER or target not in _WITH_CHIEF:
+    if leader(spec) is Role.MASTER or not target.row.always_chief:
         return TargetView(spec=spec, images=images)
     worker = spec.roles[Role.WORKER]
     roles = {**spec.roles, Role.MASTER: replace(worker, count=1), Role.WORKER: replace(worker, count=worker.count - 1)}
@@ -115,5 +174,74 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
     return TargetView(spec=replace(spec, roles=roles), images=named, notes=(note,))
 
 
-def _target(target: Target) -> JobTarget:
-    return cast("JobTarget", import_module(f"{__name__}.{_MODULES[target]}"))
+def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
+    """Finds what the target cannot do and the job would be another one without."""
+    for key, hint in _REFUSED.items():
+        if getattr(spec.job, key) and key not in target.row.job:
+            yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
+    with_tpus = ", ".join(other for other in Target if "tpu" in other.row.role)
+    for role in replicas(spec):
+        if "tpu" not in target.row.role and spec.accelerator_of(role) is Accelerator.TPU:
+            message = f"{target} has no TPU roles"
+            yield FieldError(message, field=f"roles.{role}", hint=f"targets with TPUs: {with_tpus}")
+
+
+def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
+    """Notes what is set in the spec and has no counterpart in the target; warns about GPUs and compression."""
+    row = target.row
+    left = [f"job.{name}" for name in _list_given(JobSpec, spec.job) if name not in row.job | _EVERY_JOB]
+    times = spec.job.scheduling
+    if times and "job.scheduling" not in left:
+        left += [f"job.scheduling.{name}" for name in _list_given(Scheduling, times) if name not in row.scheduling]
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        left += [f"roles.{role}.{n}" for n in _list_given(RoleSpec, of_role) if n not in row.role | _EVERY_ROLE]
+        chosen_by = of_role.node_selector or of_role.machine
+        if isinstance(of_role.gpus, Gpus) and "node_selector" in row.role and not chosen_by:
+            left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
+    left += _without_effect(spec, target)
+    if left:
+        yield f"note: {target} has no place for {', '.join(left)}"
+    yield from _gpu_warnings(spec, target)
+    if spec.compression == "zstd" and not spec.job.runtime_version and (problem := _runtime(spec, target).problem):
+        yield f"warning: compression: {problem}"
+
+
+def _runtime(spec: ImageSpec, target: Target) -> Runtime:
+    """What pulls the images: the nodes of some clusters stream them from their cloud's registry instead."""
+    host = (spec.registry or "").partition("/")[0].partition(":")[0]
+    streams = (runtime for end, runtime in _STREAMING.items() if host == end or host.endswith((f".{end}", f"-{end}")))
+    runtime = target.row.runtime
+    return next(streams, runtime) if runtime.zstd else runtime
+
+
+def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
+    job, job_dir = spec.job, spec.job.job_dir
+    if "runtime_version" in target.row.job and not job.runtime_version:
+        given = [f"job.{key}" for key in _PACKAGE_KEYS if getattr(job, key)]
+        yield from (f"{key} (it goes with job.runtime_version)" for key in given)
+    if "eci" in target.row.job and job.eci and job.eci.driver and not any(spec.roles[r].gpus for r in replicas(spec)):
+        yield "job.eci.driver (no role has gpus)"
+    mounted = target.row.job_dir is JobDir.MOUNTED and "://" not in (job_dir or "")
+    named = target.row.job_dir is JobDir.NAMED or (target is Target.TF_CONFIG and model_dir(spec, job_dir))
+    if job_dir and not job.pass_job_dir and not mounted and not named:
+        yield "job.job_dir (with job.pass_job_dir: true it becomes the argument --job-dir)"
+
+
+def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:
+    """Roles whose image has CUDA and whose machine has no GPU, as far as the spec says."""
+    preset = "scale_tier" in target.row.job and spec.job.scale_tier not in {None, "CUSTOM"}
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        if spec.accelerator_of(role) is Accelerator.GPU and not of_role.gpus and not preset:
+            if has_gpus(of_role.machine):
+                continue
+            yield f"warning: roles.{role}: accelerator gpu makes an image with CUDA, and the role has no gpus"
+
+
+def _list_given(kind: Any, value: Any) -> Iterator[str]:
+    """Lists the fields of a dataclass that differ from their default."""
+    for item in fields(kind):
+        default = item.default_factory() if item.default_factory is not MISSING else item.default
+        if getattr(value, item.name) != default:
+            yield item.name

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as File
 from typing import Any
 
-from training_imgtool.jobs.compose_rules import compose_findings, tf_config_findings
-from training_imgtool.jobs.google.ai_platform_rules import job_findings
-from training_imgtool.jobs.google.common import GCLOUD
-from training_imgtool.jobs.google.vertex_rules import (
-    custom_job_findings,
-    custom_job_spec_findings,
-    tuning_job_findings,
-)
-from training_imgtool.jobs.images.layers import LayerTypes, layer_findings
-from training_imgtool.jobs.kubernetes.rules import object_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path
+from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.jobs import module_of
+from training_imgtool.jobs.google import GCLOUD
+from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path, get
+from training_imgtool.jobs.rules.images import parse_image
+from training_imgtool.jobs.rules.kubernetes import KINDS, object_findings, unknown_kind
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.yamlio import Parsed, read
+from training_imgtool.spec.targets import Target
 from training_imgtool.yamlfile.reader import read_bytes
 
+LayerTypes = Callable[[Tag | Digest], Sequence[str] | None]
+_KEYS = {"image", "imageUri", "executorImageUri"}
+_ECI = "k8s.aliyun.com/"  # what annotations begin with that only its virtual nodes read
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>")
-_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {  # a key at the top that tells the target
-    "apiVersion": object_findings,
-    "kind": object_findings,
-    "services": compose_findings,
-}
-_GOOGLE_BY_KEY: Mapping[str, Callable[..., Iterable[Finding]]] = {
-    "workerPoolSpecs": custom_job_spec_findings,
-    "jobSpec": custom_job_findings,
-    "studySpec": tuning_job_findings,
-    "trialJobSpec": tuning_job_findings,
-    "trainingInput": job_findings,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -112,15 +99,30 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
     if data.get("kind") == "List" and isinstance(data.get("items"), list):
         return _items(data["items"], allow_unknown=allow_unknown)
-    for key, google_rules in _GOOGLE_BY_KEY.items():
-        if key in data:
-            return google_rules(data, region=region, allow_unknown=allow_unknown, foreign=True)
-    for key, rules in _BY_KEY.items():
-        if key in data:
-            return rules(data, allow_unknown=allow_unknown)
-    if "cluster" in data or any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
-        return tf_config_findings(data)
-    return _check_unwrapped(data)
+    target = find_target(data)
+    if target is None:
+        if {"kind", "apiVersion"} & data.keys():
+            return [unknown_kind(data.get("kind"), data.get("apiVersion"))]
+        return _check_unwrapped(data)
+    judge = module_of(target).judge
+    if data.get("kind") in KINDS:
+        return object_findings(data, judge, target, allow_unknown=allow_unknown)
+    return judge(data, allow_unknown=allow_unknown, region=region)
+
+
+def find_target(data: Any) -> Target | None:
+    """Returns the target that a document is a job file of, by its kind or by the keys at its top."""
+    if not isinstance(data, dict):
+        return None
+    for target in Target:
+        if any(sign in data for sign in target.row.signs):
+            return target
+    if any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
+        return Target.TF_CONFIG
+    kind, annotations = data.get("kind"), get(data, "metadata", "annotations")
+    if kind == "Pod" and isinstance(annotations, dict) and any(str(key).startswith(_ECI) for key in annotations):
+        return Target.ECI
+    return KINDS.get(kind) if isinstance(kind, str) else None
 
 
 def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
@@ -184,3 +186,40 @@ def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
         hint=finding.hint,
         source=finding.source,
     )
+
+
+def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
+    """What a registry says about the images of a job file.
+
+    Args:
+        data: one document of the file.
+        layer_types: the media types of an image's layers, or None where the registry has no such image.
+    """
+    target = find_target(data)
+    problem = target.row.runtime.problem if target else None
+    for path, image in _images(data, ()):
+        reference, _ = parse_image(image, path)
+        if reference is None:
+            continue
+        types = layer_types(reference)
+        if types is None:
+            message = f"{image} is not in the registry: the job fails when it starts"
+            yield Finding(path=path, message=message, severity=Severity.WARNING)
+        elif problem and any(kind.endswith("+zstd") for kind in types):
+            hint = "build it with `compression: splice` or gzip"
+            yield Finding(path=path, message=problem, hint=hint, severity=Severity.WARNING)
+
+
+def _images(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Every image that a document names, in its order."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key in _KEYS and isinstance(item, str):
+                yield (*path, key), item
+            elif key == "images" and isinstance(item, list):
+                yield from (((*path, key, index), text) for index, text in enumerate(item) if isinstance(text, str))
+            else:
+                yield from _images(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _images(item, (*path, index))

@@ -13,8 +13,8 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.core.reference import Digest
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 Path = tuple[str | int, ...]
 Document = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Whether a document has the keys and kinds of value that its service knows: `data/shapes.yaml`.
+"""Whether a document has the keys and kinds of value that its service knows: `rules/shapes.yaml`.
 
 gcloud and kubectl forward unknown keys, other spellings and wrong enum values untouched, so nobody else
 sees them before the service does.
@@ -15,6 +15,7 @@ from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
 
 DURATION = re.compile(r"[0-9]+(?:\.[0-9]{1,9})?s\Z")
+_RULES = "jobs/rules"
 _EXTENSIBLE = {"Compose", "ComposeService", "ComposeDeploy"}  # `x-…` is the user's own
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
@@ -147,8 +148,8 @@ def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[
 
 
 def _shape(name: str) -> Mapping[str, str]:
-    shapes: Mapping[str, Mapping[str, str]] = read_table("shapes.yaml")
-    return shapes[name] if name in shapes else dict(read_table("shapes_kubernetes.yaml")[name])
+    shapes: Mapping[str, Mapping[str, str]] = read_table("shapes.yaml", _RULES)
+    return shapes[name] if name in shapes else dict(read_table("shapes_kubernetes.yaml", _RULES)[name])
 
 
 def _key_hint(key: str, kinds: Mapping[str, str]) -> str | None:

@@ -74,12 +74,12 @@ def _key(yaml: Any, key: str) -> Any:
 
 
 @cache
-def read_table(name: str) -> Any:
-    """The table in the data file `name`."""
+def read_table(name: str, folder: str = "data") -> Any:
+    """Reads the table in the file `name` of a folder of the package."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(data_file(name).read_text("utf-8"), Loader=loader)  # noqa: S506
+    return yaml.load(data_file(name, folder).read_text("utf-8"), Loader=loader)  # noqa: S506
 
 
 def read(text: str, file: str) -> list[Parsed]:

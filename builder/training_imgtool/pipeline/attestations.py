@@ -196,7 +196,7 @@ def _origin(inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], *, epo
         lock_sha256=hashlib.sha256(dump_lock(inputs.lock).encode()).hexdigest(),
         dockerfile_sha256=hashlib.sha256(image.text.encode()).hexdigest(),
         key=image.key,
-        compression=inputs.plan.layers.compression,
+        compression=inputs.plan.compression,
         stages=tuple(
             provenance.MadeStage(name=label, key=image.keys[label], engine=engine) for label, engine in makers.items()
         ),

@@ -274,7 +274,7 @@ def append_stages(
 
     wheels = WheelPrefetcher(partial(open_wheel_store, run.inputs, settings), run.progress)
     cache = LayerCache(settings.cache / "layers", records, believe=not run.options.no_cache)
-    packing = compression or Compression(run.inputs.plan.layers.compression)
+    packing = compression or Compression(run.inputs.plan.compression)
     tools = LayerTools(
         cache=cache,
         wheel_path=wheels.path,

@@ -19,10 +19,9 @@ from training_imgtool.dockerfile.mounts import Mount, bound_sources, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
-from training_imgtool.spec.layer_formats import SPLICE
 
 _VERSION = 1  # of what is hashed below; another number is another key for everything
-_DEFAULT = SPLICE
+_DEFAULT = "splice"
 
 
 def stage_keys(

@@ -199,7 +199,7 @@ def _render_images(
 
         context = shared.context((code, copied, identity), read_all)
         keys = {
-            role.role: stage_keys(parsed[role.role], context, plan.platform, plan.layers.compression, debian_runs(role))
+            role.role: stage_keys(parsed[role.role], context, plan.platform, plan.compression, debian_runs(role))
             for role in plan.roles
         }
         images = tuple(_image(role, plan, texts[role.role], parsed[role.role], keys[role.role]) for role in plan.roles)

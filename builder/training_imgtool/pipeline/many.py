@@ -46,7 +46,7 @@ def build_many(
     *,
     registry: str | None,
     locked: bool,
-    inspect: Callable[[SpecFile, Progress], None] | None = None,
+    inspect: Callable[[SpecFile], None] | None = None,
 ) -> tuple[SpecResult, ...]:
     """Builds every spec, several side by side, over the same connections; a spec that fails stops no other.
 
@@ -62,7 +62,7 @@ def build_many(
             try:
                 spec_file = shared.open_spec(choice.path, choice.values)
                 if inspect:
-                    inspect(spec_file, view)
+                    inspect(spec_file)
 
                 def make(inputs: Inputs) -> tuple[BuildResult, ...]:
                     own = with_own_secrets(inputs, settings)

@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from training_imgtool.spec.keys import key
-
-
-class Target(StrEnum):
-    """A job file's format."""
-
-    AI_PLATFORM = "ai-platform"
-    VERTEX = "vertex"
-    TFJOB = "tfjob"
-    JOBSET = "jobset"
-    PODS = "pods"
-    ECI = "eci"
-    COMPOSE = "compose"
-    TF_CONFIG = "tf-config"
-    SKYPILOT = "skypilot"
-    SLURM = "slurm"
-
+from training_imgtool.spec.targets import Target
 
 _SECONDS: dict[str, Any] = {"pattern": r"[0-9]+(?:\.[0-9]{1,9})?s", "expected": "seconds with an s, such as 3600s"}
 
@@ -126,7 +110,7 @@ class Slurm:
 class JobSpec:
     """The job that runs the images."""
 
-    target: Target = key("The job file's format.", default=Target.AI_PLATFORM)
+    target: Target | None = key("The job file's format, which `config` needs.", default=None)
     id: str | None = key("The job's name; by default the spec's name and a hash of the images' keys.", default=None)
     project: str | None = key("The cloud project, for the submit command.", default=None)
     region: str | None = key("The region the job runs in.", default=None)

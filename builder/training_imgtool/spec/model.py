@@ -256,9 +256,9 @@ class ImageSpec:
     )
     trim: bool | None = key("Leave out what nothing can open; by default where CUDA comes from wheels.", default=None)
     compression: str = key(
-        "How the direct builder packs layers; auto takes zstd (Docker 23, containerd 1.5) if the target reads it.",
-        default="auto",
-        choices=("auto", "splice", "gzip", "zstd"),
+        "How the direct builder packs layers; zstd needs Docker 23 or containerd 1.5 where the images run.",
+        default="splice",
+        choices=("splice", "gzip", "zstd"),
     )
     attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
     allow_secrets: tuple[str, ...] = key(

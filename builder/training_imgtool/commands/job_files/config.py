@@ -14,12 +14,12 @@ from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.version import __version__
-from training_imgtool.jobs import Format, JobFile, JobOptions, check, job_data
+from training_imgtool.jobs import Format, JobFile, JobOptions, check, chosen, job_data
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.shared_reads import open_spec
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
@@ -79,7 +79,7 @@ def write_job_file(
         check_writable(request.output)
     spec_file = open_spec(where)
     spec = with_job_id(spec_file.spec, request.job_id)
-    target = request.target or spec.job.target
+    target = chosen(request.target or spec.job.target)
     try:
         if spec.job.runtime_version:
             written = _write_package(spec, spec_file, target, request)
@@ -128,7 +128,7 @@ def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
 
 def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
     """The job of a spec that names a runtime version: no images, the trainer's package beside the file instead."""
-    from training_imgtool.jobs.google.package import build_package, staged_uri
+    from training_imgtool.jobs.package import build_package, staged_uri
 
     options = job_options(request, None)
     if not spec.job.staging or spec.job.package_uris:
@@ -147,7 +147,7 @@ def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
     """What the command line and, where there are images, their inputs add to the spec."""
-    from training_imgtool.jobs.tf_config import parse_hosts
+    from training_imgtool.jobs.targets.tf_config import parse_hosts
 
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
     return JobOptions(

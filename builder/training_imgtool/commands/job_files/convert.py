@@ -24,7 +24,7 @@ from training_imgtool.core.errors import InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs.conversion.job import flag_value, is_packaged, read_job
-from training_imgtool.spec.job import Target
+from training_imgtool.spec.targets import Target
 
 _REQUIREMENTS = "requirements.txt"
 

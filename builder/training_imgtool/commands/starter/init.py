@@ -15,6 +15,7 @@ from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.core.resources import data_file
 from training_imgtool.spec.model import Accelerator
+from training_imgtool.spec.targets import Target
 from training_imgtool.spec.value_rules import check_text, quote
 from training_imgtool.versions.matrix import load_matrix
 from training_imgtool.wheels.import_names import DISTRIBUTIONS
@@ -63,7 +64,6 @@ job:
   {job_dir}
   scheduling: {{max_running: 7200s}}
 """
-_TARGETS = ("vertex", "ai-platform", "tfjob", "jobset", "pods", "eci", "compose", "tf-config", "skypilot", "slurm")
 _DOCKERIGNORE = """\
 **/__pycache__
 **/*.pyc
@@ -120,7 +120,7 @@ def starter(
         args=code.args,
         roles=code.roles(kind),
         target=target,
-        others=", ".join(other for other in _TARGETS if other != target),
+        others=", ".join(other for other in Target if other != target),
         job_dir=code.job_dir,
     )
     files = {"image.yaml": spec, **({} if code.program else _trainer(chosen)), ".dockerignore": _DOCKERIGNORE}

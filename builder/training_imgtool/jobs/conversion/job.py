@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
-from training_imgtool.jobs.google.ai_platform_machines import PREFIXES
 from training_imgtool.jobs.model import Document, Severity, format_path, get
+from training_imgtool.jobs.rules.ai_platform import PREFIXES
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.yamlio import read
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training_imgtool.jobs.google.ai_platform_machines import PREFIXES
 from training_imgtool.jobs.model import Document, count_of
+from training_imgtool.jobs.rules.ai_platform import PREFIXES
 from training_imgtool.jobs.yamlio import read_table
 
 _T4_COUNTS = (1, 2, 4)

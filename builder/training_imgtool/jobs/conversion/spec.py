@@ -7,8 +7,8 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.jobs.conversion.machines import expand_machines
-from training_imgtool.jobs.google.ai_platform_machines import PREFIXES
 from training_imgtool.jobs.model import Document, count_of, get, without_none
+from training_imgtool.jobs.rules.ai_platform import PREFIXES
 from training_imgtool.jobs.yamlio import to_yaml
 from training_imgtool.spec.model import Role
 

@@ -11,12 +11,10 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.jobs import gcloud
 from training_imgtool.jobs.conversion.job import image_uris
 from training_imgtool.jobs.conversion.machines import expand_machines
-from training_imgtool.jobs.google import gcloud
-from training_imgtool.jobs.google.ai_platform_machines import PREFIXES
-from training_imgtool.jobs.google.vertex_rules import custom_job_spec_findings, tuning_job_findings
-from training_imgtool.jobs.google.vertex_tuning import tuning_job
+from training_imgtool.jobs.hyperparameters import tuning_job
 from training_imgtool.jobs.model import (
     Document,
     JobFile,
@@ -28,10 +26,12 @@ from training_imgtool.jobs.model import (
     has_job_dir,
     without_none,
 )
+from training_imgtool.jobs.rules.ai_platform import PREFIXES
+from training_imgtool.jobs.rules.vertex import custom_job_spec_findings, tuning_job_findings
 from training_imgtool.jobs.tables import machines as machine_table
 from training_imgtool.jobs.tables import region_findings
 from training_imgtool.jobs.text import command_line
-from training_imgtool.spec.job import Target
+from training_imgtool.spec.targets import Target
 
 _LOST = {
     "etag": "belongs to a patch of an existing job",

@@ -29,7 +29,7 @@ def split_wheels(inputs: Inputs, image: RoleImage, label: str) -> RoleImage:
     upper = replace(stage, base=name, instructions=stage.instructions[cut:])
     stages = [*dockerfile.stages[: stage.index], lower, upper, *dockerfile.stages[stage.index + 1 :]]
     split = replace(dockerfile, stages=tuple(replace(each, index=number) for number, each in enumerate(stages)))
-    compression, runs = inputs.plan.layers.compression, debian_runs(image.plan)
+    compression, runs = inputs.plan.compression, debian_runs(image.plan)
     keys = stage_keys(split, inputs.context, inputs.plan.platform, compression, runs)
     return replace(image, dockerfile=split, keys={**image.keys, name: keys[name]})
 

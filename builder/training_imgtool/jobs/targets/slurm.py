@@ -12,8 +12,7 @@ import shlex
 from collections.abc import Iterator
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.compose import cpus, is_folder
-from training_imgtool.jobs.launchers import launcher
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -27,8 +26,10 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.shapes import DURATION
-from training_imgtool.spec.job import Slurm, Target
+from training_imgtool.jobs.targets.compose import cpus, is_folder
+from training_imgtool.spec.job import Slurm
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")

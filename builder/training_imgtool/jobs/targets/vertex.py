@@ -12,11 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.google import gcloud
-from training_imgtool.jobs.google.common import kms_findings, label_findings, project_findings, pull_rights_findings
-from training_imgtool.jobs.google.hyperparameters import number_errors, tuning
-from training_imgtool.jobs.google.vertex_rules import AGENT, custom_job_spec_findings, tuning_job_findings
-from training_imgtool.jobs.google.vertex_tuning import tuning_errors, tuning_job, tuning_names
+from training_imgtool.jobs import gcloud
+from training_imgtool.jobs.google import kms_findings, label_findings, project_findings, pull_rights_findings
+from training_imgtool.jobs.hyperparameters import number_errors, tuning, tuning_errors, tuning_job, tuning_names
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -34,9 +32,10 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
+from training_imgtool.jobs.rules.vertex import AGENT, custom_job_findings, custom_job_spec_findings, tuning_job_findings
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 _POOL = {role: index for index, role in enumerate(Role)}
 _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export
@@ -279,3 +278,11 @@ def _names(spec: ImageSpec) -> dict[str, str]:
         }  # fmt: skip
         names |= machine
     return names
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:
+    """Finds what is wrong with a CustomJobSpec, which gcloud takes as its file, a CustomJob or a tuning job."""
+    if "workerPoolSpecs" in document:
+        return custom_job_spec_findings(document, region=region, allow_unknown=allow_unknown, foreign=True)
+    rules = custom_job_findings if "jobSpec" in document else tuning_job_findings
+    return rules(document, region=region, allow_unknown=allow_unknown, foreign=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.jobs.images.names import parse_image
 from training_imgtool.jobs.model import Finding, Path, Severity
+from training_imgtool.jobs.rules.images import parse_image
 from training_imgtool.jobs.shapes import DURATION
 
 GCLOUD = "gcloud 528"

@@ -1,17 +1,61 @@
-"""What Kubernetes refuses in a Pod, wherever its template stands: names, labels, environment, GPUs, volumes.
+"""What Kubernetes refuses in any object and in a Pod, wherever its template stands, and kubectl's parser does not.
 
 Source: kubernetes/kubernetes pkg/apis/core/validation (1.34) and the list-map keys of the CRDs' Pod templates.
+Values that a webhook sets are not missing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from training_imgtool.jobs.images.names import image_findings
-from training_imgtool.jobs.kubernetes import names
-from training_imgtool.jobs.model import Finding, Path, Severity, get
+from training_imgtool.jobs.model import Finding, Path, Severity, add_source, get
+from training_imgtool.jobs.rules import names
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.shapes import shape_findings, well_typed
+from training_imgtool.jobs.tables import nearest
+from training_imgtool.spec.targets import Target
+
+KINDS = {kind: target for target in Target for kind in target.row.kinds}
+Judge = Callable[..., Iterable[Finding]]
+
+
+def object_findings(document: Any, judge: Judge, target: Target, *, allow_unknown: bool) -> list[Finding]:
+    """Finds what is wrong with one object: its keys, its names, and what `judge` says of the rest."""
+    kind, version = document["kind"], document.get("apiVersion")
+    findings = list(shape_findings(document, kind, allow_unknown=allow_unknown))
+    expected = KINDS[kind].row.kinds[kind]
+    if version != expected:
+        findings.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {expected} for {kind}"))
+    document = well_typed(document, kind) or {}
+    findings += _metadata(kind, document.get("metadata"))
+    findings += judge(document, allow_unknown=allow_unknown, region=None)
+    return list(add_source(findings, target.row.rules))
+
+
+def unknown_kind(kind: Any, version: Any) -> Finding:
+    """Tells what a kind that no target has was meant to be, or that nobody checks it."""
+    meant = nearest(str(kind), [name for name, target in KINDS.items() if target.row.kinds[name] == version])
+    if meant or not isinstance(kind, str):
+        message = f"{kind!r} is not a kind that imgtool knows: expected {', '.join(KINDS)}"
+        return Finding(path=("kind",), message=message, hint=meant, source=str(version))
+    return Finding(path=("kind",), message=f"imgtool does not check the kind {kind}", severity=Severity.HINT)
+
+
+def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
+    yield from metadata_findings(metadata, ("metadata",))
+    if not isinstance(metadata, dict):
+        return
+    name = metadata.get("name")
+    if not name and not metadata.get("generateName"):
+        yield Finding(path=("metadata", "name"), message="is missing: an object has name or generateName")
+    if not isinstance(name, str) or not name:
+        return
+    strict = kind in {"TFJob", "JobSet", "Service"}
+    message = names.dns_label(name, letter_first=True) if strict else names.subdomain(name)
+    if message and not (kind == "JobSet" and len(name) > names.LABEL_LENGTH):  # whose jobs' names are too long first
+        yield Finding(path=("metadata", "name"), message=message)
 
 
 def metadata_findings(metadata: Any, path: Path) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
-from training_imgtool.jobs.google.common import bucket_findings
+from training_imgtool.jobs.google import bucket_findings
 from training_imgtool.jobs.model import Document
 
 CUSTOM_JOBS = "custom-jobs"

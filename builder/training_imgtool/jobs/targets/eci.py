@@ -6,22 +6,44 @@ Source: Alibaba Cloud's ECI user guide (Pod annotations, image caches, GPU speci
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.kubernetes.common import errors, job_name, labels
-from training_imgtool.jobs.kubernetes.pods import longest_suffix, pods, services, size_note, stay_note
-from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, image_of, replicas, without_none
+from training_imgtool.jobs.kubernetes import errors, job_name, labels
+from training_imgtool.jobs.model import (
+    Document,
+    Finding,
+    Images,
+    JobFile,
+    JobOptions,
+    Path,
+    Severity,
+    get,
+    image_of,
+    replicas,
+    without_none,
+)
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.targets.pods import judge as judge_pod
+from training_imgtool.jobs.targets.pods import longest_suffix, pods, services, size_note, stay_note
 from training_imgtool.jobs.yamlio import read_table
-from training_imgtool.spec.job import Eci, Target
+from training_imgtool.spec.job import Eci
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 _TOLERATION = {
     "key": "virtual-kubelet.io/provider",
     "operator": "Equal",
     "value": "alibabacloud",
     "effect": "NoSchedule",
+}
+_OLD_ECI = {
+    "k8s.aliyun.com/eci-gpu-type": "k8s.aliyun.com/eci-use-specs with an ECS type",
+    "k8s.aliyun.com/eci-instance-type": "k8s.aliyun.com/eci-use-specs",
+    "k8s.aliyun.com/eci-image-cache": "k8s.aliyun.com/eci-auto-imc",
+    "k8s.aliyun.com/eci-image-snapshot-id": "k8s.aliyun.com/eci-imc-id",
 }
 _DEFAULT = Eci()
 
@@ -185,3 +207,43 @@ def _is_size(text: str) -> bool:
     """`4-8Gi`: CPUs and memory in place of a type."""
     cpus, _, memory = text.partition("-")
     return cpus.isdecimal() and memory.endswith("Gi") and memory[:-2].isdecimal()
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
+    """Finds what is wrong with an ImageCache, or with a Pod that has annotations of ECI."""
+    if document.get("kind") == "ImageCache":
+        yield from _image_cache_findings(document)
+        return
+    yield from judge_pod(document, allow_unknown=allow_unknown, region=region)
+    annotations = get(document, "metadata", "annotations")
+    if isinstance(annotations, dict):
+        yield from _annotation_findings(annotations, ("metadata", "annotations"))
+
+
+def _annotation_findings(annotations: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    for key, now in _OLD_ECI.items():
+        if key in annotations:
+            message = f"is not in today's documentation: it is {now} now"
+            yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
+    specs = annotations.get("k8s.aliyun.com/eci-use-specs")
+    if isinstance(specs, str) and len(specs.split(",")) > 5:
+        where = (*path, "k8s.aliyun.com/eci-use-specs")
+        yield Finding(path=where, message=f"{len(specs.split(','))} types: expected 5 at most")
+    driver = annotations.get("k8s.aliyun.com/eci-gpu-driver-version")
+    if isinstance(driver, str) and not re.fullmatch(r"tesla=[0-9]+", driver):
+        where = (*path, "k8s.aliyun.com/eci-gpu-driver-version")
+        yield Finding(path=where, message=f"{driver!r}: expected tesla=MAJOR, such as tesla=535")
+
+
+def _image_cache_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
+    if get(document, "metadata", "namespace") is not None:
+        yield Finding(path=("metadata", "namespace"), message="an ImageCache belongs to the cluster, to no namespace")
+    images = get(document, "spec", "images")
+    if isinstance(images, list) and not images:
+        yield Finding(path=("spec", "images"), message="is empty: expected at least one image")
+    for index, image in enumerate(images if isinstance(images, list) else []):
+        yield from image_findings(image, ("spec", "images", index))
+    for key, low, high in (("imageCacheSize", 20, 32768), ("retentionDays", 1, 65536)):
+        value = get(document, "spec", key)
+        if isinstance(value, int) and not low <= value <= high:
+            yield Finding(path=("spec", key), message=f"{value}: expected {low} to {high}")

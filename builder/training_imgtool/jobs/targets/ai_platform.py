@@ -1,7 +1,7 @@
 """AI Platform Training: the Job that `gcloud ai-platform jobs submit training --config` takes.
 
 The service closed on 2025-01-31; `vertex` is its successor. Rules of the Job are in
-`jobs.google.ai_platform_rules`; here the spec becomes one.
+`jobs.rules.ai_platform`; here the spec becomes one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.google import gcloud
-from training_imgtool.jobs.google.ai_platform_machines import AGENT, PREFIXES
-from training_imgtool.jobs.google.ai_platform_rules import job_findings
-from training_imgtool.jobs.google.common import project_findings, pull_rights_findings
-from training_imgtool.jobs.google.hyperparameters import number_errors, spec_names, tuning
+from training_imgtool.jobs import gcloud
+from training_imgtool.jobs.google import project_findings, pull_rights_findings
+from training_imgtool.jobs.hyperparameters import number_errors, spec_names, tuning
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -33,9 +31,10 @@ from training_imgtool.jobs.model import (
     tensorflow_minor,
     without_none,
 )
+from training_imgtool.jobs.rules.ai_platform import AGENT, PREFIXES, job_findings
 from training_imgtool.jobs.tables import cuda_findings
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.spec.targets import Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
 _TIER_ROLES = {  # the roles of each predefined cluster
@@ -289,3 +288,8 @@ def _names(spec: ImageSpec) -> dict[str, str]:
     return {"jobId": "job.id", "labels": "job.labels", "project": "job.project"} | {
         f"trainingInput.{key}": name for key, name in job.items()
     }
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:
+    """Finds what is wrong with a Job, or with the part of one that gcloud's config.yaml is."""
+    return job_findings(document, region=region, allow_unknown=allow_unknown)

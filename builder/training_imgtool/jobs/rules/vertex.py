@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
-from training_imgtool.jobs.google.common import (
+from training_imgtool.jobs.google import (
     GCLOUD,
     bucket_findings,
     image_findings,
@@ -19,14 +20,7 @@ from training_imgtool.jobs.google.common import (
     label_findings,
     name_findings,
 )
-from training_imgtool.jobs.google.vertex_names import resource_findings
-from training_imgtool.jobs.google.vertex_tpu import (
-    cloud_tpu_findings,
-    is_tpu,
-    topology_findings,
-    tpu_region_findings,
-)
-from training_imgtool.jobs.google.vertex_tuning import study_findings
+from training_imgtool.jobs.hyperparameters import study_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
@@ -35,6 +29,19 @@ from training_imgtool.jobs.yamlio import read_table
 AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
 _API = "aiplatform.v1 API, revision 20261106"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_ATTACHMENT = re.compile(rf"(?:projects/[^/]+/regions/(?P<region>[^/]+)/networkAttachments/)?{_RESOURCE.pattern}")
+_STORE = r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+"
+_STORE_FORM = "projects/P/locations/R/metadataStores/S/contexts/NAME"
+_FORMS = {
+    "tensorboard": (
+        re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/tensorboards/[^/]+"),
+        "projects/P/locations/R/tensorboards/ID",
+    ),
+    "persistentResourceId": (_RESOURCE, "63 at most of a-z, 0-9 and -, a letter first"),
+    "experiment": (re.compile(_STORE), _STORE_FORM),
+    "experimentRun": (re.compile(_STORE), _STORE_FORM),
+}
 
 
 def custom_job_findings(
@@ -295,3 +302,105 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
         if name in names[:index]:
             message = f"{name!r} appears twice"
             yield Finding(path=(*path, index, "name"), message=message, severity=Severity.WARNING)
+
+
+def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
+    """Whether a cloud-tpu machine has a TPU, and as many cores as a slice has."""
+    sizes = tables.table["tpu"]["counts"]
+    if accelerator not in sizes:
+        yield Finding(
+            path=(*path, "acceleratorType"),
+            message=f"{accelerator or 'is missing'}: expected {' or '.join(sizes)} with cloud-tpu",
+            severity=tables.unknown if accelerator else Severity.ERROR,
+        )
+    elif isinstance(count, int) and count not in sizes[accelerator]:
+        expected = ", ".join(map(str, sizes[accelerator]))
+        message = f"{count} x {accelerator}: a slice has {expected} cores"
+        yield Finding(path=(*path, "acceleratorCount"), message=message, severity=tables.unknown)
+
+
+def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) -> Iterator[Finding]:
+    """Whether a TPU machine type has a topology that it can be part of."""
+    topologies = tables.table["tpu"]["topologies"][kind]
+    if topology is None:
+        example = topologies[0] if topologies else "2x2x1"
+        yield Finding(path=path, message=f"is missing: {kind} needs one, such as {example}")
+    elif isinstance(topology, str) and not re.fullmatch(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}", topology):
+        yield Finding(path=path, message=f"{topology!r} is not a topology: expected chips by dimension, such as 2x2")
+    elif isinstance(topology, str) and topologies and topology not in topologies:
+        message = f"{topology} does not fit {kind}: expected {', '.join(topologies)}"
+        yield Finding(path=path, message=message, severity=tables.unknown)
+    elif isinstance(topology, str) and not topologies and (topology.count("x") != 2 or prod(_sides(topology)) % 4):
+        message = f"{topology} does not fit {kind}: expected three dimensions and a multiple of 4 chips, such as 2x2x1"
+        yield Finding(path=path, message=message)
+
+
+def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tables: Machines) -> Iterator[Finding]:
+    """A warning where the region is not known to have the TPU; Google adds regions faster than tables follow."""
+    regions = tables.table["tpu"]["regions"]
+    kind, accelerator = str(machine.get("machineType")), str(machine.get("acceleratorType"))
+    series = accelerator if accelerator in regions else kind.partition("-")[0]
+    if series in regions and region not in regions[series]:
+        key = "acceleratorType" if series == accelerator else "machineType"
+        message = f"{region} is not known to have {series}: {', '.join(regions[series])} are"
+        yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
+
+
+def is_tpu(pool: Any) -> bool:
+    """Whether a worker pool runs on TPUs."""
+    machine = pool.get("machineSpec") if isinstance(pool, dict) else None
+    if not isinstance(machine, dict):
+        return False
+    tpu = read_table("machines.yaml")["vertex"]["tpu"]
+    kind, accelerator = machine.get("machineType"), machine.get("acceleratorType")
+    return kind in {tpu["machine"], *tpu["topologies"]} or str(accelerator).startswith("TPU_")
+
+
+def _sides(topology: str) -> list[int]:
+    return [int(side) for side in topology.split("x")]
+
+
+def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
+    """Names that are not of their form, and resources of another region than the job's."""
+    for key, (pattern, form) in _FORMS.items():
+        text = spec.get(key)
+        match = pattern.fullmatch(text) if isinstance(text, str) else None
+        if isinstance(text, str) and match is None:
+            yield Finding(path=(*path, key), message=f"{text!r}: expected {form}")
+        elif key == "tensorboard" and match and region and match["location"] != region:
+            message = f"the Tensorboard lies in {match['location']}, the job runs in {region}"
+            yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
+    if "tensorboard" in spec and "serviceAccount" not in spec:
+        message = "uploads need a service account that may write there: expected serviceAccount"
+        yield Finding(path=(*path, "tensorboard"), message=message, severity=Severity.WARNING)
+    ranges = spec.get("reservedIpRanges")
+    for index, name in enumerate(ranges if isinstance(ranges, list) else []):
+        if isinstance(name, str) and not _RESOURCE.fullmatch(name):
+            message = f"{name!r} is not an address range's name: expected a-z, 0-9 and -, a letter first"
+            yield Finding(path=(*path, "reservedIpRanges", index), message=message)
+    yield from _private_connection(spec, path, region)
+
+
+def _private_connection(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
+    config = spec.get("pscInterfaceConfig")
+    if not isinstance(config, dict):
+        return
+    where: Path = (*path, "pscInterfaceConfig")
+    attachment = config.get("networkAttachment")
+    match = _ATTACHMENT.fullmatch(attachment) if isinstance(attachment, str) else None
+    if match and match["region"] and region and match["region"] != region:
+        message = f"the network attachment lies in {match['region']}, the job runs in {region}"
+        yield Finding(path=(*where, "networkAttachment"), message=message, severity=Severity.WARNING)
+    if isinstance(attachment, str) and match is None:
+        form = "its name, or projects/P/regions/R/networkAttachments/NAME"
+        message = f"{attachment!r} is not a network attachment: expected {form}"
+        yield Finding(path=(*where, "networkAttachment"), message=message)
+    if "network" in spec:
+        message = "goes without network: a job is peered or has a Private Service Connect interface"
+        yield Finding(path=where, message=message, severity=Severity.WARNING)
+    peerings = config.get("dnsPeeringConfigs")
+    for index, peering in enumerate(peerings if isinstance(peerings, list) else []):
+        domain = peering.get("domain") if isinstance(peering, dict) else None
+        if isinstance(domain, str) and not domain.endswith("."):
+            message = f"{domain!r}: a DNS zone ends with a dot"
+            yield Finding(path=(*where, "dnsPeeringConfigs", index, "domain"), message=message)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.launchers import launcher
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -25,8 +25,8 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.spec.job import Target
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")

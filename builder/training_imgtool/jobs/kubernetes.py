@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.kubernetes import names
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -20,6 +19,7 @@ from training_imgtool.jobs.model import (
     roles_of,
     without_none,
 )
+from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.spec.model import ImageSpec, Role
 

@@ -8,17 +8,23 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
-from training_imgtool.jobs.kubernetes.common import is_cluster
+from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
     Document,
+    Finding,
     Images,
     JobFile,
     JobOptions,
+    Path,
+    Severity,
+    add_source,
     args_with_job_dir,
+    get,
     image_of,
     leader,
     passed_job_dir,
@@ -26,8 +32,10 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
-from training_imgtool.spec.job import Target
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 _JOB_DIR = "/job"
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
@@ -178,3 +186,33 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
         yield FieldError("expected either claim (an existing volume), or nfs_server with nfs_path", field="job.volume")
     if spec.job.job_dir and is_folder(spec.job.job_dir) and ":" in spec.job.job_dir:
         yield FieldError(f"{spec.job.job_dir!r}: a folder with ':' cannot be mounted", field="job.job_dir")
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:  # noqa: ARG001  one signature
+    """Finds what is wrong with a Compose file: its keys, its images, its GPU reservations."""
+    findings = list(shape_findings(document, "Compose", allow_unknown=allow_unknown))
+    if "version" in document:
+        message = "is obsolete: Compose ignores it"
+        findings.append(Finding(path=("version",), message=message, severity=Severity.WARNING))
+    services = (well_typed(document, "Compose") or {}).get("services")
+    for name, service in services.items() if isinstance(services, dict) else ():
+        if isinstance(service, dict):
+            findings += _service_findings(service, ("services", name))
+    return list(add_source(findings, Target.COMPOSE.row.rules))
+
+
+def _service_findings(service: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    if "image" in service:
+        yield from image_findings(service["image"], (*path, "image"))
+    elif not {"build", "extends", "provider"} & set(service):
+        yield Finding(path=(*path, "image"), message="is missing: a service has an image or builds one")
+    devices = get(service, "deploy", "resources", "reservations", "devices")
+    for index, device in enumerate(devices if isinstance(devices, list) else []):
+        if not isinstance(device, dict):
+            continue
+        here: Path = (*path, "deploy", "resources", "reservations", "devices", index)
+        if device.get("count") is not None and "device_ids" in device:
+            yield Finding(path=(*here, "device_ids"), message="does not go with count: expected one of them")
+        count = device.get("count")
+        if isinstance(count, str) and count != "all" and not count.isdecimal():
+            yield Finding(path=(*here, "count"), message=f"{count!r}: expected a number or all")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
-from training_imgtool.jobs.kubernetes.common import (
+from training_imgtool.jobs.kubernetes import (
     container,
     errors,
     is_cluster,
@@ -19,9 +20,10 @@ from training_imgtool.jobs.kubernetes.common import (
     queue_label,
     seconds,
 )
-from training_imgtool.jobs.model import Document, Images, JobFile, JobOptions, leader, replicas, says_chief
-from training_imgtool.spec.job import Target
+from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas, says_chief
+from training_imgtool.jobs.rules.kubernetes import pod_findings
 from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
 
 _MANY = 100
 _GROUP_NAME = "kueue.x-k8s.io/pod-group-name"  # Kueue admits the Pods of a group together
@@ -125,3 +127,8 @@ def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
         "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, index),
     }
     return [{"name": key, "value": literal(json.dumps(value, separators=(",", ":")))} for key, value in values.items()]
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:  # noqa: ARG001  one signature
+    """Finds what the API server refuses in a lone Pod, beyond its keys and kinds."""
+    return pod_findings(document.get("spec"), ("spec",), lone=True) if document.get("kind") == "Pod" else ()

@@ -1,1 +1,0 @@
-"""AI Platform Training and Vertex AI."""

@@ -1,1 +1,0 @@
-"""What lint says of the images that a job file names."""

@@ -1,1 +1,0 @@
-"""JobSet, TFJob, plain Pods, and Alibaba ECI."""

@@ -1,1 +1,0 @@
-"""Services that start a command and name the machines only then: SkyPilot and Slurm."""

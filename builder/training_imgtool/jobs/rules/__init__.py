@@ -1,0 +1,1 @@
+"""The rules that job files of others must keep, and the shapes of their documents."""

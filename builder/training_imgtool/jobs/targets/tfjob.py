@@ -1,0 +1,150 @@
+"""Kubeflow's TFJob (`kubeflow.org/v1`). The operator writes TF_CONFIG; the container must be called `tensorflow`.
+
+Source: kubeflow/training-operator v1.9: the CRD, its webhook and its defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.kubernetes import (
+    container,
+    errors,
+    job_name,
+    labels,
+    metadata,
+    pod_spec,
+    queue_label,
+    seconds,
+)
+from training_imgtool.jobs.model import (
+    Document,
+    Finding,
+    Images,
+    JobFile,
+    JobOptions,
+    Path,
+    Severity,
+    get,
+    replicas,
+    says_chief,
+    without_none,
+)
+from training_imgtool.jobs.rules.kubernetes import template_findings
+from training_imgtool.jobs.tables import nearest
+from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.targets import Target
+
+UNMAINTAINED = (
+    "note: Kubeflow no longer maintains the TFJob operator, and Kueue deprecates it; "
+    "--target jobset writes its successor (docs/jobs/from-tfjob.md)"
+)
+_MANAGERS = ("", "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+_TYPES = {
+    name.lower(): name for name in ("Chief", "Master", "Worker", "PS", "Evaluator")
+}  # the operator takes any case
+_KIND = {Role.WORKER: "Worker", Role.PS: "PS", Role.EVALUATOR: "Evaluator"}
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
+    """Everything that keeps this spec from being a TFJob."""
+    first = "chief" if says_chief(spec) else "master"
+    pods = (f"-{first if role is Role.MASTER else role}-{count - 1}" for role, count in replicas(spec).items())
+    return list(errors(spec, images, suffix=max(pods, key=len)))
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """The TFJob of a spec that `check` found nothing wrong with."""
+    name = job_name(spec, images)
+    first = "Chief" if says_chief(spec) else "Master"
+    times = spec.job.scheduling
+    policy = without_none(
+        {
+            "cleanPodPolicy": "Running",  # parameter servers never end by themselves
+            "activeDeadlineSeconds": seconds(times.max_running) if times else None,
+            "backoffLimit": times.restarts if times else None,
+            "ttlSecondsAfterFinished": seconds(times.keep_finished) if times else None,
+            "schedulingPolicy": {"scheduleTimeoutSeconds": seconds(times.max_wait)}
+            if times and times.max_wait
+            else None,
+        }
+    )
+    document: Document = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": metadata(spec, name, {**labels(spec, name), **queue_label(spec)}),
+        "spec": {
+            "runPolicy": policy,
+            "tfReplicaSpecs": {
+                _KIND.get(role, first): _replica(spec, images, role, name, count)
+                for role, count in replicas(spec).items()
+            },
+        },
+    }
+    return JobFile(
+        target=Target.TFJOB,
+        documents=(document,),
+        notes=(UNMAINTAINED,),
+        command=("kubectl", "create", "-f", options.file),
+        header=(),
+    )
+
+
+def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int) -> Document:
+    return {
+        "replicas": count,
+        "restartPolicy": "OnFailure",
+        "template": {
+            "metadata": {
+                "annotations": {"sidecar.istio.io/inject": "false"},
+                "labels": labels(spec, name, role),
+            },
+            "spec": pod_spec(spec, role, container(spec, images, role, "tensorflow", [])),
+        },
+    }
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
+    """Finds what the operator and its webhook refuse in a TFJob, beyond its keys and kinds."""
+    specs, path = get(document, "spec", "tfReplicaSpecs"), ("spec", "tfReplicaSpecs")
+    if not isinstance(specs, dict):
+        return
+    if not specs:
+        message = "is empty: expected Chief, Worker, PS or Evaluator"
+        yield Finding(path=path, message=message, severity=Severity.WARNING)
+    if {"Chief", "Master"} <= specs.keys():
+        yield Finding(path=(*path, "Master"), message="Chief and Master mean the same: expected one of them")
+    for key, replica in specs.items():
+        kind = _TYPES.get(key.lower())
+        if kind is None or (kind != key and kind in specs):
+            severity = Severity.WARNING if allow_unknown else Severity.ERROR
+            hint = nearest(key, _TYPES.values())
+            yield Finding(path=(*path, key), message=f"{key!r} is not a key here", hint=hint, severity=severity)
+            continue
+        if kind != key:
+            message = f"the operator reads it as {kind}"
+            yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
+        if isinstance(replica, dict):
+            yield from _replica_findings(kind, replica, (*path, key))
+    manager = get(document, "spec", "runPolicy", "managedBy")
+    if manager is not None and manager not in _MANAGERS:
+        where = ("spec", "runPolicy", "managedBy")
+        yield Finding(path=where, message=f"{manager!r}: expected {_MANAGERS[1]} or {_MANAGERS[2]}")
+    message = "the operator is no longer maintained, and Kueue deprecates it; JobSet is its successor"
+    yield Finding(path=("kind",), message=message, severity=Severity.WARNING)
+
+
+def _replica_findings(key: str, replica: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    count = replica.get("replicas")
+    if isinstance(count, int) and (count < 0 or (key in {"Chief", "Master"} and count != 1)):
+        expected = f"there is one {key}" if count >= 0 else "expected 0 or more"
+        yield Finding(path=(*path, "replicas"), message=f"{count}: {expected}", severity=Severity.WARNING)
+    yield from template_findings(replica.get("template"), (*path, "template"))
+    containers = get(replica, "template", "spec", "containers")
+    if isinstance(containers, list):
+        running = [get(item, "name") for item in containers if isinstance(item, dict)]
+        if "tensorflow" not in running:
+            message = f"{', '.join(map(str, running)) or 'no container'}: one must be called tensorflow"
+            yield Finding(path=(*path, "template", "spec", "containers"), message=message)

@@ -1,0 +1,243 @@
+"""The targets: everything that the rest of imgtool knows of a job file's format, one row each.
+
+A target is a row here and a module of the same name in `jobs/targets/`. What a row says about container runtimes is
+as documents said on 22 November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What pulls the images of a target.
+
+    Attributes:
+        name: its name.
+        zstd: whether it reads zstd layers; None if no document says so.
+        source: where that is written.
+    """
+
+    name: str
+    zstd: bool | None = None
+    source: str = "no source says it"
+
+    @property
+    def problem(self) -> str | None:
+        """What speaks against zstd layers, with its source; None where the runtime reads them."""
+        if self.zstd:
+            return None
+        if self.zstd is None:
+            return f"{self.name} is not known to read layers compressed with zstd"
+        return f"{self.name} does not read layers compressed with zstd ({self.source})"
+
+
+class JobDir(Enum):
+    """What a target does with `job.job_dir` unless the arguments carry it."""
+
+    NAMED = "the service has a field for it"
+    MOUNTED = "a folder is mounted into the containers"
+    UNUSED = "nothing"
+
+
+CONTAINERD = Runtime(name="containerd 1.5 or newer", zstd=True, source="containerd 1.5 release notes")
+_DOCKER = Runtime(name="Docker before 23", zstd=False, source="Docker Engine 23.0 release notes")
+ALIBABA = Runtime(
+    name="Alibaba Cloud's image acceleration",
+    zstd=False,
+    source='alibabacloud.com, "Use an accelerated image": tar and tgz only, not zstd',
+)
+
+_GOOGLE = frozenset({
+    "project", "region", "scheduling", "service_account", "network", "labels", "encryption_key", "web_access",
+    "chief_in_tf_config", "env", "hyperparameters",
+})  # fmt: skip
+_KUBERNETES = frozenset({
+    "labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling", "queue",
+})  # fmt: skip
+_MACHINE = frozenset({"machine", "disk", "gpus", "tpu"})
+_LIMITS = frozenset({"cpus", "memory", "gpus"})
+_PLACE = _LIMITS | {"node_selector", "tolerations"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One target.
+
+    Attributes:
+        title: its name for people.
+        page: its page below docs/jobs.
+        job: the keys of `job` that it takes, beside those that all take.
+        role: the keys of a role that it takes, beside those that all take.
+        scheduling: the keys of `job.scheduling` that it takes.
+        runtime: what pulls its images.
+        job_dir: what it does with `job.job_dir`.
+        kinds: the kinds of Kubernetes objects that are its files, each with its apiVersion.
+        signs: keys at the top of a document that tell that it is the target's.
+        rules: where the rules of its files stand, for `lint`.
+        always_chief: whether its clusters have a chief of its own, so that worker 0 becomes one where no master is.
+    """
+
+    title: str
+    page: str
+    job: frozenset[str]
+    role: frozenset[str]
+    runtime: Runtime
+    scheduling: frozenset[str] = frozenset()
+    job_dir: JobDir = JobDir.UNUSED
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+    rules: str = ""
+    always_chief: bool = False
+
+
+class Target(StrEnum):
+    """A job file's format."""
+
+    row: Row
+
+    def __new__(cls, name: str, row: Row | None = None) -> Self:
+        """Makes a member that is its name, as text, and has the row beside it; a look-up by name passes no row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        if row is not None:
+            member.row = row
+        return member
+
+    AI_PLATFORM = (
+        "ai-platform",
+        Row(
+            title="AI Platform Training (closed on 2025-01-31)",
+            page="ai-platform-config.md",
+            job=_GOOGLE | {"scale_tier", "runtime_version", "python_version", "package_uris", "staging"},
+            role=_MACHINE,
+            scheduling=frozenset({"max_wait", "max_running", "priority"}),
+            runtime=Runtime(name="AI Platform Training"),
+            job_dir=JobDir.NAMED,
+            signs=("trainingInput",),
+            always_chief=True,
+        ),
+    )
+    VERTEX = (
+        "vertex",
+        Row(
+            title="Vertex AI",
+            page="vertex.md",
+            job=_GOOGLE
+            | {"volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
+            | {"reserved_ip_ranges", "network_attachment"},
+            role=_MACHINE,
+            scheduling=frozenset(
+                {"max_wait", "max_running", "strategy", "restart_on_worker_restart", "disable_retries"}
+            ),
+            runtime=Runtime(name="Vertex AI"),
+            job_dir=JobDir.NAMED,
+            signs=("workerPoolSpecs", "jobSpec", "studySpec", "trialJobSpec"),
+            always_chief=True,
+        ),
+    )
+    TFJOB = (
+        "tfjob",
+        Row(
+            title="Kubeflow's TFJob",
+            page="kubernetes.md",
+            job=_KUBERNETES,
+            role=_PLACE,
+            scheduling=frozenset({"max_wait", "max_running", "restarts", "keep_finished"}),
+            runtime=CONTAINERD,
+            kinds={"TFJob": "kubeflow.org/v1"},
+            rules="TFJob v1.9 CRD and webhook",
+        ),
+    )
+    JOBSET = (
+        "jobset",
+        Row(
+            title="a JobSet",
+            page="kubernetes.md",
+            job=_KUBERNETES | {"exclusive_topology"},
+            role=_PLACE,
+            scheduling=frozenset({"max_running", "restarts", "keep_finished"}),
+            runtime=CONTAINERD,
+            kinds={"JobSet": "jobset.x-k8s.io/v1alpha2"},
+            rules="JobSet v0.12 CRD and webhook",
+        ),
+    )
+    PODS = (
+        "pods",
+        Row(
+            title="Kubernetes Pods",
+            page="kubernetes.md",
+            job=_KUBERNETES,
+            role=_PLACE,
+            scheduling=frozenset({"max_running"}),
+            runtime=CONTAINERD,
+            kinds={"Pod": "v1", "Service": "v1"},
+            rules="Kubernetes API",
+        ),
+    )
+    ECI = (
+        "eci",
+        Row(
+            title="Alibaba Cloud's Elastic Container Instances",
+            page="alibaba-eci.md",
+            job=_KUBERNETES | {"eci"},
+            role=_PLACE | {"machine"},
+            scheduling=frozenset({"max_running"}),
+            runtime=ALIBABA,
+            kinds={"ImageCache": "eci.alibabacloud.com/v1"},
+            rules="Alibaba Cloud ECI user guide",
+        ),
+    )
+    COMPOSE = (
+        "compose",
+        Row(
+            title="Docker Compose",
+            page="own-machines.md",
+            job=frozenset({"env", "volume", "labels"}),
+            role=_LIMITS,
+            runtime=_DOCKER,
+            job_dir=JobDir.MOUNTED,
+            signs=("services",),
+            rules="Compose specification",
+        ),
+    )
+    TF_CONFIG = (
+        "tf-config",
+        Row(
+            title="machines of your own",
+            page="own-machines.md",
+            job=frozenset({"env"}),
+            role=_LIMITS,
+            runtime=_DOCKER,
+            job_dir=JobDir.MOUNTED,
+            signs=("cluster", "task"),
+            rules="tf.distribute.cluster_resolver.TFConfigClusterResolver",
+        ),
+    )
+    SKYPILOT = (
+        "skypilot",
+        Row(
+            title="SkyPilot",
+            page="skypilot.md",
+            job=frozenset({"env", "labels", "infra", "scheduling"}),
+            role=_LIMITS | {"machine", "disk"},
+            scheduling=frozenset({"strategy"}),
+            runtime=Runtime(name="the Docker of SkyPilot's machine images"),
+        ),
+    )
+    SLURM = (
+        "slurm",
+        Row(
+            title="Slurm with pyxis",
+            page="slurm.md",
+            job=frozenset({"env", "slurm", "scheduling"}),
+            role=_LIMITS,
+            scheduling=frozenset({"max_running"}),
+            runtime=Runtime(name="enroot"),
+            job_dir=JobDir.MOUNTED,
+        ),
+    )
