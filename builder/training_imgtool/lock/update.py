@@ -17,8 +17,7 @@ from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.sizes import Sizes
-from training_imgtool.lock.trim import WheelReader
-from training_imgtool.lock.wheel_contents import RULES
+from training_imgtool.lock.trim import RULES, WheelReader
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator
@@ -182,7 +181,7 @@ class _Maker:
             base_digest=digest,
             installer=wheels[-1],
             wheels=wheels[:-1],
-            unused=self._reader.unused(wheels[:-1]) if self._trims(variant) else (),
+            unused=self._reader.list_unused(wheels[:-1]) if self._trims(variant) else (),
             debian=lock_debian(variant, digest),
         )
 

@@ -8,15 +8,14 @@ from pathlib import Path
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind, blocks
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.lock.wheel_contents import names_in
+from training_imgtool.lock.trim import names_in_elf, names_in_file, names_in_source
 from training_imgtool.spec.model import ImageSpec
-from training_imgtool.versions.trim_rules import TOKENS, named_in_elf, named_in_source
 
 _SOURCES = (".py", ".pyx", ".sh", ".pth")
 
 
 def named_by_user(spec: ImageSpec, folder: Path, context: Context) -> dict[str, str]:
-    """The rules of trimming whose files the user's own files may open, each with the file or key that names them.
+    """Maps the rules of trimming whose files the user's own files may open, to the file or key that names them.
 
     Args:
         spec: its environment variables, arguments and templates count.
@@ -47,7 +46,7 @@ def _settings(spec: ImageSpec) -> Iterator[tuple[str, frozenset[str]]]:
 def _in_text(text: str) -> frozenset[str]:
     """A value such as `LD_PRELOAD=libnvblas.so.12` names a library as an ELF file does."""
     data = text.encode(errors="surrogateescape")
-    return named_in_source(data) | named_in_elf(frozenset(token for token in TOKENS if token in data))
+    return names_in_source(data) | names_in_elf([data])
 
 
 def _templates(spec: ImageSpec, folder: Path) -> Iterator[tuple[str, frozenset[str]]]:
@@ -66,7 +65,7 @@ def _files(context: Context) -> Iterator[tuple[str, frozenset[str]]]:
     for entry in context.on_disk():
         if entry.kind is Kind.FILE and _is_code(entry):
             name = entry.path if entry.path.endswith(".so") or ".so." in entry.path else f"{entry.path}.py"
-            yield entry.path, names_in(name, blocks(entry))
+            yield entry.path, names_in_file(name, blocks(entry))
 
 
 def _is_code(entry: Entry) -> bool:
