@@ -87,7 +87,8 @@ def modules() -> dict[str, ast.Module]:
 def path_of(module: str) -> Path:
     """The file of a module."""
     path = ROOT.joinpath(*module.split(".")) if module else ROOT
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    package = path / "__init__.py"
+    return package if package.exists() else path.with_suffix(".py")
 
 
 def lines_of(module: str) -> int:
