@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,6 +38,37 @@ def with_code(code: str, status: int = 400) -> Refusal:
     return lambda _: _errors(status, {"code": code, "message": "no"})
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerDialect:
+    """How one kind of registry answers.
+
+    Attributes:
+        refusal: the answer to a manifest that names unknown blobs; None accepts it, as `crane registry serve` does.
+        unasked: the status for a login that nobody asked for, without a word about the token server; 0 takes it.
+        mounts_between_hosts: takes a blob of another host that `origin` names.
+        creates_repositories: makes a repository when something is pushed to it.
+    """
+
+    refusal: Refusal | None = None
+    unasked: int = 0
+    mounts_between_hosts: bool = False
+    creates_repositories: bool = True
+
+
+# By the names of `registry/dialects.py`. Where the words of a refusal matter, it says where they were seen.
+SERVER_DIALECTS = {
+    "standard": ServerDialect(),
+    "docker-hub": ServerDialect(refusal=like_distribution, unasked=401),
+    "google": ServerDialect(refusal=like_distribution, mounts_between_hosts=True, creates_repositories=False),
+    "ecr": ServerDialect(refusal=like_ecr, creates_repositories=False),
+    "ecr-public": ServerDialect(refusal=like_ecr, unasked=400),
+    "github": ServerDialect(refusal=like_distribution, unasked=403),
+    "azure": ServerDialect(refusal=like_distribution, unasked=401),
+    "quay": ServerDialect(refusal=like_distribution, unasked=401),
+    "gitlab": ServerDialect(refusal=like_distribution, unasked=401),
+}
+
+
 class MemoryRegistry:
     """Blobs and manifests by repository. Counts requests by method and kind, such as `HEAD blobs`.
 
@@ -44,10 +76,18 @@ class MemoryRegistry:
         refusal: the answer to a manifest that names unknown blobs; None accepts it, as `crane registry serve` does.
         software: the `Server` header.
         referrers: how many entries a page of the referrers API has; 0 for a registry without that API.
+        dialect: the name of a dialect; its refusal counts where `refusal` is None.
     """
 
-    def __init__(self, refusal: Refusal | None = None, software: str = "tests/1", referrers: int = 0) -> None:
-        self.refusal = refusal
+    def __init__(
+        self,
+        refusal: Refusal | None = None,
+        software: str = "tests/1",
+        referrers: int = 0,
+        dialect: str = "standard",
+    ) -> None:
+        self.dialect = SERVER_DIALECTS[dialect]
+        self.refusal = refusal or self.dialect.refusal
         self.referrers = referrers
         self.software = software
         self.blobs: dict[str, dict[str, bytes]] = {}
@@ -111,12 +151,16 @@ class MemoryRegistry:
 
     def _reply(self, asked: Asked) -> Reply:
         parts = urlsplit(asked.target)
+        if self.dialect.unasked and (barred := self._bar(asked, parts.path)):
+            return barred
         match = re.fullmatch(r"/v2/(.+?)/(manifests|blobs|referrers)/(.+)", parts.path) or re.fullmatch(
             r"/v2/(.+?)/(blobs)/(uploads/)", parts.path
         )
         if not match:
             return Reply(200 if parts.path == "/v2/" else 404)
         path, kind, name = match.groups()
+        if path not in self.blobs and not self.dialect.creates_repositories:
+            return _errors(404, {"code": "NAME_UNKNOWN", "message": f"there is no repository {path}"})
         with self._lock:
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
             if kind == "referrers":
@@ -124,6 +168,16 @@ class MemoryRegistry:
             else:
                 reply = self._blob(asked, path, name, query) if kind == "blobs" else self._manifest(asked, path, name)
         return Reply(reply.status, reply.body, {"Server": self.software, **reply.headers}, reply.length)
+
+    def _bar(self, asked: Asked, path: str) -> Reply | None:
+        """The answer to whoever has no token; None for who has one."""
+        sent = asked.headers.get("authorization", "")
+        if path == "/token":
+            return Reply(200, b'{"token": "good"}') if sent.startswith("Basic ") else Reply(401)
+        if sent == "Bearer good":
+            return None
+        challenge = {"WWW-Authenticate": f'Bearer realm="http://{self.host}/token"'}
+        return Reply(self.dialect.unasked) if sent else Reply(401, headers=challenge)
 
     def _manifest(self, asked: Asked, path: str, name: str) -> Reply:
         manifests = self.manifests.setdefault(path, {})
@@ -183,7 +237,8 @@ class MemoryRegistry:
     def _blob(self, asked: Asked, path: str, name: str, query: Mapping[str, str]) -> Reply:
         blobs = self.blobs.setdefault(path, {})
         if asked.method == "POST":
-            source = self.blobs.get(query.get("from", ""), {})
+            is_foreign = "origin" in query and not self.dialect.mounts_between_hosts
+            source = {} if is_foreign else self.blobs.get(query.get("from", ""), {})
             if query.get("mount", "") in source:
                 blobs[query["mount"]] = source[query["mount"]]
                 return Reply(201)

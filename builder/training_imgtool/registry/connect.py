@@ -17,7 +17,7 @@ from training_imgtool.http.retry import Retry
 from training_imgtool.registry.auth.auth import Authorizer, TokenStore
 from training_imgtool.registry.auth.logins import FindGoogle, FoundLogin, HostLogin, find_login
 from training_imgtool.registry.client import Registry
-from training_imgtool.registry.dialects import Dialect, find_dialect
+from training_imgtool.registry.dialects import DIALECTS, Dialect, find_dialect
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session, find_origin
 
@@ -34,7 +34,7 @@ class Registries:
         retry: the policy of every request.
         keep_tokens: keep bearer tokens on disk until they end.
         google: finds Google's own credentials.
-        dialect: finds what a host does differently.
+        dialects: what hosts do differently.
         idle_seconds: limit between two blocks.
         now: the wall clock.
     """
@@ -47,7 +47,7 @@ class Registries:
         retry: Retry | None = None,
         keep_tokens: bool = True,
         google: FindGoogle | None = None,
-        dialect: Callable[[str], Dialect] = find_dialect,
+        dialects: tuple[Dialect, ...] = DIALECTS,
         idle_seconds: float = 60.0,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -56,7 +56,7 @@ class Registries:
         self._retry = retry or Retry()
         self._keep_tokens = keep_tokens
         self._google = google
-        self._dialect = dialect
+        self._dialects = dialects
         self._now = now
         self._http = Client(
             proxies=settings.proxies,
@@ -132,7 +132,7 @@ class Registries:
         self.close()
 
     def _client(self, host: str) -> Registry:
-        settings, dialect, login = self._settings, self._dialect(host), self._login(host)
+        settings, dialect, login = self._settings, find_dialect(host, self._dialects), self._login(host)
         tokens = TokenStore(
             host,
             settings.cache / "tokens" if self._keep_tokens else None,

@@ -52,6 +52,10 @@ class Dialect:
     denied_hint: str = "the account needs the right to push there, and the repository must exist"
     missing_hint: str = "check the name; some registries want the repository to be created first"
 
+    def covers(self, host: str) -> bool:
+        """Returns whether a host is one of its hosts."""
+        return any(host == known or (known[0] in ".-" and host.endswith(known)) for known in self.hosts)
+
 
 STANDARD = Dialect(name="standard")
 
@@ -97,9 +101,6 @@ DIALECTS = (
 )
 
 
-def find_dialect(host: str) -> Dialect:
+def find_dialect(host: str, dialects: tuple[Dialect, ...] = DIALECTS) -> Dialect:
     """Returns the dialect of a registry host, `STANDARD` for one that no row names."""
-    for dialect in DIALECTS:
-        if any(host == known or (known[0] in ".-" and host.endswith(known)) for known in dialect.hosts):
-            return dialect
-    return STANDARD
+    return next((dialect for dialect in dialects if dialect.covers(host)), STANDARD)

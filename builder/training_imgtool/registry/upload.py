@@ -23,7 +23,6 @@ from training_imgtool.http.client import BLOCK, Answer, Body
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.blobs import blob_length, read_blob
-from training_imgtool.registry.dialects import find_dialect
 from training_imgtool.registry.failures import server_errors
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
@@ -115,7 +114,7 @@ class BlobUpload:
         scopes = push(self.repository.path)
         if source.registry == self.repository.registry:
             scopes |= pull(source.path)
-        elif self.session.dialect.mounts_between_hosts and find_dialect(source.registry) == self.session.dialect:
+        elif self.session.dialect.mounts_between_hosts and self.session.dialect.covers(source.registry):
             query["origin"] = source.registry  # others may refuse because of it (rules_img#712)
         else:
             return False
