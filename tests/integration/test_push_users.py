@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -129,6 +130,13 @@ def test_two_releases_of_python_and_one_registry(world: World) -> None:
     assert other.push(project) == here
 
 
+def _bytecode(machine: Machine, project: Project) -> str:
+    """What verify finds of the bytecode; these images hold no Python, so it ends with 10."""
+    out, _ = machine.run("verify", "--engine", "direct", "--role", "ps", "--json", cwd=project.folder, code=10)
+    (image,) = json.loads(out)["images"]
+    return str(next(row["status"] for row in image["checks"] if row["check"] == "bytecode"))
+
+
 @two_releases
 @pytest.mark.parametrize("release", [HERE_RELEASE, OTHER_RELEASE])
 def test_the_release_that_the_base_names_compiles(world: World, release: str) -> None:
@@ -136,10 +144,13 @@ def test_the_release_that_the_base_names_compiles(world: World, release: str) ->
     base = make_base(env=[f"PYTHON_VERSION={release}"])
     project = Project(world.folder / "project", world.wheels, base, name="one")
     path = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
-    here = world.machine("here", world.registry("r1", base), PATH=path).push(project)
+    machine = world.machine("here", world.registry("r1", base), PATH=path)
+    here = machine.push(project)
+    assert _bytecode(machine, project) == "ok"
     other = world.machine("other", world.registry("r2", base), PATH=path)
     other.python(OTHER)
     assert digests(other.push(project)) == digests(here)
+    assert _bytecode(other, project) == "ok"
 
 
 @two_releases
@@ -153,3 +164,6 @@ def test_without_that_only_bytecode_differs(world: World) -> None:
     layers = [document(host, found["ps"])["layers"] for host, found in zip(hosts, images, strict=True)]
     assert len(layers[0]) == len(layers[1])
     assert sum(a["digest"] != b["digest"] for a, b in zip(*layers, strict=True)) == 1
+    assert _bytecode(other, project) == "ok"
+    other.env["IMGTOOL_REGISTRY"] = f"{hosts[0]}/team"
+    assert _bytecode(other, project) == "NOT PROVEN"

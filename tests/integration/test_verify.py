@@ -354,18 +354,18 @@ def test_an_image_that_the_machine_cannot_run_is_read_instead(toy: Toy, imgtool:
 def test_bytecode_without_its_python_is_not_proven(
     toy: Toy, services_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither sound nor tampered: exit 5, as an engine can compare it; `verify.ignore` accepts it."""
+    """Neither sound nor tampered; `verify.ignore` accepts it."""
     bytecode = {f"{SITE}/six/__pycache__/__init__.cpython-311.pyc": b"x"}
     env = toy.faulty("unproven", [bytecode], None)
     for name, value in {**services_env, **toy.env, **env}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(compare_bytecode, "find_interpreter", lambda *_: None)
     arguments = ["verify", "--engine", "direct", "--locked", str(toy.folder)]
-    assert app.run(arguments) == 5
+    assert app.run(arguments) == 10
     said = capsys.readouterr()
-    assert "Error: master: bytecode: 1 files are not proven: this machine has no Python 3.11" in said.err
+    assert "Error: master: bytecode: not proven: 1 files (this machine has no Python 3.11" in said.err
     assert "NOT PROVEN" in said.out
-    assert app.run([*arguments, "--json"]) == 5
+    assert app.run([*arguments, "--json"]) == 10
     document = json.loads(capsys.readouterr().out)
     assert (document["ok"], document["mismatches"], len(document["unproven"])) == (False, [], 1)
     finding = Finding(check="bytecode", role=Role.MASTER, status=Status.UNPROVEN, found="1 files", expected="no Python")

@@ -24,7 +24,7 @@ _SIX = f"{SITE}/six/__pycache__/__init__.cpython-311"
 
 def compiled(source: bytes, *, level: int = 0, flags: int = 1) -> bytes:
     """Bytecode as `compileall` writes it; only Python 3.11 makes that of the images."""
-    code = compile(source, "/x.py", "exec", dont_inherit=True, optimize=level)
+    code = compile(source, f"/{SITE}/six/__init__.py", "exec", dont_inherit=True, optimize=level)
     return importlib.util.MAGIC_NUMBER + bytes([flags, 0, 0, 0]) + importlib.util.source_hash(b"") + marshal.dumps(code)
 
 
@@ -136,12 +136,12 @@ VENV: dict[str, tuple[Files, str]] = {
 }
 _CAN_COMPILE = sys.version_info[:2] == (3, 11)
 BYTECODE: dict[str, tuple[Files, str]] = {
-    "other-code": ({f"{_SIX}.pyc": compiled(b"evil = 1\n")}, "/__init__.cpython-311.pyc is not compiled from"),
-    "checked-by-time": ({f"{_SIX}.pyc": compiled(b"evil = 1\n", flags=0)}, "is not compiled from its source"),
-    "other-constant": ({f"{_SIX}.pyc": compiled(b"0\n1\nx = 1.0\n")}, "is not compiled from its source"),
-    "optimized": ({f"{_SIX}.opt-2.pyc": compiled(b"evil = 1\n", level=2)}, "opt-2.pyc is not compiled from"),
-    "damaged": ({f"{_SIX}.pyc": compiled(b"")[:20]}, "is not compiled from its source"),
-    "no-code": ({f"{_SIX}.pyc": compiled(b"")[:16] + marshal.dumps([1])}, "is not compiled from its source"),
+    "other-code": ({f"{_SIX}.pyc": compiled(b"evil = 1\n")}, "/__init__.cpython-311.pyc is not what this Python makes"),
+    "checked-by-time": ({f"{_SIX}.pyc": compiled(b"evil = 1\n", flags=0)}, "is not what this Python makes of"),
+    "other-constant": ({f"{_SIX}.pyc": compiled(b"0\n1\nx = 1.0\n")}, "is not what this Python makes of"),
+    "optimized": ({f"{_SIX}.opt-2.pyc": compiled(b"evil = 1\n", level=2)}, "opt-2.pyc is not what this Python makes"),
+    "damaged": ({f"{_SIX}.pyc": compiled(b"")[:20]}, "is not what this Python makes of"),
+    "no-code": ({f"{_SIX}.pyc": compiled(b"")[:16] + marshal.dumps([1])}, "is not what this Python makes of"),
 } if _CAN_COMPILE else {}  # fmt: skip
 _EVIL = raw_archive(raw_header(f"{SITE}/evil.pth"))
 _LONG = f"srv/{'harmless' * 12}"

@@ -10,7 +10,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_error, emit_json, emit_note
-from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.core.errors import VerificationError
 
 
 def register(app: typer.Typer) -> None:
@@ -79,10 +79,9 @@ def verify(
     if wrong or unproven:
         if sbom is not None:
             emit_note(f"{sbom} was not written: the images are not {'what the lock says' if wrong else 'proven'}")
-        if wrong:
-            raise typer.Exit(VerificationError.exit_code)
-        emit_error("Try: an engine (--engine docker), that Python here (uv python install), or verify.ignore\n")
-        raise typer.Exit(NeedsEngineError.exit_code)
+        if not wrong:
+            emit_error("Try: the image's own release of Python here (uv python install), or verify.ignore\n")
+        raise typer.Exit(VerificationError.exit_code)
     if sbom is not None:
         for line in write_sbom(sbom, inputs.plan.name, reports):
             emit_note(line)

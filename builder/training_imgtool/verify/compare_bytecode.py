@@ -78,9 +78,8 @@ def _run(request: str, count: int, python: str, environ: Mapping[str, str]) -> B
     interpreter = find_interpreter(python, environ)
     if interpreter is None:
         return Bytecode(count=count, unseen=f"this machine has no Python {python} that could compile the sources")
-    package = package_files("training_imgtool.verify.inside")
-    texts = tuple((package / f"{name}.py").read_text() for name in ("same_code", "bytecode"))
-    command = [interpreter.path, "-I", "-S", "-B", "-c", write_program("compare_listed", {}, texts)]
+    text = (package_files("training_imgtool.verify.inside") / "bytecode.py").read_text()
+    command = [interpreter.path, "-I", "-S", "-B", "-c", write_program("compare_listed", {}, (text,))]
     try:
         done = subprocess.run(command, input=request.encode(), capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

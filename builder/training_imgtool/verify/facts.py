@@ -104,7 +104,7 @@ class Bytecode:
 
     Attributes:
         count: how many files there are.
-        differ: those that no compilation of their source gives.
+        differ: those that another compilation of their source gave, or none.
         ended: how the interpreter that read them came to an end of its own, if it did.
         unseen: why nobody compared them, if so.
     """

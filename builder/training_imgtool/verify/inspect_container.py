@@ -15,13 +15,7 @@ if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 PYTHON = "/opt/venv/bin/python"
-PROGRAM = (
-    "interesting_paths",
-    "same_code",
-    "bytecode",
-    "venv_files",
-    "program",
-)  # modules, in the order of their imports
+PROGRAM = ("interesting_paths", "bytecode", "venv_files", "program")  # modules, in the order of their imports
 LOOK_SECONDS = 300.0
 RUN_SECONDS = 300.0
 _ROOT = "0:0"  # reads what the image's own user may not

@@ -95,7 +95,7 @@ def list_mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
 def list_unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     """One line per check that has to be made and could not be."""
     return tuple(
-        f"{finding.role}: {finding.check}: {finding.found} are not proven: {finding.expected}"
+        f"{finding.role}: {finding.check}: not proven: {finding.found} ({finding.expected})"
         for report in reports
         for finding in report.findings
         if finding.status is Status.UNPROVEN

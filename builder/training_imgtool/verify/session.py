@@ -33,7 +33,7 @@ from training_imgtool.verify.checks import apply_ignores, check
 from training_imgtool.verify.checks.attestations import check_attestations, check_signed
 from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.expected_files import find_copied_files
-from training_imgtool.verify.facts import Facts, Finding, Listing, Status, read_platform
+from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Status, read_platform
 from training_imgtool.verify.layers import overlay
 from training_imgtool.verify.report import ImageReport
 
@@ -235,7 +235,31 @@ def _gather_facts(
         values["tree"] = tree = overlay(whole, len(layers), plan.exclude)
         python = plan.locked.variant.python
         values["bytecode"] = reader.contents.compare(tree.files or {}, python, run.settings.environ)
-    return Facts(**values | inside)
+    facts = Facts(**values | inside)
+    if facts.bytecode is not None and facts.bytecode.differ and _is_made_here(run, image, layers, registries):
+        return replace(facts, bytecode=replace(facts.bytecode, differ=()))
+    return facts
+
+
+def _is_made_here(run: VerifyRun, image: RoleImage, layers: tuple[Layer, ...], registries: Registries) -> bool:
+    """Makes the image again on this machine, and compares the digests of all layers above the base.
+
+    An equal layer has the same bytecode, whichever release of Python an image's own one is.
+    """
+    from training_imgtool.pipeline.builders import append_stages, plan_role
+    from training_imgtool.pipeline.request import BuildOptions, BuildRun
+    from training_imgtool.pipeline.start.images import BaseImages
+
+    own = {layer.digest for layer in layers if layer.own}
+    again = BuildRun(inputs=run.inputs, options=BuildOptions(), settings=run.settings, progress=run.progress)
+    try:
+        role = plan_role(run.inputs, image)
+        start = BaseImages(again, registries).start(role)
+        with append_stages(again, role, start, lambda *_: None, subject=str(image.role)) as made:
+            return own <= {layer.descriptor.digest for layer in made.layers}
+    except ImgtoolError as error:
+        run.progress(Note(f"{image.role}: this machine cannot make the image again: {error.message}"))
+        return False
 
 
 def _inspect_inside(

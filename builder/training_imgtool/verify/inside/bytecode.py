@@ -1,9 +1,9 @@
 """Compares bytecode with what an interpreter of its version makes of the source.
 
 Python takes a .pyc file whose header says "unchecked" (PEP 552) whatever its source is by now, and RECORD has no hash
-of it. Compilations of one source may differ in bytes, within one version of Python too, so `same_code` compares what
-they do. The text of this module runs inside an image, or in an interpreter of its own on this machine: it needs the
-standard library only and keeps to Python 3.7.
+of it. Releases of one version of Python compile a few files in a hundred differently, so a difference is no proof of
+foreign code; only equality proves something. The text of this module runs inside an image, or in an interpreter of its
+own on this machine: it needs the standard library only and keeps to Python 3.7.
 """
 # Foreign bytecode may do anything to its reader, and each way to fail is a difference:
 # ruff: noqa: PTH123, BLE001, S302
@@ -19,8 +19,6 @@ import sys
 import types
 import warnings
 from typing import TYPE_CHECKING
-
-from training_imgtool.verify.inside.same_code import same_code
 
 if TYPE_CHECKING:
     from typing import Any
@@ -61,8 +59,18 @@ def _is_compiled(path: str, source: str, bytecode: str) -> bool:
         with open(source, "rb") as stream:
             text = stream.read()
         level = (BYTECODE.match(path) or {"level": None})["level"]
-        made = compile(text, path, "exec", dont_inherit=True, optimize=int(level or 0))
+        name = "/" + str(name_source(path)).lstrip("/")
+        made = compile(text, name, "exec", dont_inherit=True, optimize=int(level or 0))
         read = marshal.load(io.BytesIO(data[_HEADER:]))
-        return isinstance(read, types.CodeType) and same_code(made, read)
+        return isinstance(read, types.CodeType) and _dump(made) == _dump(read)
     except Exception:
         return False
+
+
+def _dump(code: types.CodeType) -> list[bytes]:
+    """Writes all of a code object; `marshal` shares equal objects from version 3 on, as their owners happen to do.
+
+    It writes instructions without what an interpreter made of them, but runs specialised ones as they are.
+    """
+    inner = [part for const in code.co_consts if isinstance(const, types.CodeType) for part in _dump(const)]
+    return [marshal.dumps(code, 2), getattr(code, "_co_code_adaptive", b""), *inner]
