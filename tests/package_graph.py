@@ -31,7 +31,7 @@ ROOMS: dict[str, str] = {
     "attest": "http plan spec",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
-    "debian": "direct dockerfile http plan registry spec",
+    "debian": "direct http plan registry",
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions",

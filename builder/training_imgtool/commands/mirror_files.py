@@ -18,8 +18,8 @@ from training_imgtool.core.errors import LocalFileError, UsageError, Verificatio
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import Settings
-from training_imgtool.debian.stage import open_store
 from training_imgtool.debian.store import PackageStore, name_copy
+from training_imgtool.pipeline.debian_stage import open_store
 from training_imgtool.pipeline.run_wheels import open_spec_wheels, read_linked_packages
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.spec.load import SpecFile

@@ -302,7 +302,7 @@ def _open_debian(run: BuildRun, role: RoleBuild, cache: LayerCache, compression:
     """What makes the layer of the role's Debian packages; None when it has none, or an engine installs them."""
     if role.image.plan.locked.debian is None or role.image.plan.locked.debian.engine:
         return None
-    from training_imgtool.debian.stage import open_layer
+    from training_imgtool.pipeline.debian_stage import open_layer
 
     copies = read_linked_packages(run.inputs.spec_file, run.settings, run.progress)
     return open_layer(role.image.plan, run.settings, cache, compression, run.progress, read_copy=copies)

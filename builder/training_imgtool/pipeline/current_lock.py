@@ -125,9 +125,9 @@ def _make_lock(
     present: Lock | None,
     renewal: Renewal | None,
 ) -> Lock:
-    from training_imgtool.debian.stage import lock_debian
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
+    from training_imgtool.pipeline.debian_stage import lock_debian
     from training_imgtool.pipeline.run_wheels import read_linked_packages
     from training_imgtool.registry.connect import connect
     from training_imgtool.spec.secrets import with_index_logins
