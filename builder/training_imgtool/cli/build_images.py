@@ -118,7 +118,7 @@ def _prepare(
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
-    """A result as plain data."""
+    """Returns a result for `--json`."""
     return {
         "role": str(result.role),
         "outcome": str(result.outcome),

@@ -98,7 +98,7 @@ def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
 
 
 def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
-    """With --json, writes the failure as the result; the exit code stays the same when stdout takes nothing."""
+    """Writes the failure as the result, with --json; the exit code stays the same when stdout takes nothing."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
         return
@@ -118,7 +118,7 @@ def emit_failure(failure: ImgtoolError, name: str = "") -> None:
 
 
 def exit_code(failures: Iterable[ImgtoolError]) -> int:
-    """The exit code of the most severe failure."""
+    """Returns the exit code of the most severe failure."""
     codes = {failure.exit_code for failure in failures}
     return next(code for code in SEVERITY_ORDER if code in codes)
 

@@ -170,7 +170,7 @@ def _run(
 
 
 def _next(spec: Path | None, summary: Summary, request: Request) -> str:
-    """What to type next: the images that ran become a job, once a registry has them all."""
+    """Suggests what to type next: the images that ran become a job, once a registry has them all."""
     import shlex
 
     where = f" {shlex.quote(str(spec))}" if spec else ""
@@ -182,7 +182,7 @@ def _next(spec: Path | None, summary: Summary, request: Request) -> str:
 
 @contextmanager
 def _output(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...]) -> Iterator[Progress]:
-    """What shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
+    """Chooses what shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
     from training_imgtool.core.progress import LogLine
 
     shown = {replica.name: replica for replica in ready.cluster.replicas if _is_shown(replica, followed)}
@@ -232,6 +232,6 @@ class ReplicaLines:
 
 
 def with_name(line: str, replica: Replica, *, width: int, colour: bool) -> str:
-    """`worker-0 | LINE`, the name padded to `width` and, with `colour`, in its role's colour."""
+    """Formats `worker-0 | LINE`, the name padded to `width` and, with `colour`, in its role's colour."""
     shown = f"{replica.name:<{width}} |"
     return f"\x1b[{_COLOURS[replica.role]}m{shown}\x1b[0m {line}" if colour else f"{shown} {line}"

@@ -16,7 +16,7 @@ _PLATFORM = "linux/amd64"
 
 
 def as_text(matrix: Matrix, release: str | None = None) -> str:
-    """One line per minor; with `release` (2.15 or 2.15.1) everything about that one.
+    """Formats one line per minor; with `release` (2.15 or 2.15.1) everything about that one.
 
     Raises UsageError for a release that is not in the matrix.
     """
@@ -35,7 +35,7 @@ def as_text(matrix: Matrix, release: str | None = None) -> str:
 
 
 def as_data(matrix: Matrix, release: str | None = None) -> dict[str, Any]:
-    """The same as plain data: `version`, `sources` and `releases`, one row per patch release.
+    """Returns `version`, `sources` and `releases` for `--json`, one row per patch release.
 
     Raises UsageError for a release that is not in the matrix.
     """
@@ -52,7 +52,7 @@ def as_data(matrix: Matrix, release: str | None = None) -> dict[str, Any]:
 
 
 def chosen_releases(matrix: Matrix, release: str) -> list[tuple[Minor, Release]]:
-    """The rows of a minor (2.15) or of one release (2.15.1); raises UsageError when the matrix has none."""
+    """Selects the rows of a minor (2.15) or of one release (2.15.1); raises UsageError when the matrix has none."""
     if release in matrix.minors:
         minor = matrix.minors[release]
         return [(minor, of_minor) for of_minor in minor.releases.values()]
@@ -89,7 +89,7 @@ def _row(matrix: Matrix, minor: Minor, release: Release) -> dict[str, Any]:
 
 
 def has_cuda_wheels(minor: Minor, release: Release) -> bool:
-    """Whether `cuda_from: wheels` works with the release."""
+    """Returns whether `cuda_from: wheels` works with the release."""
     return bool(minor.and_cuda) and release.version not in minor.and_cuda_broken
 
 

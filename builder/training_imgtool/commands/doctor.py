@@ -64,7 +64,7 @@ def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Ch
 
 
 def exit_code(checks: tuple[Check, ...]) -> int:
-    """0 when nothing that is needed is missing, else the code of the gravest lack; files come first, as in a build."""
+    """Returns the code of the gravest lack as a build would, wrong files first; 0 if nothing needed is missing."""
     missing = {check.code for check in checks if check.needed and not check.ok}
     if InputError.exit_code in missing:
         return InputError.exit_code
@@ -138,7 +138,7 @@ def _of_spec(where: Path | None, settings: Settings, registry: str | None) -> It
 
 
 def _lock(spec_file: SpecFile) -> str:
-    """What the next build does about the lock; raises what is wrong with the versions and the requirements."""
+    """Says what the next build does about the lock; raises what is wrong with versions and requirements."""
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
     from training_imgtool.spec.requirements import parse_requirements, read_texts
     from training_imgtool.versions.matrix import load_matrix
@@ -164,7 +164,7 @@ def _job(spec_file: SpecFile) -> str:
 
 
 def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
-    """What a build of the current lock would do; raises what it would raise: for the trainer, and for an engine."""
+    """Says what a build of the current lock would do; raises what it would raise for the trainer or an engine."""
     from training_imgtool.core.progress import silent
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
     from training_imgtool.pipeline.foresee import foresee

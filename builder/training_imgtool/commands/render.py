@@ -57,7 +57,7 @@ def write_build_folder(
 
 
 def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
-    """The bake file: one target per role, all of them by default; `docker buildx bake` reads it in its folder."""
+    """Returns the bake file: one target per role, all by default; `docker buildx bake` reads it in its folder."""
     targets: dict[str, Mapping[str, object]] = {}
     for role in roles:
         # Bake looks for the Dockerfile from the context's folder.
@@ -68,12 +68,12 @@ def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
 
 
 def sources(roles: Iterable[RenderedRole]) -> tuple[str, ...]:
-    """What the roles' Dockerfiles copy from the context, as they say it: paths and patterns, each once."""
+    """Lists what the roles' Dockerfiles copy from the context, as they say it: paths and patterns, each once."""
     return tuple(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text))))
 
 
 def taken_by(roles: Iterable[RenderedRole], context: Context) -> Context:
-    """What of the context the roles' Dockerfiles copy; raises InputError when something is not in it."""
+    """Selects what the roles' Dockerfiles copy from the context; raises InputError when something is not in it."""
     return context.select(sources(roles))
 
 
@@ -146,7 +146,7 @@ def _write(folder: Path, entry: Entry) -> None:
 
 
 def make_mtime(entry: Entry) -> int:
-    """A file's time in an export, in seconds since 1970: by its content, between 1980 and 1988.
+    """Returns a file's time in an export, in seconds since 1970: by its content, between 1980 and 1988.
 
     BuildKit sends a file again when its size or its time is another, and never looks at what is in it: with one time
     for all, a line of code that keeps its length would not reach the image.
@@ -155,7 +155,7 @@ def make_mtime(entry: Entry) -> int:
 
 
 def _try_link(origin: Path, path: Path) -> bool:
-    """Whether a hard link could be made: not across file systems, nor on some."""
+    """Makes a hard link; returns False where file systems allow none, or differ."""
     try:
         path.hardlink_to(origin.resolve())
     except OSError:

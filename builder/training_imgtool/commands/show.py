@@ -13,7 +13,7 @@ from training_imgtool.versions.matrix import load_matrix
 
 
 def as_data(inputs: Inputs) -> dict[str, Any]:
-    """Every choice made: versions, bases, wheels, stages with their keys and how each will be made."""
+    """Returns every choice made: versions, bases, wheels, stages with their keys and how each will be made."""
     return {
         "name": inputs.plan.name,
         "spec": str(inputs.spec_file.path),
@@ -50,7 +50,7 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
 
 
 def _advice(inputs: Inputs, image: RoleImage) -> str | None:
-    """A better way to the same image: CUDA from wheels, unless the user chose the CUDA base or writes to it."""
+    """Suggests CUDA from wheels, unless the user chose the CUDA base or writes to it."""
     spec, role = inputs.spec_file.spec, image.plan.role
     own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
     minor, release = load_matrix().release(image.plan.locked.variant.tensorflow)
@@ -61,7 +61,7 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
 
 
 def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
-    """The stages that do something: who makes each when nobody says otherwise, and why an engine has to."""
+    """Lists the stages that do something: who makes each when nobody says otherwise, and why an engine has to."""
     reasons = _for_an_engine(inputs, image)
     return [
         {
@@ -77,7 +77,7 @@ def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
 
 
 def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
-    """The stages that `--engine auto` leaves to an engine, with the reason."""
+    """Maps the stages that `--engine auto` leaves to an engine to the reason."""
     stages = image.dockerfile.stages
     try:
         split = plan_role(inputs, image).chain
@@ -94,7 +94,7 @@ def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """The same for people."""
+    """Formats what `as_data` returns for people."""
     lines = [f"{data['name']} ({data['platform']}) from {data['spec']}"]
     lines.append(f"layers: {data['compression']}")
     lines += [f"warning: {warning}" for warning in data["warnings"]]
@@ -115,7 +115,7 @@ def as_text(data: dict[str, Any]) -> str:
 
 
 def _trimmed_text(role: dict[str, Any]) -> list[str]:
-    """What nothing can open and the image leaves out, the largest first, and what the user's own files keep."""
+    """Formats the trimmed paths, largest first, and those kept because the user's code names them."""
     rows = sorted(role["trimmed"], key=lambda row: (-row["bytes"], row["path"]))
     total = sum(row["bytes"] for row in rows)
     lines = (

@@ -42,11 +42,11 @@ class CodeFolders:
         return "." if self.top == self.spec.parent else os.path.relpath(self.spec.parent.resolve(), self.top)
 
     def read(self) -> Context:
-        """The code; raises what `scan` raises."""
+        """Reads the code; raises what `scan` raises."""
         return self._read([path for path in self.paths if _lies_in(path, self._home)], strict=True)
 
     def read_for(self, copied: Iterable[str]) -> Context:
-        """The code of other folders, and what COPY takes from the spec's: paths and patterns relative to `top`."""
+        """Reads the code of other folders, and what COPY takes from the spec's; names are relative to `top`."""
         home = self._home
         paths = [path for path in copied if not any(_lies_in(path, other) for other in self._others())]
         if any(has_wildcards(path) or leads_through_link(self.top, path) or _lies_in(home, path) for path in paths):
@@ -57,7 +57,7 @@ class CodeFolders:
         return [path for path in self.paths if not _lies_in(path, self._home)]
 
     def _read(self, own: list[str], *, strict: bool) -> Context:
-        """The paths of `own`, which lie in the spec's folder, and every other folder of the code."""
+        """Reads the paths of `own`, which lie in the spec's folder, and every other folder of the code."""
         context, home = Context(), self._home
         if own and not any(_lies_in(home, path) for path in self._others()):
             only = tuple(posixpath.relpath(path, home) for path in own)
@@ -76,7 +76,7 @@ class CodeFolders:
         return context
 
     def _read_other(self, path: str) -> Context:
-        """A folder or a file that does not lie in the spec's folder."""
+        """Reads a folder or a file that does not lie in the spec's folder."""
         is_file = (self.top / path).is_file()
         at = (posixpath.dirname(path) or ".") if is_file else path
         named = posixpath.relpath(path, self._home)
@@ -102,7 +102,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _select_patterns(patterns: tuple[str, ...], folder: str) -> Iterable[str]:
-    """The patterns that concern `folder`, relative to it."""
+    """Selects the patterns that concern `folder`, relative to it."""
     for pattern in map(posixpath.normpath, patterns):
         if folder == "." or _lies_in(folder, pattern):
             yield pattern if folder == "." else "*"

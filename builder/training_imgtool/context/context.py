@@ -39,15 +39,15 @@ class Context:
     _selected: dict[tuple[str, ...], Context] = field(default_factory=dict, repr=False, compare=False)
 
     def paths(self) -> tuple[str, ...]:
-        """The path of every entry."""
+        """Returns the path of every entry."""
         return tuple(entry.path for entry in self.entries)
 
     def on_disk(self) -> tuple[Entry, ...]:
-        """The files that come from the spec's folder."""
+        """Selects the files that come from the spec's folder."""
         return tuple(entry for entry in self.entries if isinstance(entry.origin, OnDisk))
 
     def entry(self, path: str) -> Entry:
-        """The entry at `path`; raises KeyError when there is none."""
+        """Finds the entry at `path`; raises KeyError when there is none."""
         entry = self._find(path)
         if entry is None:
             raise KeyError(path)
@@ -78,7 +78,7 @@ class Context:
         )
 
     def with_files(self, files: Mapping[str, Path]) -> Context:
-        """With the places of files known by hash; their bytes are checked against it when they are read."""
+        """Adds the places of files known by hash; their bytes are checked against it when they are read."""
         return Context(
             tuple(replace(entry, origin=files[entry.path]) if entry.path in files else entry for entry in self.entries)
         )
@@ -98,7 +98,7 @@ class Context:
         return Context(tuple(entries))
 
     def below(self, folder: str) -> Context:
-        """The same entries below `folder` of another context."""
+        """Places the entries below `folder` of another context."""
         if folder == ".":
             return self
         above = (_folder(path) for path in (*_parents(folder), folder))
@@ -106,12 +106,12 @@ class Context:
         return Context(_sort((*above, *moved)))
 
     def joined(self, other: Context) -> Context:
-        """The entries of both contexts, which have only folders in common."""
+        """Joins two contexts, which have only folders in common."""
         by_path = {entry.path: entry for entry in (*other.entries, *self.entries)}
         return Context(_sort(by_path.values()))
 
     def select(self, sources: Iterable[str]) -> Context:
-        """What COPY takes for `sources`, with the folders on the way to it.
+        """Selects what COPY takes for `sources`, with the folders on the way to it.
 
         A source is a path or a pattern of Go's `filepath.Match`; a folder means everything below it, a link what it
         leads to. `.` and patterns leave out what imgtool put into the context. Raises InputError when a source finds
@@ -160,11 +160,11 @@ class Context:
         yield from self.entries[first:end]
 
     def resolve(self, path: str) -> str:
-        """The path that a source leads to, through links as engines follow them; raises InputError for a loop."""
+        """Follows a source's links as engines do; raises InputError for a loop."""
         return self._resolve(path, set())
 
     def _resolve(self, path: str, links: set[str]) -> str:
-        """As `resolve`; adds the links that it follows."""
+        """Follows links as `resolve` does, and adds those that it follows to `links`."""
         left, at, count = path.split("/")[::-1], "", 0
         while left:
             name = left.pop()
@@ -184,7 +184,7 @@ class Context:
         return at
 
     def digest(self, sources: Iterable[str] | None = None) -> str:
-        """The hash (64 hexadecimal digits) over path, kind, mode, size, content and target of what COPY takes."""
+        """Hashes path, kind, mode, size, content and target of what COPY takes; 64 hexadecimal digits."""
         key = () if sources is None else tuple(sources)
         if key not in self._digests:
             self._digests[key] = self._digest(self if sources is None else self.select(key))
@@ -200,7 +200,7 @@ class Context:
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def tree_id(self, folder: str) -> str:
-        """The git object id of `folder` as a tree; raises InputError when it is not there."""
+        """Computes the git object id of `folder` as a tree; raises InputError when it is not there."""
         return git_tree(self.select((folder,)).entries, posixpath.normpath(folder.strip("/")))
 
     def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
@@ -254,7 +254,7 @@ def scan(
 
 
 def leads_through_link(folder: Path, path: str) -> bool:
-    """Whether what a COPY names by `path` may lie elsewhere below `folder`, so that `only` does not find it."""
+    """Returns whether what a COPY names by `path` may lie elsewhere below `folder`, so that `only` does not find it."""
     return any((folder / above).is_symlink() for above in (Path(path), *Path(path).parents))
 
 
@@ -297,12 +297,12 @@ def _sort(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def git_blob(data: bytes) -> str:
-    """The object id of a file's content."""
+    """Computes git's object id of a file's content."""
     return _object("blob", data)
 
 
 def git_tree(entries: Sequence[Entry], folder: str) -> str:
-    """The object id of `folder` as a tree, empty folders left out as git does.
+    """Computes git's object id of `folder` as a tree, empty folders left out as git does.
 
     Args:
         entries: a context's entries, sorted.
@@ -319,7 +319,7 @@ def git_tree(entries: Sequence[Entry], folder: str) -> str:
 
 
 def _tree(entries: Sequence[Entry], start: int) -> str:
-    """The id of the tree whose members' names begin at `start` in their paths."""
+    """Computes the id of the tree whose members' names begin at `start` in their paths."""
     items: dict[bytes, tuple[bytes, bytes, str]] = {}
     below: dict[str, list[Entry]] = {}
     for entry in entries:

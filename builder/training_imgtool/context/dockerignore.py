@@ -44,7 +44,7 @@ class DockerIgnore:
         return any(pattern.brings_back for pattern in self.patterns)
 
     def decide(self, path: str, parent: Verdict | None = None) -> Verdict:
-        """Whether `path` (relative, slashes) is left out.
+        """Decides whether `path` (relative, slashes) is left out.
 
         Args:
             path: the path.
@@ -88,14 +88,14 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
 
 
 def _clean(pattern: str) -> str:
-    """Go's `filepath.Clean`, then without a leading slash, and without blanks once more: `data /` names `data`."""
+    """Cleans a path as Go's `filepath.Clean`, without a leading slash and blanks: `data /` names `data`."""
     cleaned = posixpath.normpath(pattern)
     cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned
     return (cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned).strip()
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
-    """The pattern's regular expression, with patternmatcher's special cases for `**`."""
+    """Translates the pattern, with patternmatcher's special cases for `**`."""
     if not _special(pattern):
         return re.compile(rf"{re.escape(pattern)}\Z")
     if pattern.startswith("**") and not _special(pattern[2:]):

@@ -83,7 +83,7 @@ def open_below(root: Path, path: str) -> int:
 
 
 def blocks(entry: Entry) -> Iterator[bytes]:
-    """The bytes of a file.
+    """Yields the bytes of a file.
 
     Raises:
         InputError: the file is no longer what was seen ("changed while reading"), or cannot be read.
@@ -129,12 +129,12 @@ def _wrong(entry: Entry) -> InputError | VerificationError:
 
 
 def change_error(path: str) -> InputError:
-    """The error for a file that is not what it was a moment ago."""
+    """Returns the error for a file that is not what it was a moment ago."""
     return InputError(f"changed while reading: {path}", hint="run again once nothing writes to the build context")
 
 
 def unreadable(path: str, error: OSError) -> InputError:
-    """The error for a path that cannot be read."""
+    """Returns the error for a path that cannot be read."""
     return InputError(
         f"{path}: cannot be read: {error.strerror}", hint="fix its permissions, or list it in .dockerignore"
     )

@@ -12,12 +12,12 @@ class PatternError(InputError):
 
 
 def has_wildcards(pattern: str) -> bool:
-    """Whether COPY looks for matches instead of one path: an unescaped `*`, `?` or `[`."""
+    """Returns whether COPY looks for matches instead of one path: an unescaped `*`, `?` or `[`."""
     return re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern) is not None
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression for whole paths; raises PatternError.
+    """Translates the pattern into a regular expression for whole paths; raises PatternError.
 
     `*` and `?` stop at `/`; a class may match it, as in Go. `**` is the same as `*`.
     """
@@ -42,12 +42,12 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether the whole of `path` matches; raises PatternError."""
+    """Returns whether the whole of `path` matches; raises PatternError."""
     return compile_pattern(pattern).match(path) is not None
 
 
 def _class(pattern: str, at: int) -> tuple[str, int]:
-    """The class whose `[` lies before `at`, and where it ends."""
+    """Reads the class whose `[` lies before `at`; returns it, and where it ends."""
     negated = pattern.startswith("^", at)
     at += negated
     ranges = ""
@@ -62,7 +62,7 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
 
 
 def _literal(pattern: str, at: int, *, in_class: bool = False) -> tuple[str, int]:
-    """One character, perhaps escaped, and where the next begins."""
+    """Reads one character, perhaps escaped; returns it, and where the next begins."""
     if at >= len(pattern) or (in_class and pattern[at] in "-]"):
         raise PatternError(f"{pattern!r} is not a pattern: a bracket is not closed, or a range is empty")
     if pattern[at] == "\\":

@@ -12,7 +12,7 @@ _SPECS = (".yaml", ".yml")
 
 
 def list_own_files(folder: Path) -> frozenset[str]:
-    """The names in `folder` that an image of the whole folder leaves out.
+    """Lists the names in `folder` that an image of the whole folder leaves out.
 
     These are every lock with its spec, every job file that imgtool wrote, the job directories of `imgtool run`,
     `.dockerignore`, and virtual environments (folders with a `pyvenv.cfg`). What cannot be read is not left out:

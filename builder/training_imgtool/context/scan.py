@@ -186,7 +186,7 @@ class Walk:
         return f"{self._prefix}{path}\0{status.st_size} {times} {status.st_ino}"
 
     def _hash(self, opened: int, path: str, before: os.stat_result) -> str:
-        """`SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
+        """Returns `SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
         sha256 = hashlib.sha256()
         blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
         size = 0
@@ -231,7 +231,7 @@ def _link(path: str, target: str, at: str) -> Entry:
 
 @contextmanager
 def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
-    """The hashes for `context.scan` of a folder: by path, size, times and inode. Losing it costs time, nothing else.
+    """Opens the hashes of earlier runs by path, size, times and inode. Losing them costs time, nothing else.
 
     Each folder has a file of its own, so that a small one does not pay for a large one. What a file looks like depends
     on the patterns for secrets, so with other patterns the file is another one.
@@ -250,5 +250,5 @@ def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, s
 
 
 def _size(key: str) -> int:
-    """The file's size, which its key has after the path (`context_scan.Walk`)."""
+    """Returns the file's size, which its key has after the path (`context_scan.Walk`)."""
     return int(key.partition("\0")[2].partition(" ")[0])

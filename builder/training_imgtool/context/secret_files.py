@@ -32,7 +32,7 @@ PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _CONTENT))
 
 
 def by_name(path: str) -> bool:
-    """Whether the path (relative, slashes) names what usually holds a secret."""
+    """Returns whether the path (relative, slashes) names what usually holds a secret."""
     folders, _, name = path.rpartition("/")
     # No pattern fits a module's name: compiling them takes half a millisecond, and many trainers have nothing else.
     if (name.startswith(".") or not name.endswith(".py")) and re.match(_NAMES, name):
@@ -45,13 +45,13 @@ def by_name(path: str) -> bool:
 
 
 def by_content(head: bytes) -> bool:
-    """Whether a file that begins with `head` is a credentials file or a private key."""
+    """Returns whether a file that begins with `head` is a credentials file or a private key."""
     head = head[:HEAD]
     return any(mark in head and re.search(pattern, head) for mark, pattern in _CONTENT)
 
 
 def allowed(path: str, allow: Collection[str]) -> bool:
-    """Whether one of the allowed paths or patterns (Go's `filepath.Match`) is `path` or a folder above it."""
+    """Returns whether one of the allowed paths or patterns (Go's `filepath.Match`) is `path` or a folder above it."""
     if not allow:
         return False
     parents = [path]

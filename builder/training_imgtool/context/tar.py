@@ -36,7 +36,7 @@ def write_tar(entries: Iterable[Entry], stream: IO[bytes], mtime: int = MTIME) -
 
 
 def header(entry: Entry, mtime: int) -> bytes:
-    """The tar header of one entry."""
+    """Makes the tar header of one entry."""
     import tarfile  # most runs write no context
 
     info = tarfile.TarInfo(entry.path + ("/" if entry.kind is Kind.DIRECTORY else ""))

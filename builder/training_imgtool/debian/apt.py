@@ -65,7 +65,7 @@ class Resolution:
 def resolve_packages(
     system: BaseSystem, requested: tuple[str, ...], architecture: str, settings: Settings
 ) -> Resolution:
-    """What `apt-get install --no-install-recommends` would install on a base.
+    """Resolves what `apt-get install --no-install-recommends` would install on a base.
 
     Args:
         system: the base.
@@ -121,13 +121,13 @@ class _Apt:
             )
 
     def dump_configuration(self, text: str) -> str:
-        """All options as `NAME "VALUE";` lines, with those of a configuration."""
+        """Prints all options as `NAME "VALUE";` lines, with those of a configuration."""
         path = self._root / "base.conf"
         path.write_text(text, errors="surrogateescape")
         return self.run("dump", f"--config-file={path}", program="apt-config")
 
     def run(self, *arguments: str, program: str = "apt-get") -> str:
-        """The output of a command; raises InputError when it fails."""
+        """Runs a command and returns its output; raises InputError when it fails."""
         result = self._call(program, *arguments)
         if result.returncode:
             lines = _cut_last_lines(result.stderr) or _cut_last_lines(result.stdout)
@@ -216,7 +216,7 @@ def _cut_last_lines(text: str) -> tuple[str, ...]:
 
 
 def find_date_options(system: BaseSystem, dump: Callable[[str], str]) -> str:
-    """What a base says about the age of archives' indexes, as apt's configuration.
+    """Collects what a base says about the age of archives' indexes, as apt's configuration.
 
     Args:
         system: the base.

@@ -18,7 +18,7 @@ _KEY_FOLDERS = ("/usr/share/keyrings/", "/etc/apt/")
 
 
 def make_private_sources(system: BaseSystem, settings: Settings, root: Path) -> Iterator[tuple[str, bytes]]:
-    """The files below `root` that hold the base's sources, preferences and keys; paths relative to `root`."""
+    """Yields the files below `root` that hold the base's sources, preferences and keys; paths relative to `root`."""
     mirrors = settings.debian_mirrors
     for path, data in system.texts.items():
         if not path.startswith(_KEY_FOLDERS) or path.startswith("/etc/apt/apt.conf"):
@@ -33,7 +33,7 @@ def make_private_sources(system: BaseSystem, settings: Settings, root: Path) -> 
 
 
 def list_archives(system: BaseSystem, settings: Settings) -> tuple[str, ...]:
-    """The archives' addresses in the order of the sources, each once, without a slash at the end."""
+    """Lists the archives' addresses in the order of the sources, each once, without a slash at the end."""
     mirrors = settings.debian_mirrors
     urls: dict[str, None] = {}
     for path in sorted(system.texts):

@@ -61,11 +61,11 @@ class BaseSystem:
     texts: Mapping[str, bytes] = field(default_factory=dict)
 
     def text(self, path: str) -> str:
-        """A text; empty when the base has none at that path."""
+        """Returns a text; empty when the base has none at that path."""
         return self.texts.get(path, b"").decode("utf-8", "surrogateescape")
 
     def below(self, folder: str) -> tuple[str, ...]:
-        """The paths of the texts below a folder, sorted."""
+        """Lists the paths of the texts below a folder, sorted."""
         return tuple(sorted(path for path in self.texts if path.startswith(f"{folder}/")))
 
 
@@ -102,7 +102,7 @@ def read_base(layers: tuple[Descriptor, ...], read: Read, cache: LayerCache) -> 
 
 
 def resolve(nodes: Mapping[str, Node], path: str) -> str:
-    """An absolute path with the links of its folders followed, and its last part as it is.
+    """Follows the links of an absolute path's folders; its last part stays as it is.
 
     Raises NeedsEngineError for a loop.
     """
@@ -137,7 +137,7 @@ def _read_layer(blocks: Iterable[bytes]) -> _Layer:
 
 
 def _text(layer: _Layer, reader: TarReader, member: Member) -> bytes | None:
-    """What a file says; None for what is no file, or is too large to be one of apt's or dpkg's."""
+    """Reads what a file says; None for what is no file, or is too large to be one of apt's or dpkg's."""
     if member.kind == FILE:
         return b"".join(reader.content()) if member.size <= _LARGEST_TEXT else None
     if member.kind == HARD_LINK:
@@ -149,7 +149,7 @@ def _text(layer: _Layer, reader: TarReader, member: Member) -> bytes | None:
 
 
 def _clean(path: str) -> str:
-    """An absolute path; engines unpack with the image's root as theirs."""
+    """Makes a path absolute; engines unpack with the image's root as theirs."""
     return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 

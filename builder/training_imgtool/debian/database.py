@@ -68,7 +68,7 @@ class InstalledPackage:
         self.conffiles = self._read_conffiles()
 
     def _read_conffiles(self) -> tuple[str, ...]:
-        """The package's configuration files; raises NeedsEngineError for a flag that dpkg gives one."""
+        """Reads the package's configuration files; raises NeedsEngineError for a flag that dpkg gives one."""
         lines = self.control.get("conffiles", b"").decode().split("\n")
         names = tuple(line.strip() for line in lines if line.strip())
         if any(not name.startswith("/") for name in names):
@@ -77,12 +77,12 @@ class InstalledPackage:
 
 
 def cut_name(requested: str) -> str:
-    """The package that `NAME[:ARCHITECTURE][=VERSION]` names."""
+    """Cuts the package's name out of `NAME[:ARCHITECTURE][=VERSION]`."""
     return requested.partition("=")[0].partition(":")[0]
 
 
 def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
-    """The packages of a base by name and architecture.
+    """Reads the packages of a base by name and architecture.
 
     Raises NeedsEngineError for one that is not wholly installed, VerificationError for a damaged database.
     """
@@ -98,7 +98,7 @@ def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
 
 
 def make_database_files(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, int, bytes]]:
-    """The files of dpkg's database as path, mode and content."""
+    """Yields the files of dpkg's database as path, mode and content."""
     stanzas = read_installed(system)
     for package in installed:
         yield from _make_info_files(package)
@@ -113,7 +113,7 @@ def make_database_files(system: BaseSystem, installed: Iterable[InstalledPackage
 def mark_automatic(
     system: BaseSystem, installed: Iterable[InstalledPackage], requested: tuple[str, ...], architecture: str
 ) -> bytes:
-    """The content of apt's extended_states: which packages apt chose itself, whatever their section.
+    """Writes apt's extended_states: which packages apt chose itself, whatever their section.
 
     As apt does (pkgDepCache::writeStateFile of apt 2.4 to 2.8), it drops a package that is now requested, or not there.
     """
@@ -132,7 +132,7 @@ def mark_automatic(
 
 
 def make_trigger_files(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, int, bytes]]:
-    """The files of `triggers/` that gain a line."""
+    """Yields the files of `triggers/` that gain a line."""
     texts: dict[str, str] = {}
     for package in installed:
         for directive, trigger in _read_directives(package):
@@ -146,7 +146,7 @@ def make_trigger_files(system: BaseSystem, installed: Iterable[InstalledPackage]
 
 
 def find_activated_triggers(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, str]]:
-    """The triggers that dpkg would process, as package and trigger: activated by name, or by a path below theirs."""
+    """Yields the triggers that dpkg would process: (package, trigger), activated by name or by a path."""
     packages = tuple(installed)
     directives = [
         (package.locked.name, directive, name) for package in packages for directive, name in _read_directives(package)
@@ -194,7 +194,7 @@ def _make_info_files(package: InstalledPackage) -> Iterator[tuple[str, int, byte
 
 
 def md5(data: bytes) -> str:
-    """What dpkg compares configuration files by."""
+    """Hashes as dpkg does to compare configuration files."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
@@ -202,7 +202,7 @@ def md5(data: bytes) -> str:
 
 
 def parse_stanzas(text: str) -> Iterator[Stanza]:
-    """The stanzas of a control file; raises VerificationError for a line that is none of it."""
+    """Yields the stanzas of a control file; raises VerificationError for a line that is none of it."""
     stanza: Stanza = {}
     name = ""
     for line in text.split("\n"):
@@ -225,12 +225,12 @@ def parse_stanzas(text: str) -> Iterator[Stanza]:
 
 
 def format_stanza(stanza: Mapping[str, str]) -> str:
-    """A stanza as dpkg writes it into its status file, with the blank line that ends it."""
+    """Writes a stanza as dpkg does into its status file, with the blank line that ends it."""
     names = sorted(stanza, key=lambda name: _RANK.get(name.lower(), len(_ORDER)))  # the sort is stable
     lines = (f"{name}:{'' if stanza[name].startswith(chr(10)) else ' '}{stanza[name]}\n" for name in names)
     return "".join((*lines, "\n"))
 
 
 def format_status(stanzas: Mapping[tuple[str, str], Mapping[str, str]]) -> bytes:
-    """The text of /var/lib/dpkg/status: every package by its name and architecture, sorted as dpkg sorts."""
+    """Writes /var/lib/dpkg/status: every package by its name and architecture, sorted as dpkg sorts."""
     return "".join(format_stanza(stanzas[key]) for key in sorted(stanzas)).encode()

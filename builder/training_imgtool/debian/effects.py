@@ -19,12 +19,12 @@ LINKS = "/etc/alternatives"
 
 
 def replaced_path(effect: Effect) -> str:
-    """The path that an effect makes in place of a package's own file; empty when it makes none."""
+    """Returns the path that an effect makes in place of a package's own file; empty when it makes none."""
     return effect.path if effect.kind in _REPLACES and not effect.keep else ""
 
 
 def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, bytes]) -> Iterator[Item]:
-    """The entries of one effect.
+    """Yields the entries of one effect.
 
     Args:
         effect: what a script does.
@@ -72,7 +72,7 @@ def _read_data(effect: Effect, contents: Mapping[str, bytes]) -> bytes:
 
 
 def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterator[Item]:
-    """The links and records of groups of alternatives, those of the base included.
+    """Yields the links and records of groups of alternatives, those of the base included.
 
     Raises NeedsEngineError for a group that was changed by hand, and where update-alternatives would stop or remove.
     """
@@ -97,7 +97,7 @@ def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterat
 
 
 def _list_links(name: str, group: Group, unpacking: Unpacking) -> Iterator[tuple[str, str, str]]:
-    """Name, link and target of the group's best choice, and of its slaves whose files are there."""
+    """Yields name, link and target of the group's best choice, and of its slaves whose files are there."""
     nodes, best = unpacking.nodes, group.best
     if best is None:
         return
@@ -135,7 +135,7 @@ class Group:
     best: Choice | None = None
 
     def with_choice(self, choice: Choice, slaves: Mapping[str, str]) -> Group:
-        """The group with one more choice, or another of the same path; `slaves` are links by their names."""
+        """Adds a choice to the group, or replaces that of the same path; `slaves` are links by their names."""
         rows = {row.path: row for row in (*self.choices, choice)} | {choice.path: choice}
         first = [rows[self.best.path]] if self.best else []  # it stays unless another has a higher priority
         best = max((*first, *rows.values()), key=lambda row: row.priority)
@@ -144,7 +144,7 @@ class Group:
         return replace(self, slaves={name: every[name] for name in sorted(every)}, choices=ordered, best=best)
 
     def text(self) -> str:
-        """The file: mode and links, an empty line, each choice with its priority and slaves, an empty line."""
+        """Writes the file: mode and links, an empty line, each choice with its priority and slaves, an empty line."""
         lines = ["auto", self.link]
         lines += [line for name, link in self.slaves.items() for line in (name, link)]
         for choice in (None, *self.choices):

@@ -74,7 +74,7 @@ class Installation:
     _cache: bytes = b""
 
     def make_items(self) -> Iterator[Item]:
-        """The layer's entries.
+        """Yields the layer's entries.
 
         Raises:
             NeedsEngineError: a script, a trigger or a file is not one that imgtool knows the effect of.
@@ -144,7 +144,7 @@ class Installation:
             yield from self._make_loader_cache(unpacking)
 
     def _make_certificates(self, unpacking: Unpacking) -> Iterator[Item]:
-        """What update-ca-certificates makes of a first installation."""
+        """Yields what update-ca-certificates makes of a first installation."""
         shipped = {path: data for path, data in self._contents.items() if path.startswith(certificates.SHIPPED)}
         folders = (f"{certificates.FOLDER}/", "/usr/local/share/ca-certificates/", certificates.CONFIGURATION)
         conflict = next((path for path in self.system.nodes if path.startswith(folders)), None)
@@ -158,7 +158,7 @@ class Installation:
         yield from unpacking.make(f"{certificates.FOLDER}/ca-certificates.crt", plain, bundle)
 
     def _make_loader_cache(self, unpacking: Unpacking) -> Iterator[Item]:
-        """The loader's cache with the libraries that packages brought."""
+        """Yields the loader's cache with the libraries that packages brought."""
         cache = read_cache(self.system.texts.get(_CACHE, b""))
         present = {(row.soname, row.path) for row in cache.libraries}
         configuration = {path: self.system.text(path) for path in self.system.texts if path.startswith(_LOADER_CONF)}
@@ -193,7 +193,7 @@ class Installation:
     def _find_libraries(
         self, unpacking: Unpacking, of_base: Mapping[str, Library], folders: frozenset[str]
     ) -> Iterator[tuple[str, Library]]:
-        """The libraries and the links to libraries that packages brought, each with the name that ldconfig gives it."""
+        """Yields the libraries that packages brought, and links to such, by the name that ldconfig gives each."""
         yield from self._libraries.items()
         for path, node in unpacking.placed.items():
             above, name = posixpath.split(path)
@@ -219,7 +219,7 @@ class Installation:
                 raise NeedsEngineError(f"the loader does not find {soname} in the base or its packages")
 
     def _write(self, unpacking: Unpacking, path: str, mode: int, data: bytes) -> Iterator[Item]:
-        """A file that the base may have already, with its mode and owner."""
+        """Yields a file that the base may have already, with its mode and owner."""
         present = self.system.nodes.get(path)
         node = present if present is not None and present.kind == "f" else Node("f", mode)
         yield from unpacking.make(path, node, data)
@@ -233,7 +233,7 @@ class Installation:
 
 
 def _list_base_libraries(cache: LoaderCache, unpacking: Unpacking) -> dict[str, Library]:
-    """The libraries of a base by their files; of several names in its loader cache the longest is the soname."""
+    """Maps files of the base to its libraries; of several names in its loader cache the longest is the soname."""
     machines = {flags: machine for machine, flags in FLAGS.items()}
     libraries: dict[str, Library] = {}
     for row in sorted(cache.libraries, key=lambda row: len(row.soname)):
@@ -243,7 +243,7 @@ def _list_base_libraries(cache: LoaderCache, unpacking: Unpacking) -> dict[str, 
 
 
 def _name_link(link: str, library: Library) -> Library:
-    """A library as ldconfig sees it through a link.
+    """Describes a library as ldconfig sees it through a link.
 
     A link with the soname, or the start of it that ends with .so, counts under its own name (glibc, elf/ldconfig.c).
     """

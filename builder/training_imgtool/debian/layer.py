@@ -66,7 +66,7 @@ class LayerMaker:
     _once: SingleFlight[Record] = field(default_factory=SingleFlight)
 
     def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
-        """The layer; raises what `Installation.make_items` and `PackageStore.fetch` raise."""
+        """Makes the layer; raises what `Installation.make_items` and `PackageStore.fetch` raise."""
         record = self._record(opened).layers[0]
         return LayerSource(
             descriptor=record.blob,
@@ -77,7 +77,7 @@ class LayerMaker:
         )
 
     def tree(self, opened: OpenedLibraries) -> tree.Node:
-        """What the layer has where; raises as `layer` does."""
+        """Lists what the layer has where; raises as `layer` does."""
         claims = self._record(opened).claims or {}
         try:
             text = zlib.decompressobj().decompress(base64.b64decode(claims.get(_FIELD, ""), validate=True), _MOST_TREE)

@@ -82,7 +82,7 @@ class _Rules:
 
 
 def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
-    """What a script does when its package is installed for the first time.
+    """Finds what a script does when its package is installed for the first time.
 
     Args:
         package: the package's name, for the message.
@@ -107,7 +107,7 @@ def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, .
 
 
 def hash_script(rest: str) -> tuple[str, str]:
-    """The sha256 of what is left of a script without generated blocks, and the minor version of Python in it.
+    """Hashes what is left of a script without generated blocks; returns also the minor version of Python in it.
 
     The versions of Python's packages differ in nothing but that number, so `@` stands for it. Lines that only list data
     count as `DATA`. The digest is empty when nothing is left.
@@ -130,7 +130,7 @@ def _insert_python(effect: Effect, python: str) -> Effect:
 
 
 def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
-    """What a package's postinst does for a trigger; raises NeedsEngineError when it is not known."""
+    """Finds what a package's postinst does for a trigger; raises NeedsEngineError when it is not known."""
     effects = _load_rules().triggers.get((package, trigger))
     if effects is None:
         raise NeedsEngineError(f"the trigger {trigger} runs the postinst script of {package}")
@@ -138,7 +138,7 @@ def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
 
 
 def normalise(text: str) -> list[str]:
-    """The lines that do something; comments stay in a script with a here-document, where they may be content."""
+    """Returns the lines that do something; comments stay if a here-document may have them as content."""
     plain = "<<" not in text
     lines = (line.rstrip() for line in text.splitlines())
     return [
@@ -159,7 +159,7 @@ def _take_block(block: re.Match[str], rules: _Rules, effects: list[Effect]) -> s
 
 
 def hash_table() -> str:
-    """The sha256 of the table: what it says decides the bytes of layers."""
+    """Hashes the table: what it says decides the bytes of layers."""
     return hashlib.sha256(_read_table()).hexdigest()
 
 

@@ -32,7 +32,7 @@ ReadCopy = Callable[[DebianPackage], "bytes | None"]
 
 
 def name_copy(package: DebianPackage) -> str:
-    """The name of a package's copy. It has the hash, because Debian and Ubuntu use some names for different files."""
+    """Names a package's copy by its hash too: Debian and Ubuntu use some names for different files."""
     name = package.file.rpartition("/")[2].removesuffix(".deb")
     return f"{name}.{package.sha256[:16]}.deb"
 
@@ -64,7 +64,7 @@ class PackageStore:
         self._retry = Retry(tries=4, sleep=pause)
 
     def path(self, package: DebianPackage) -> Path:
-        """A package's file; raises what `fetch` raises."""
+        """Fetches a package if needed and returns its file; raises what `fetch` raises."""
         blob = _describe(package)
         if not self._cache.has_blob(blob):
             self._fetch(package)

@@ -50,7 +50,7 @@ class Unpacking:
         self._groups = _parse_ids(self.system.text("/etc/group"))
 
     def place(self, package: str, file: PackedFile) -> Iterator[Item]:
-        """The entries of a file, the folders above it included that nobody has; nothing for what stays as it is.
+        """Yields the entries of a file, the folders above it included that nobody has; nothing for what stays as it is.
 
         Raises NeedsEngineError where dpkg would replace something, or stop.
         """
@@ -80,7 +80,7 @@ class Unpacking:
         yield from self.make(path, node, file.data, hard_link=target if file.kind == "h" else "")
 
     def make(self, path: str, node: Node, data: bytes = b"", *, hard_link: str = "") -> Iterator[Item]:
-        """The entries of a new path, and of the folders above it that nobody has."""
+        """Yields the entries of a new path, and of the folders above it that nobody has."""
         above = posixpath.dirname(path)
         if above not in self.nodes:
             yield from self.make(above, Node("d", 0o755))
@@ -99,7 +99,7 @@ class Unpacking:
         yield Item(entry, data=data)
 
     def find_owner(self, text: str) -> tuple[int, int]:
-        """The numbers of `USER:GROUP` in the base; raises NeedsEngineError for a name that it lacks."""
+        """Looks up the numbers of `USER:GROUP` in the base; raises NeedsEngineError for a name that it lacks."""
         user, _, group = text.partition(":")
         try:
             return self._find_id(user, self._users), self._find_id(group, self._groups)
@@ -120,7 +120,7 @@ class Unpacking:
         return node is not None and node.kind == "d"
 
     def _is_left_out(self, file: PackedFile) -> bool:
-        """Whether dpkg skips a path: the last filter that matches counts (dpkg(1), --path-exclude)."""
+        """Returns whether dpkg skips a path: the last filter that matches counts (dpkg(1), --path-exclude)."""
         skip = False
         for include, pattern in self._filters:
             if fnmatch.fnmatchcase(file.path, pattern):
@@ -132,7 +132,7 @@ class Unpacking:
 
 
 def _read_path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
-    """The filters of dpkg's configuration in the order in which dpkg reads them: True to include.
+    """Yields the filters of dpkg's configuration in the order in which dpkg reads them: True to include.
 
     Raises NeedsEngineError for an option that may change what dpkg installs.
     """

@@ -150,7 +150,7 @@ def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """`a, b or c`; the first eight when there are more."""
+    """Joins names as `a, b or c`; the first eight when there are more."""
     texts = [str(name) for name in names]
     if len(texts) > 8:
         return f"{', '.join(texts[:8])} …"

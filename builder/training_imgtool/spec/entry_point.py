@@ -106,11 +106,11 @@ class _Place:
     include: tuple[str, ...]
 
     def holds(self, file: str) -> bool:
-        """Whether the image gets `file`."""
+        """Returns whether the image gets `file`."""
         return any(_inside(file, path) for path in (self.source, *self.include)) and (self.top / file).is_file()
 
     def shown(self, path: str) -> str:
-        """A path as the spec names it."""
+        """Returns a path as the spec names it."""
         return posixpath.relpath(path, self.spec)
 
 
@@ -159,7 +159,7 @@ def _locate(trainer: Trainer, folder: Path) -> _Place:
 
 
 def _outermost(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """The paths that lie neither in `folder` nor in another one of them."""
+    """Selects the paths that lie neither in `folder` nor in another one of them."""
     others = sorted({path for path in paths if not _inside(path, folder)})
     return tuple(path for path in others if not any(path != other and _inside(path, other) for other in others))
 
@@ -169,7 +169,7 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _search_path(place: _Place) -> Iterator[str]:
-    """The folders where the names of what the spec includes start, nearest first; `top` last."""
+    """Yields the folders where the names of what the spec includes start, nearest first; `top` last."""
     for path in place.include:
         above = posixpath.dirname(path) or "."
         folder = place.top / path
@@ -251,7 +251,7 @@ def _missing_module(module: str, path: str, roots: list[Path]) -> FieldError:
 
 
 def _only_program(place: _Place) -> EntryPoint:
-    """`task.py` or `__main__.py` where the folder has one, else its only file with `if __name__ == "__main__"`."""
+    """Finds `task.py` or `__main__.py` in the folder, else its only file with a main guard."""
     source, folder = place.source, place.top
     package = posixpath.relpath(source, place.home).replace("/", ".")
     is_package = source != place.home and all(part.isidentifier() for part in package.split("."))

@@ -122,7 +122,7 @@ def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str]
 
 
 def _with_value(table: Table, keys: list[str], text: str) -> Table:
-    """The table with a scalar at `keys`; a value that the file has keeps its place for messages."""
+    """Puts a scalar at `keys`; a value that the file has keeps its place for messages."""
     present = next((value for key, value in table.entries if key.text == keys[0]), None)
     at = present.at if present is not None else table.at
     value: Node = Scalar(at, text, quoted=True)

@@ -270,7 +270,7 @@ class ImageSpec:
     verify: Verify = key("What verify does not fail for.", default=Verify())
 
     def accelerator_of(self, role: Role) -> Accelerator:
-        """What `role` computes on: its own word, else its gpus or tpu, else the spec's (a ps without GPUs is cpu)."""
+        """Returns what `role` computes on: its own word, its gpus or tpu, else the spec's (cpu for a ps)."""
         of_role = self.roles[role]
         if of_role.accelerator is not None:
             return of_role.accelerator

@@ -150,7 +150,7 @@ def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str
 
 
 def _trouble(name: str, line: str) -> tuple[str, str] | None:
-    """Why a lock cannot hold a line, and what to do; None for a line that it can."""
+    """Says why a lock cannot hold a line, and what to do; None for a line that it can."""
     is_option = line.startswith("-") and not re.match(_EDITABLE, line)
     is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
     is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
@@ -211,7 +211,7 @@ def _absolute(folder: Path, name: str, line: str) -> str:
 
 
 def _local_wheel(name: str, line: str) -> str | None:
-    """The path of a wheel in the spec's folder that a line names, relative to that folder; else None."""
+    """Returns the path of a wheel that a line names, relative to the spec's folder; None if it lies elsewhere."""
     match = re.match(_LOCAL_WHEEL, line)
     path = _join(name, match["path"]) if match else ".."
     return None if path.startswith(("..", "/")) else path
@@ -337,7 +337,7 @@ def _uv(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
-    """The line with the place that `tool.uv.sources` gives its package; raises FieldError for a place of another kind.
+    """Adds the place that `tool.uv.sources` gives a package; raises FieldError for a place of another kind.
 
     Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources
     """
@@ -363,7 +363,7 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
 
 
 def _uv_place(source: dict[str, Any]) -> str | None:
-    """Where a source is, as a requirements file writes it; None for one of another kind than a path and Git."""
+    """Translates a source for a requirements file; None for one of another kind than a path and Git."""
     texts = {key: value for key, value in source.items() if isinstance(value, str)}
     if "path" in texts:
         path = texts["path"]
@@ -381,7 +381,7 @@ def project_line(extras: tuple[str, ...]) -> str:
 
 
 def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
-    """The lines of an extra; one that names other extras of the same project stands for theirs."""
+    """Yields the lines of an extra; one that names other extras of the same project stands for theirs."""
     table = _by_name(project.get("optional-dependencies"))
     if extra not in table:
         raise FieldError(f"{name} has no extra {extra}", field="extras", hint=_offer(table))
@@ -412,7 +412,7 @@ def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Ite
 
 
 def _by_name(table: object) -> dict[str, Any]:
-    """A table of the file by normalised name."""
+    """Reads a table of the file by normalised name."""
     return {canonicalize_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
 
 

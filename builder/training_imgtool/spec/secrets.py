@@ -47,7 +47,7 @@ def parse_secret(text: str) -> SecretSource:
 
 
 def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretSource]:
-    """Every secret with a place, by id: those of the spec, and those of the command line, which win."""
+    """Lists every secret with a place, by id: those of the spec, and those of the command line, which win."""
     sources = {}
     for name, secret in spec_file.spec.secrets.items():
         file = (spec_file.folder / Path(secret.src).expanduser()).absolute() if secret.src else None
@@ -57,7 +57,7 @@ def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretS
 
 
 def with_index_logins(spec_file: SpecFile, settings: Settings) -> Settings:
-    """The settings with a login for each index that a secret of the spec names; without its value there is none."""
+    """Adds a login for each index that a secret of the spec names; without the secret's value there is none."""
     sources, logins = secret_sources(spec_file, settings), {}
     for name, secret in spec_file.spec.secrets.items():
         value = sources[name].read(settings.environ) if secret.index and name in sources else None

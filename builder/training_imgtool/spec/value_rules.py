@@ -156,7 +156,7 @@ def _inside(text: str, folder: Path) -> str:
 
 
 def _in_repository(text: str, folder: Path) -> str:
-    """As `_inside`, and with `..` up to the root of the repository; raises InputError."""
+    """Checks as `_inside`, and allows `..` up to the root of the repository; raises InputError."""
     path = posixpath.normpath(text) if text else ""
     if text.startswith("/") or path.split("/")[0] != "..":
         return _inside(path, folder)

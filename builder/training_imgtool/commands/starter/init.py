@@ -88,7 +88,7 @@ class Starter:
 def starter(
     folder: Path, *, name: str | None = None, tensorflow: str | None = None, accelerator: Accelerator | None = None
 ) -> Starter:
-    """The files that `folder` needs, from what it has. Arguments win over what its files say.
+    """Writes the texts that `folder` needs, from what it has. Arguments win over what its files say.
 
     Raises:
         InputError: a name or release that no spec could have.
@@ -178,7 +178,7 @@ class _Lines:
         return f"# {line}; the program {'takes --job_dir: write it into args' if own else 'must take it'}"
 
     def roles(self, accelerator: Accelerator) -> str:
-        """The roles that the program's strategy needs: one process does not become three by itself."""
+        """Writes the roles that the program's strategy needs: one process does not become three by itself."""
         lines = _ROLES[accelerator]
         if self.program is None or accelerator is Accelerator.TPU:
             return lines
@@ -264,13 +264,13 @@ def _make_folder(folder: Path) -> None:
 
 
 def _usable_name(text: str) -> str:
-    """A name for the images from a project's or folder's: `My Project` gives my-project."""
+    """Derives a name for the images from a project's or folder's: `My Project` gives my-project."""
     plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()  # ö becomes o, ß ss
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "trainer"
 
 
 def tensorflow_from(seen: Survey, *, given: bool) -> str:
-    """Where the release comes from; `given` if the command line has it."""
+    """Says where the release comes from; `given` if the command line has it."""
     if seen.unknown_tensorflow:
         return f"no release fits {seen.unknown_tensorflow}: imgtool compat lists them"
     if seen.tensorflow and not given:
@@ -279,13 +279,13 @@ def tensorflow_from(seen: Survey, *, given: bool) -> str:
 
 
 def requirements_text(seen: Survey) -> str:
-    """The text of a new requirements file."""
+    """Writes the text of a new requirements file."""
     lines = [f"{clue.value}  # from {clue.where}\n" for clue in seen.python_packages]
     return _REQUIREMENTS + "".join(lines) + unlisted_comment(seen)
 
 
 def unlisted_comment(seen: Survey) -> str:
-    """A comment: which package has a module is not for imgtool to guess."""
+    """Writes a comment: which package has a module is not for imgtool to guess."""
     names = [f"{name} ({DISTRIBUTIONS[name]})" if name in DISTRIBUTIONS else name for name in seen.unlisted[:12]]
     more = f" and {len(seen.unlisted) - 12} more" if len(seen.unlisted) > 12 else ""
     cause = "# missing, unless another package brings them: the packages of these imports:"
@@ -293,7 +293,7 @@ def unlisted_comment(seen: Survey) -> str:
 
 
 def python_line(seen: Survey, release: str) -> str:
-    """The Python of the project's Dockerfile where TensorFlow has wheels for it."""
+    """Writes the Python of the project's Dockerfile where TensorFlow has wheels for it."""
     if seen.python is None:
         return '# python: "3.11"'
     minor = load_matrix().minors.get(".".join(release.split(".")[:2]))
@@ -302,6 +302,6 @@ def python_line(seen: Survey, release: str) -> str:
 
 
 def system_packages_comment(seen: Survey) -> str:
-    """A comment: a Dockerfile often installs what its build needs, and packages cost an engine."""
+    """Writes a comment: a Dockerfile often installs what its build needs, and packages cost an engine."""
     names = ", ".join(seen.system_packages)
     return f"# system_packages: [{names}]  # from Dockerfile; some need an engine\n" if names else ""

@@ -110,7 +110,7 @@ def read_code(folder: Path, command: tuple[str, ...] = (), scripts: Mapping[str,
 
 
 def _is_program(tree: ast.Module) -> bool:
-    """Whether a file runs something: under a main guard, or as it loads."""
+    """Returns whether a file runs something: under a main guard, or as it loads."""
     return any(map(is_main_guard, tree.body)) or any(
         (isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS) or ast.unparse(call.func) in _STARTS
         for node in tree.body
@@ -121,7 +121,7 @@ def _is_program(tree: ast.Module) -> bool:
 
 
 def find_trainer(program: Program, folder: Path) -> str | None:
-    """The value of `trainer:` that starts `program`; None when a folder's name cannot stand in a Dockerfile.
+    """Returns the value of `trainer:` that starts `program`; None when a folder's name cannot stand in a Dockerfile.
 
     A program that imports its own package from above its folder, or lies in `src`, starts as a module.
     """
@@ -156,7 +156,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def _parse(path: Path) -> tuple[ast.Module | None, int | None]:
-    """A file's syntax tree, None when it is no Python that can be read; and the line of a notebook's command in it."""
+    """Returns a file's syntax tree, or None and the line of a notebook's command if Python cannot read it."""
     try:
         data = path.read_bytes() if path.stat().st_size <= _LARGEST_FILE else b""
         with warnings.catch_warnings():
@@ -190,7 +190,7 @@ def _program(
 
 
 def _rank(command: tuple[str, ...], program: Program) -> tuple[bool, bool, bool, int, int, str]:
-    """What the container starts first, programs that use TensorFlow, the usual names, those that lie higher up."""
+    """Sorts by what the container starts first, programs that use TensorFlow, usual names, and height in the tree."""
     stem = program.path.stem
     usual = _USUAL_NAMES.index(stem) if stem in _USUAL_NAMES else len(_USUAL_NAMES)
     package = program.path.parent.name in {"trainer", "training"}
@@ -205,14 +205,14 @@ def _rank(command: tuple[str, ...], program: Program) -> tuple[bool, bool, bool,
 
 
 def _is_started(program: Program, command: tuple[str, ...]) -> bool:
-    """Whether a command names the program: as a file of the same name, a module, or a console script."""
+    """Returns whether a command names the program: as a file of the same name, a module, or a console script."""
     module = ".".join(program.path.with_suffix("").parts).removeprefix("src.").removesuffix(".__main__")
     files = {PurePosixPath(word).name for word in command if word.endswith(".py")}
     return program.path.name in files or bool({module, program.console_script} & {*command})
 
 
 def _import_root(program: Program, folder: Path) -> tuple[str, ...] | None:
-    """The folders that lead to where the program's own imports start; None when it has none."""
+    """Returns the folders that lead to where the program's own imports start; None when it has none."""
     folders = program.path.parts[:-1]
     for depth in range(len(folders) + 1):
         names = _importable(folder.joinpath(*folders[:depth]))
@@ -222,7 +222,7 @@ def _import_root(program: Program, folder: Path) -> tuple[str, ...] | None:
 
 
 def _importable(folder: Path) -> frozenset[str]:
-    """The modules and packages that a folder on sys.path offers."""
+    """Returns the modules and packages that a folder on sys.path offers."""
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     modules = {entry.stem for entry in entries if entry.suffix == ".py"}
     return frozenset(modules | {entry.name for entry in entries if entry.is_dir() and any(entry.glob("*.py"))})
@@ -245,7 +245,7 @@ def read_options(tree: ast.Module) -> tuple[Option, ...]:
 
 
 def _option(call: ast.Call) -> Option | None:
-    """The option or the required argument that a call defines."""
+    """Returns the option or the required argument that a call defines."""
     name, texts = _name(call), [*_texts(call)]
     is_required = any(word.arg == "required" and _is_true(word.value) for word in call.keywords)
     if name.startswith("DEFINE_") and texts and _ARGUMENT.fullmatch(texts[0]):
@@ -261,7 +261,7 @@ def _option(call: ast.Call) -> Option | None:
 
 
 def _name(call: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """Returns the last part of the name of what is called."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 

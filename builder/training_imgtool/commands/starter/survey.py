@@ -58,7 +58,7 @@ class Clue:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; empty when it is missing, too large, or not text."""
+    """Returns the text of a file; empty when it is missing, too large, or not text."""
     try:
         return path.read_text(encoding="utf-8-sig") if path.is_file() and path.stat().st_size <= _LARGEST else ""
     except (OSError, UnicodeDecodeError):
@@ -66,7 +66,7 @@ def read_text(path: Path) -> str:
 
 
 def find_newest(matrix: Matrix, fits: Callable[[str], bool], where: str) -> Clue | None:
-    """The newest release that fits, a recommended one of its minor first."""
+    """Returns the newest release that fits, a recommended one of its minor first."""
     minors = sorted(matrix.minors.values(), key=lambda minor: version_key(minor.name), reverse=True)
     for minor in minors:
         for version in (minor.recommended, *sorted(minor.releases, key=version_key, reverse=True)):
@@ -143,7 +143,7 @@ def _of_setup(path: Path) -> tuple[Clue, ...]:
 
 
 def _is_built(path: Path) -> bool:
-    """Whether a pyproject.toml leaves its dependencies to the project's build, as Poetry's does."""
+    """Returns whether a pyproject.toml leaves its dependencies to the project's build, as Poetry's does."""
     try:
         document = tomllib.loads(read_text(path))
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -168,7 +168,7 @@ def _gpu(requirements: Iterable[Requirement], where: str) -> str | None:
 
 
 def _find_unlisted(names: Iterable[str], requirements: Iterable[Requirement]) -> tuple[str, ...]:
-    """The imports that neither TensorFlow nor a requirement of about that name brings."""
+    """Finds the imports that neither TensorFlow nor a requirement of about that name brings."""
     listed = [canonicalize_name(item.name) for item in requirements]
 
     def is_listed(name: str) -> bool:
@@ -179,7 +179,7 @@ def _find_unlisted(names: Iterable[str], requirements: Iterable[Requirement]) ->
 
 
 def _not_in_code(folder: Path, requirements: str | None, names: Iterable[str]) -> tuple[str, ...]:
-    """The imports that no folder has which the requirements file names, such as `-e ../common`."""
+    """Finds the imports that no folder has which the requirements file names, such as `-e ../common`."""
     try:
         code = list_code(read_requirement_files(folder, requirements)) if requirements else ()
     except InputError:
@@ -206,7 +206,7 @@ def _project_name(path: Path) -> str | None:
 
 
 def _tensorflow(requirements: Iterable[Requirement], where: str, matrix: Matrix) -> Clue | None:
-    """The newest release of the matrix that the requirements allow; None when they do not restrict it."""
+    """Returns the newest release of the matrix that the requirements allow; None when they do not restrict it."""
     for item in requirements:
         if item.name.lower() in _PACKAGES and item.specifier:
             return find_newest(matrix, item.specifier.contains, f"{where}: {item.name}{item.specifier}")
@@ -230,7 +230,7 @@ class ProjectDockerfile:
             self._starts |= {item.name: item for item in stage.instructions if item.name in {"ENTRYPOINT", "CMD"}}
 
     def tensorflow(self, matrix: Matrix) -> Clue | None:
-        """The release of the TensorFlow image that it starts from."""
+        """Returns the release of the TensorFlow image that it starts from."""
         for image in self._images:
             if match := _IMAGE.fullmatch(image):
                 fits = SpecifierSet(f"=={match['version']}" + ("" if match["version"].count(".") == 2 else ".*"))
@@ -238,12 +238,12 @@ class ProjectDockerfile:
         return None
 
     def python(self) -> Clue | None:
-        """The version of the Python image that it starts from."""
+        """Returns the version of the Python image that it starts from."""
         matches = ((image, _PYTHON_IMAGE.fullmatch(image)) for image in self._images)
         return next((Clue(match["python"], f"Dockerfile: FROM {image}") for image, match in matches if match), None)
 
     def gpu(self) -> str | None:
-        """The line that asks for CUDA."""
+        """Returns the line that asks for CUDA."""
         for image in self._images:
             match = _IMAGE.fullmatch(image)
             if (match and match["gpu"]) or _CUDA_IMAGE.fullmatch(image):
@@ -251,13 +251,13 @@ class ProjectDockerfile:
         return None
 
     def command(self) -> tuple[str, ...]:
-        """The words that a container starts with."""
+        """Returns the words that a container starts with."""
         return tuple(
             word for name in ("ENTRYPOINT", "CMD") if name in self._starts for word in self._starts[name].words
         )
 
     def arguments(self) -> tuple[str, ...]:
-        """The words behind the program; none if a shell would change them."""
+        """Returns the words behind the program; none if a shell would change them."""
         words = self.command()
         if not words or not _PYTHON.fullmatch(words[0]) or any(item.json is None for item in self._starts.values()):
             return ()
@@ -271,7 +271,7 @@ class ProjectDockerfile:
                     yield shlex.split(match["words"])
 
     def packages(self) -> tuple[Clue, ...]:
-        """The requirements that it names on pip's command line."""
+        """Returns the requirements that it names on pip's command line."""
         clues = []
         for words in self._pip_words():
             values = {number + 1 for number, word in enumerate(words) if word in _PIP_OPTIONS}
@@ -285,7 +285,7 @@ class ProjectDockerfile:
         return tuple(dict.fromkeys(clues))
 
     def requirement_files(self) -> Iterator[str]:
-        """The files that it gives to pip, by their name in the project."""
+        """Yields the files that it gives to pip, by their name in the project."""
         for words in self._pip_words():
             for option, value in itertools.pairwise(words):
                 if option in {"-r", "--requirement"} and _FILE_NAME.fullmatch(value):
@@ -293,6 +293,6 @@ class ProjectDockerfile:
                     yield PurePosixPath(value).name
 
     def system_packages(self) -> tuple[str, ...]:
-        """The Debian packages that it installs."""
+        """Returns the Debian packages that it installs."""
         words = {word for run in self._runs for match in _APT.finditer(run) for word in match["words"].split()}
         return tuple(sorted(word for word in words if _DEBIAN.fullmatch(word)))

@@ -33,19 +33,19 @@ _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 26: "ascii",
 
 
 def make_configuration(paths: Mapping[str, bytes]) -> bytes:
-    """/etc/ca-certificates.conf of a first installation, which enables every certificate."""
+    """Writes the /etc/ca-certificates.conf of a first installation, which enables every certificate."""
     names = sorted(path.removeprefix(SHIPPED).encode() for path in paths if path.endswith(".crt"))
     return _HEADER.encode() + b"".join(name + b"\n" for name in names)
 
 
 def make_bundle(paths: Mapping[str, bytes]) -> bytes:
-    """/etc/ssl/certs/ca-certificates.crt: the certificates in the order of the configuration."""
+    """Writes /etc/ssl/certs/ca-certificates.crt: the certificates in the order of the configuration."""
     ordered = sorted((path for path in paths if path.endswith(".crt")), key=str.encode)
     return b"".join(paths[path] if paths[path].endswith(b"\n") else paths[path] + b"\n" for path in ordered)
 
 
 def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """The links of /etc/ssl/certs: `NAME.pem` to each certificate, and `HASH.N` to that; raises NeedsEngineError."""
+    """Yields the links of /etc/ssl/certs: `NAME.pem` to each certificate, `HASH.N` to that; or NeedsEngineError."""
     counts: dict[str, int] = {}
     for path in sorted((path for path in paths if path.endswith(".crt")), key=str.encode):
         name = posixpath.basename(path).removesuffix(".crt")
@@ -60,7 +60,7 @@ def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
 
 
 def hash_subject(pem: bytes) -> str:
-    """What `openssl x509 -subject_hash` prints: of the SHA-1 of the subject's canonical form (`x509_name_canon`).
+    """Hashes as `openssl x509 -subject_hash`: SHA-1 of the subject's canonical form (`x509_name_canon`).
 
     Raises ValueError, IndexError or KeyError for what is no certificate.
     """
@@ -84,7 +84,7 @@ def _split_names(names: bytes) -> list[bytes]:
 
 
 def _canonicalise(attribute: bytes) -> bytes:
-    """One attribute: its object identifier, and its text in UTF-8, small letters and single blanks."""
+    """Encodes one attribute: its object identifier, and its text in UTF-8, small letters and single blanks."""
     (_, identifier), (kind, value) = _iterate_elements(attribute)
     if kind in _ENCODINGS:
         text = value.decode(_ENCODINGS[kind]).encode()
@@ -99,7 +99,7 @@ def _iterate_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(data: bytes) -> tuple[int, bytes, bytes]:
-    """The type and content of the first DER value, and what follows it."""
+    """Reads the first DER value: its type, its content, and what follows it."""
     kind, length, start = data[0], data[1], 2
     if length & 0x80:
         start = 2 + (length & 0x7F)

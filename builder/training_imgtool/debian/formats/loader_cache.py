@@ -64,7 +64,7 @@ def read_cache(data: bytes) -> LoaderCache:
 
 
 def write_cache(cache: LoaderCache) -> bytes:
-    """The file's bytes."""
+    """Writes the file's bytes."""
     ordered = sorted(cache.libraries, key=functools.cmp_to_key(_compare))
     offsets, strings = _make_string_table({text for row in ordered for text in (row.soname, row.path)})
     start = _HEADER.size + _ENTRY.size * len(ordered)
@@ -82,7 +82,7 @@ def write_cache(cache: LoaderCache) -> bytes:
 
 
 def list_folders(texts: Mapping[str, str]) -> tuple[str, ...]:
-    """The folders that ldconfig looks into, in its order: those of the configuration, then the system's.
+    """Lists the folders that ldconfig looks into, in its order: those of the configuration, then the system's.
 
     Args:
         texts: /etc/ld.so.conf and the files of /etc/ld.so.conf.d by their path.
@@ -118,13 +118,13 @@ def _read_text(data: bytes, start: int) -> str:
 
 
 def _compare(left: CachedLibrary, right: CachedLibrary) -> int:
-    """The order of ldconfig: names backwards, numbers in them by value; then flags and capabilities, highest first."""
+    """Compares as ldconfig: names backwards, numbers in them by value; then flags and capabilities, highest first."""
     order = _compare_names(right.soname, left.soname)
     return order or (right.flags - left.flags) or (right.hwcap - left.hwcap)
 
 
 def _compare_names(left: str, right: str) -> int:
-    """`_dl_cache_libcmp` (sysdeps/generic/dl-cache.h)."""
+    """Compares as `_dl_cache_libcmp` (sysdeps/generic/dl-cache.h)."""
     at, other = 0, 0
     while at < len(left):
         mine, theirs = left[at], right[other] if other < len(right) else ""
@@ -179,7 +179,7 @@ class Library:
 
 
 def read_library(data: bytes) -> Library | None:
-    """What a shared library says of itself; None for any other file."""
+    """Reads what a shared library says of itself; None for any other file."""
     if len(data) < _ELF_HEADER.size or data[:6] != b"\x7fELF\x02\x01":
         return None
     try:

@@ -42,7 +42,7 @@ class PackedFile:
 
 
 def read_control(path: Path) -> dict[str, bytes]:
-    """The control files of a package, by name: `control`, `postinst`, `triggers`.
+    """Reads the control files of a package, by name: `control`, `postinst`, `triggers`.
 
     Raises VerificationError for what is no package, LocalFileError when it cannot be read.
     """
@@ -60,7 +60,7 @@ def read_control(path: Path) -> dict[str, bytes]:
 
 
 def read_files(path: Path) -> Iterator[PackedFile]:
-    """The files of a package in the order of its archive.
+    """Yields the files of a package in the order of its archive.
 
     Raises as `read_control` does, and NeedsEngineError for a device or a file that is too large.
     """
@@ -85,7 +85,7 @@ def _make_absolute(name: str) -> str:
 
 @contextmanager
 def _open_member(path: Path, stem: str) -> Iterator[tarfile.TarFile]:
-    """The tar of a member, as a stream."""
+    """Opens the tar of a member, as a stream."""
     try:
         with path.open("rb") as file:
             name, size = _find(file, path, stem)
