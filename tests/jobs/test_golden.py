@@ -12,8 +12,8 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from tests.jobs import schemas
-from tests.jobs.specs import Case, golden_name, images, pairs
+from tests.jobs import kubeflow_models, schemas
+from tests.jobs.specs import CASES, Case, golden_name, images, pairs
 from training_imgtool.jobs import Format, JobFile, job_data
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
@@ -23,6 +23,7 @@ from training_imgtool.spec.targets import Target
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 PAIRS = [pytest.param(case, target, id=name) for name, case, target in pairs()]
 YAML_PAIRS = [param for param in PAIRS if param.values[1] is not Target.SLURM]  # whose file is a script
+MODELLED = {"JobSet", "Pod", "Service"}
 WITH_SCHEMA = [param for param in YAML_PAIRS if param.values[1] is not Target.SKYPILOT]
 
 
@@ -63,6 +64,27 @@ def test_strict_schema_passes(case: Case, target: Target) -> None:
     if target is Target.VERTEX:
         assert job.api is not None
         assert schemas.complaints("vertex-tuning" if "studySpec" in job.api else "vertex-api", job.api) == []
+
+
+@pytest.mark.parametrize(("case", "target"), PAIRS)
+def test_kubeflows_models_read_every_object(case: Case, target: Target) -> None:
+    for document in made(case, target).documents:
+        if document.get("kind") in MODELLED:
+            assert kubeflow_models.complaints(document) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"restartPolicies": "Never"}, "spec.restartPolicies is no key"),
+        ({"hostNetwork": "yes"}, "hostNetwork"),
+        ({"containers": [{"name": "x", "env": [{"name": "A", "value": 1}]}]}, "value"),
+    ],
+)
+def test_the_models_refuse_what_is_wrong(change: dict[str, Any], said: str) -> None:
+    case = next(case for case in CASES if Target.PODS in case.targets)
+    pod = next(dict(item) for item in made(case, Target.PODS).documents if item["kind"] == "Pod")
+    assert said in "\n".join(kubeflow_models.complaints({**pod, "spec": {**pod["spec"], **change}}))
 
 
 @pytest.mark.parametrize(("case", "target"), PAIRS)
