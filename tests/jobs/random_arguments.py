@@ -111,8 +111,8 @@ def _pods(document: Any) -> Iterator[tuple[Role, Any]]:
     if document["kind"] == "TFJob":
         for name, replica in of["tfReplicaSpecs"].items():
             yield NAMES[name.lower()], replica["template"]["spec"]
-    elif document["kind"] == "JobSet":
-        for job in of["replicatedJobs"]:
+    elif document["kind"] in {"JobSet", "TrainingRuntime"}:
+        for job in (of["template"]["spec"] if "template" in of else of)["replicatedJobs"]:
             yield NAMES[job["name"]], job["template"]["spec"]["template"]["spec"]
     elif document["kind"] == "Pod":
         yield Role(document["metadata"]["labels"]["app.kubernetes.io/component"]), of

@@ -8,7 +8,7 @@ from training_imgtool.spec.model import Gpus, ImageSpec, Role, RoleSpec, Tolerat
 from training_imgtool.spec.targets import Target
 
 M, P = Role.MASTER, Role.PS
-TF, JS, PO, EC, CO, TC, SK, SL = list(Target)[2:]
+TF, JS, TJ, PO, EC, CO, TC, SK, SL = list(Target)[2:]
 
 OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("kube name", TF, spec(BARE, id="My_Job"), "job.id", "'My_Job' is not a Kubernetes name"),

@@ -14,7 +14,7 @@ from training_imgtool.spec.model import Accelerator, Disk, Gpus, ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
-AI, VX, TF, JS, PO, EC, CO, TC, SK, SL = Target
+AI, VX, TF, JS, TJ, PO, EC, CO, TC, SK, SL = Target
 KUBE = (TF, JS, PO)
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 V100X2 = Gpus(type="NVIDIA_TESLA_V100", count=2)
@@ -148,16 +148,16 @@ HOSTS = "master=vm-1,worker=vm-2,worker=vm-3:2223,ps=10.0.0.4"
 BARE = {M: RoleSpec(), W: RoleSpec(count=2), P: RoleSpec()}
 
 CASES = (
-    Case(name="one-cpu", spec=spec(ONE), targets=(AI, VX, *KUBE, CO)),
+    Case(name="one-cpu", spec=spec(ONE), targets=(AI, VX, *KUBE, TJ, CO)),
     Case(
         name="trio",
         spec=spec(TRIO, args=("--epochs=10",), job_dir="gs://my-bucket/mnist", pass_job_dir=True),
         targets=(AI, VX, *KUBE, CO),
     ),
-    Case(name="trio-tf1", spec=spec(TRIO, tensorflow="1.15.5"), targets=(AI, VX, *KUBE, CO)),
+    Case(name="trio-tf1", spec=spec(TRIO, tensorflow="1.15.5"), targets=(AI, VX, *KUBE, TJ, CO)),
     Case(name="gpu-trio", spec=spec(GPU_TRIO, args=("--epochs", "10")), targets=(AI, VX, *KUBE, CO)),
-    Case(name="with-evaluator", spec=spec(FOUR), targets=(AI, VX, *KUBE, CO)),
-    Case(name="strange-args", spec=spec(TRIO, args=STRANGE), targets=(AI, VX, *KUBE, CO)),
+    Case(name="with-evaluator", spec=spec(FOUR), targets=(AI, VX, *KUBE, TJ, CO)),
+    Case(name="strange-args", spec=spec(TRIO, args=STRANGE), targets=(AI, VX, *KUBE, TJ, CO)),
     Case(name="everything", spec=spec(GPU_TRIO, args=("--epochs=10",), **EVERYTHING), targets=(AI, VX)),
     Case(name="master-and-ps", spec=spec({M: cpu(), P: cpu(2)}), targets=(AI, VX, *KUBE)),
     Case(name="workers-of-none", spec=spec({M: cpu(), W: cpu(0), P: cpu(0)}), targets=(AI, VX, *KUBE, CO)),
@@ -262,8 +262,8 @@ CASES = (
         spec=spec({M: cpu(1, "ct5lp-hightpu-4t", tpu=Tpu(type="TPU_V5_LITEPOD", count=4, topology="2x2"))}),
         targets=(VX,),
     ),
-    Case(name="limits", spec=spec(BARE_TRIO, region=None), targets=(*KUBE, CO)),
-    Case(name="placed", spec=spec(PLACED, **KUBE_JOB), targets=KUBE),
+    Case(name="limits", spec=spec(BARE_TRIO, region=None), targets=(*KUBE, TJ, CO)),
+    Case(name="placed", spec=spec(PLACED, **KUBE_JOB), targets=(*KUBE, TJ)),
     Case(name="nfs", spec=spec(BARE, region=None, volume=NFS), targets=(*KUBE, CO)),
     Case(name="eci-one", spec=spec(ECI_GPU, region=None, volume=NFS), targets=(EC,), options={"cuda": {M: "12.2"}}),
     Case(
@@ -289,7 +289,7 @@ CASES = (
         spec=spec(BARE, region=None, job_dir="out", pass_job_dir=True, env={"PRICE": "$5"}),
         targets=(CO,),
     ),
-    Case(name="workers", spec=spec({W: cpu(3), E: cpu()}, region="us-central1"), targets=(AI, VX, *KUBE, CO, SL)),
+    Case(name="workers", spec=spec({W: cpu(3), E: cpu()}, region="us-central1"), targets=(AI, VX, *KUBE, TJ, CO, SL)),
     Case(name="lone-worker", spec=spec({W: cpu()}), targets=(AI, VX, JS, CO, SK, SL)),
     Case(
         name="alike",
@@ -307,7 +307,7 @@ CASES = (
         targets=(SK, SL),
     ),
     Case(name="batch", spec=spec({**BARE_TRIO, E: RoleSpec()}, region=None, job_dir="/shared/mnist"), targets=(SL,)),
-    Case(name="queued", spec=spec(BARE, region=None, queue="team-a", exclusive_topology="pool"), targets=KUBE),
+    Case(name="queued", spec=spec(BARE, region=None, queue="team-a", exclusive_topology="pool"), targets=(*KUBE, TJ)),
     Case(
         name="tuning",
         spec=spec(TRIO, hyperparameters=replace(TUNING, resume_from=None), encryption_key=EVERYTHING["encryption_key"]),

@@ -166,6 +166,21 @@ class Target(StrEnum):
             rules="JobSet v0.12 CRD and webhook",
         ),
     )
+    TRAINJOB = (
+        "trainjob",
+        Row(
+            title="Kubeflow Trainer's TrainJob",
+            page="kubernetes.md",
+            job=_KUBERNETES | {"exclusive_topology"},
+            role=_PLACE,
+            scheduling=frozenset({"max_running", "restarts", "keep_finished"}),
+            runtime=CONTAINERD,
+            kinds=dict.fromkeys(
+                ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"), "trainer.kubeflow.org/v1alpha1"
+            ),
+            rules="Kubeflow Trainer v2.3 CRDs and webhooks",
+        ),
+    )
     PODS = (
         "pods",
         Row(

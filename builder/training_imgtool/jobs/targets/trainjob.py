@@ -1,0 +1,108 @@
+"""Kubeflow Trainer's TrainJob (`trainer.kubeflow.org/v1alpha1`) with a TrainingRuntime of its own.
+
+The runtime's template is the JobSet that the target jobset writes. The controller makes it under the TrainJob's name,
+so the Pods have the same names. No container is called `node` and no Job says that it is the trainer, so the controller
+fills in nothing and each role stays as it is.
+
+Source: kubeflow/trainer v2.3, pkg/webhooks and pkg/runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs.kubernetes import job_name, labels, metadata, queue_label
+from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.targets import jobset
+from training_imgtool.spec.model import ImageSpec
+from training_imgtool.spec.targets import Target
+
+_ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+_CONTAINERS = {  # what a Job's container is called that the controller fills in
+    "trainer": "node",
+    "model-initializer": "model-initializer",
+    "dataset-initializer": "dataset-initializer",
+}
+_MANAGERS = ("", "trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue")
+
+
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
+    """Returns everything that keeps this spec from being a TrainJob: what keeps it from being a JobSet."""
+    return jobset.check(spec, images, options)
+
+
+def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
+    """Makes the TrainingRuntime, which must be there first, and the TrainJob."""
+    name = job_name(spec, images)
+    (template,) = jobset.make(spec, images, options).documents
+    annotations = template["metadata"].get("annotations")
+    runtime: Document = {
+        "apiVersion": Target.TRAINJOB.row.kinds["TrainingRuntime"],
+        "kind": "TrainingRuntime",
+        "metadata": metadata(spec, name, labels(spec, name)),
+        "spec": {
+            "template": {
+                "metadata": without_none({"labels": labels(spec, name), "annotations": annotations}),
+                "spec": template["spec"],
+            }
+        },
+    }
+    job: Document = {
+        "apiVersion": Target.TRAINJOB.row.kinds["TrainJob"],
+        "kind": "TrainJob",
+        "metadata": metadata(spec, name, {**labels(spec, name), **queue_label(spec)}),
+        "spec": {"runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name}},
+    }
+    return JobFile(
+        target=Target.TRAINJOB,
+        documents=(runtime, job),
+        notes=(),
+        command=("kubectl", "create", "-f", options.file),
+        header=(),
+    )
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
+    """Finds what the webhooks refuse in a TrainJob or in a runtime, beyond its keys and kinds."""
+    if document.get("kind") == "TrainJob":
+        yield from _train_job(document.get("spec") or {})
+        return
+    template: Path = ("spec", "template")
+    inside = get(document, *map(str, template))
+    if not isinstance(inside, dict):
+        return
+    for finding in jobset.judge(inside, allow_unknown=allow_unknown, region=region):
+        yield Finding(
+            path=(*template, *finding.path), message=finding.message, hint=finding.hint, severity=finding.severity
+        )
+    jobs = get(inside, "spec", "replicatedJobs")
+    for index, job in enumerate(jobs if isinstance(jobs, list) else []):
+        if isinstance(job, dict):
+            yield from _filled_in(job, (*template, "spec", "replicatedJobs", index))
+
+
+def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    manager, nodes = spec.get("managedBy"), get(spec, "trainer", "numNodes")
+    if manager is not None and manager not in _MANAGERS:
+        message = f"{manager!r}: expected {_MANAGERS[1]} or {_MANAGERS[2]}"
+        yield Finding(path=("spec", "managedBy"), message=message)
+    if isinstance(nodes, int) and nodes < 1:
+        yield Finding(path=("spec", "trainer", "numNodes"), message=f"{nodes}: expected 1 or more")
+    yield from image_findings(get(spec, "trainer", "image"), ("spec", "trainer", "image"))
+
+
+def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    """Finds what is wrong with a Job that says which of the controller's steps it is."""
+    step = (get(job, "template", "metadata", "labels") or {}).get(_ANCESTOR)
+    if step not in _CONTAINERS:
+        return
+    if job.get("replicas", 1) != 1:
+        yield Finding(path=(*path, "replicas"), message=f"{job['replicas']}: expected 1 for the step {step}")
+    containers = get(job, "template", "spec", "template", "spec", "containers")
+    names = [get(item, "name") for item in containers or [] if isinstance(item, dict)]
+    if _CONTAINERS[step] not in names:
+        where = (*path, "template", "spec", "template", "spec", "containers")
+        yield Finding(path=where, message=f"the step {step} needs a container called {_CONTAINERS[step]}")
