@@ -15,6 +15,7 @@ from pathlib import Path
 
 PACKAGE = "builder/training_imgtool"
 
+_OURS = {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "VIRTUAL_ENV"}  # without bytecode each start compiles all again
 _DATES = itertools.count(1_000_000_000)
 
 
@@ -47,7 +48,7 @@ class Tree:
     def pytest(self, arguments: Iterable[str], seconds: float, env: dict[str, str] | None = None) -> Ended:
         """Runs pytest in the copy for at most `seconds`; nothing that it started stays."""
         command = [str(self.folder / ".venv/bin/python"), "-m", "pytest", *arguments]
-        environ = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+        environ = {name: value for name, value in os.environ.items() if name not in _OURS}
         output = self.folder / ".output"
         with output.open("w") as stream:
             process = subprocess.Popen(

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.measure import peak_memory
 from training_imgtool.cli.progress import Mode, choose_mode, open_progress
 from training_imgtool.cli.progress_lines import Moved, PlainLines, Row, Writer, format_bytes, format_seconds
 from training_imgtool.core.errors import UsageError
@@ -208,13 +208,11 @@ def test_memory_stays_flat_over_a_long_log(mode: str) -> None:
 
     with open_progress(mode, Sink(), {"TERM": "xterm"}) as progress:
         progress(LogLine("worker", "x" * 1_000_000))
-        tracemalloc.start()
-        for number in range(2_000):
-            progress(LogLine("worker", f"line {number} {'of a long log ' * 200}"))
-            progress(Transfer("worker", "layer", number, 2_000))
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 2_500_000  # of 5.6 MB
+        with peak_memory() as peak:
+            for number in range(2_000):
+                progress(LogLine("worker", f"line {number} {'of a long log ' * 200}"))
+                progress(Transfer("worker", "layer", number, 2_000))
+    assert peak.bytes < 2_500_000  # of 5.6 MB
 
 
 def test_events_come_from_any_thread() -> None:

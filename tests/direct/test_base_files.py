@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import io
 import tarfile
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.direct.registry import MemoryRecords
 from tests.direct.tars import archive
+from tests.measure import peak_memory
 from tests.verify.tampering import raw_archive, raw_header
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct import base_facts, tree
@@ -138,11 +138,9 @@ def test_a_bomb_takes_time_and_no_memory() -> None:
         packed.write(header.tobuf())
         for _ in range(400):
             packed.write(bytes(1 << 20))
-    tracemalloc.start()
-    assert shown(read_layer_tree(decompress((stream.getvalue(),))), "/big") == "file"
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 20 << 20
+    with peak_memory() as peak:
+        assert shown(read_layer_tree(decompress((stream.getvalue(),))), "/big") == "file"
+    assert peak.bytes < 20 << 20
 
 
 class Base:

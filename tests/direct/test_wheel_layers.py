@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import threading
-import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
+from tests.measure import peak_memory
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.direct.layers import layers
@@ -339,13 +339,10 @@ def test_a_bomb_ends_early(bench: Bench, member: str, honest: bool) -> None:
             data = data.replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))
         path.write_bytes(data)
     bench.wheels = [path]
-    tracemalloc.start()
-    with pytest.raises((VerificationError, NeedsEngineError)) as caught:
+    with peak_memory() as peak, pytest.raises((VerificationError, NeedsEngineError)) as caught:
         make_packages_layers(bench.locked, (), bench.tools())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
     assert isinstance(caught.value, VerificationError) or honest
-    assert peak < 40 << 20
+    assert peak.bytes < 40 << 20
 
 
 def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench: Bench) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.integration.push_world import Machine, Project, blobs_sent, check_whole, make_base
+from tests.measure import wait_with_peak
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
 
@@ -66,12 +65,7 @@ def test_what_a_variant_costs(machine: Machine, project: Project, proxy: FaultPr
     project.write("trainer/task.py", "print('training more')\n")
     proxy.clear()
     process = machine.start(*arguments, cwd=project.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    peak = 0
-    while process.poll() is None:  # not ru_maxrss, which a process inherits from whoever starts it
-        with suppress(OSError, StopIteration):
-            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            peak = max(peak, next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")))
-        time.sleep(0.02)
+    peak = wait_with_peak(process)
     assert process.returncode == 0
     assert len(proxy.log) <= 6 * variants + 2  # 4 for the image, 2 for its attestations, and the code once
     assert proxy.bytes_up() < (64 << 10) * variants
