@@ -26,7 +26,7 @@ from training_imgtool.core.errors import (
     TemporaryError,
 )
 from training_imgtool.core.progress import LogLine, Note, Step, Transfer
-from training_imgtool.core.reference import Login
+from training_imgtool.core.reference import Login, Repository
 from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.builders import list_builders
 from training_imgtool.engines.buildx.failures import Attempt, failure
@@ -193,7 +193,12 @@ def test_a_step_that_fails_is_named_with_its_line_in_the_rendered_dockerfile() -
             '"/x": not found',
         ),
         ("failed to solve: secret nope: not found", InputError, "secret nope"),
-        ("unknown flag: --provenance", EngineUnavailableError, "too old"),
+        ("unknown flag: --provenance", EngineUnavailableError, "this buildx is too old"),
+        (
+            "failed to solve: unsupported frontend capability moby.buildkit.frontend.contexts",
+            EngineUnavailableError,
+            "builder team is too old",
+        ),
         ("failed to solve: something else altogether", BuildFailedError, "something else altogether"),
     ],
 )
@@ -260,6 +265,9 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
         lambda stream: _write(stream, tar_of({"trainer/task.py": b"x"})),
         secrets=(SecretSource(id="token", env="TOKEN"), SecretSource(id="conf", file=Path("/etc/pip.conf"))),
         logins={"registry.internal:5000": Login(username="robot", password="pw")},
+        target="system",
+        images={"base": Repository("m:5000", "python").digest(DIGEST)},
+        frontend="m:5000/docker/dockerfile:1.7",
     )
     solved = Buildx(machine(fake), "team").run(stage, Events())
     assert (solved.digest, solved.config) == (DIGEST, CONFIG)
@@ -271,6 +279,9 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
     assert ("--output", output) in pairs
     assert {"--provenance=false", "--sbom=false"} < {*words}
     assert ("--progress", "rawjson") in pairs
+    assert ("--target", "system") in pairs
+    assert ("--build-context", f"base=docker-image://m:5000/python@{DIGEST}") in pairs
+    assert ("--build-arg", "BUILDKIT_SYNTAX=m:5000/docker/dockerfile:1.7") in pairs
     assert [value for name, value in pairs if name == "--secret"] == ["id=token,env=TOKEN", "id=conf,src=/etc/pip.conf"]
     assert "hunter22" not in " ".join(words)
     assert (fake / "context").read_text() == "./trainer/task.py\n"

@@ -23,7 +23,7 @@ from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy, engine_p
 
 BUILDX = SERVICES / "buildx/bin"
 SECRET = "canary-b7e2f6a1c9d4"
-WHEEL_NAMES = (b"numpy-1.26.4", b"tensorflow_cpu-2.15.1", b"pip-24.3.1")  # which a context with wheels would name
+WHEEL_NAMES = (b"numpy-1.26.4", b"tensorflow_cpu-2.15.1")  # which a context with wheels names, and no Dockerfile
 _TEMPLATE = """\
 {% extends "worker.Dockerfile.j2" %}
 """

@@ -37,7 +37,7 @@ def projects(tmp_path_factory: pytest.TempPathFactory) -> Projects:
         (None, Trace(direct=True, builder=False), set()),
         ("system_extra", Trace(direct=True, builder=False), {"system"}),
         ("system_extra", Trace(direct=True, builder=True), {"system"}),
-        ("packages_extra", Trace(direct=True, builder=False), {"system", "wheels", "packages"}),
+        ("packages_extra", Trace(direct=True, builder=False), {"system", "wheels", "venv", "packages"}),
         ("packages_extra", Trace(direct=True, builder=True), {"packages"}),
         ("before_code", Trace(direct=False, builder=True), {"worker"}),
         ("before_code", Trace(direct=False, builder=False), {"system", "wheels", "packages", "worker"}),

@@ -41,6 +41,7 @@ _NOT_THERE = re.compile(
 _TOO_OLD = re.compile(
     r"unknown flag: --(?:provenance|sbom|metadata-file|secret)\b|invalid progress mode|unknown progress"
 )
+_NO_CONTEXTS = "unsupported frontend capability moby.buildkit.frontend.contexts"  # BuildKit before 0.10 says so
 _FILES = re.compile(
     r"dockerfile parse error|failed to calculate checksum|failed to compute cache key: .*not found|unknown instruction"
     r"|unknown flag|secret \S+: not found|failed to process|failed to parse",
@@ -107,7 +108,7 @@ def failure(attempt: Attempt) -> ImgtoolError:
     if is_full(words) or is_full("\n".join(attempt.log.tail)):
         text = f"{attempt.where}: a disk is full: {sanitize_line(words)}"
         return EngineUnavailableError(text, hint=attempt.full_hint, details=attempt.log.tail)
-    for meaning in (_ended_step, _refused_entitlement, _unreachable, _refused_push, _refused_base, _old_buildx, _files):
+    for meaning in (_ended_step, _refused_entitlement, _unreachable, _refused_push, _refused_base, _is_too_old, _files):
         if error := meaning(attempt, words):
             return error
     if not words:
@@ -183,7 +184,12 @@ def _reach(host: str) -> str:
     return f"if it reaches {host} by another name: IMGTOOL_BUILDER_REGISTRIES={host}=HOST"
 
 
-def _old_buildx(attempt: Attempt, words: str) -> ImgtoolError | None:
+def _is_too_old(attempt: Attempt, words: str) -> ImgtoolError | None:
+    if _NO_CONTEXTS in words:
+        return EngineUnavailableError(
+            f"{attempt.where}: {attempt.builder} is too old: {words}",
+            hint="BuildKit 0.10 (Docker 23) or newer is needed",
+        )
     if not _TOO_OLD.search(words):
         return None
     return EngineUnavailableError(

@@ -16,7 +16,7 @@ from typing import IO
 
 from training_imgtool.core.errors import EngineUnavailableError, LocalFileError
 from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.reference import Login
+from training_imgtool.core.reference import Digest, Login
 from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.builders import list_builders
 from training_imgtool.engines.buildx.failures import Attempt, failure
@@ -34,8 +34,11 @@ class Solve:
 
     Attributes:
         subject: what progress calls it.
-        dockerfile: the stage's text, every image by a reference that the builder can reach.
+        dockerfile: the text.
         lines: the line of the rendered Dockerfile for each line of `dockerfile`.
+        target: the stage of it; None for the last.
+        images: what the builder takes for the stages and images that the stage names.
+        frontend: the image that reads the text, instead of the one of `# syntax=` or the builder's own.
         context: writes a tar of exactly what the stage reads.
         name: the tag that the builder pushes, by the registry's name at the builder.
         plain_http: whether the builder pushes over plain HTTP.
@@ -53,6 +56,9 @@ class Solve:
     name: str
     plain_http: bool
     platform: str
+    target: str | None = None
+    images: Mapping[str, Digest] = field(default_factory=dict)
+    frontend: str | None = None
     secrets: tuple[SecretSource, ...] = ()
     hidden: tuple[str, ...] = ()
     logins: Mapping[str, Login] = field(default_factory=dict)
@@ -159,6 +165,12 @@ class Buildx:
         command += ["--progress", "rawjson"]
         if solve.no_cache:
             command.append("--no-cache")
+        if solve.target:
+            command += ["--target", solve.target]
+        for name, digest in solve.images.items():  # BuildKit takes them instead of the stages and images of these names
+            command += ["--build-context", f"{name}=docker-image://{digest}"]
+        if solve.frontend:
+            command += ["--build-arg", f"BUILDKIT_SYNTAX={solve.frontend}"]
         for secret in solve.secrets:
             command += ["--secret", secret.argument]
         return [*command, str(context)]

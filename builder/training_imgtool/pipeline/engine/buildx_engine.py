@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,13 +11,12 @@ from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.mounts import bound_sources, image_names, list_mounts
-from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
+from training_imgtool.dockerfile.mounts import bound_sources, image_names
+from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
 from training_imgtool.engines.stage_runner import context_sources
 from training_imgtool.http.addresses import speaks_http
 from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
-from training_imgtool.pipeline.engine.split import copies_wheels, split_wheels
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import WheelContext
@@ -63,9 +60,7 @@ class BuildxEngine:
 
     def _push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
         run, started, subject = self._run, time.monotonic(), image.subject_of(label)
-        image = split_wheels(run.inputs, image, label)
-        solve = self._solve(image, image.dockerfile.stage(label), tag, images)
-        solved = self._buildx.run(replace(solve, subject=subject), run.progress)
+        solved = self._buildx.run(self._solve(image, image.dockerfile.stage(label), tag, images), run.progress)
         pushed = self._confirm(solved, tag)
         run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
@@ -99,39 +94,39 @@ class BuildxEngine:
         run, dockerfile = self._run, image.dockerfile
         secrets = take_secrets(dockerfile, stage, secret_sources(run.inputs.spec_file, run.settings))
         names = [stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))]
-        digests = {name: self._image(image, stage, name, images) for name in dict.fromkeys(names)}
-        references = {
-            name: str(self._at_builder(digest.repository).digest(digest.digest))
-            for name, digest in digests.items()
-            if digest
-        }
-        text, lines = builder_text(
-            name_frontend(dockerfile, run.settings.builder_registries),
-            stage,
-            {name: references.get(name, name) for name in names},
-        )
-        hidden = hidden_values(secrets, run.settings.environ, text)
+        names = [name.lower() if dockerfile.earlier(name, stage) else name for name in names if name != "scratch"]
+        digests = {name: self._find_image(image, stage, name, images) for name in dict.fromkeys(names)}
+        text, lines = repeat_arguments(image, stage)
         self._note_wheels(stage)
         read = (*context_sources(stage), *(path for step in stage.instructions for path in bound_sources(step)))
         return Solve(
-            subject=stage.label,
+            subject=image.subject_of(stage.label),
             dockerfile=text,
             lines=lines,
+            target=stage.label,
+            images={
+                name: replace(digest, repository=self._at_builder(digest.repository))
+                for name, digest in digests.items()
+            },
+            frontend=self._frontend(dockerfile),
             context=lambda stream: self._wheels.write(read, stream),
             name=str(self._at_builder(tag.repository).tag(tag.name)),
             plain_http=self._plain_http(tag.repository),
             platform=stage.platform or run.inputs.plan.platform,
             secrets=secrets,
-            hidden=hidden,
-            logins=self._logins([tag.repository, *(digest.repository for digest in digests.values() if digest)]),
+            hidden=hidden_values(secrets, run.settings.environ, text),
+            logins=self._logins([tag.repository, *(digest.repository for digest in digests.values())]),
             no_cache=run.options.no_cache,
         )
 
-    def _image(self, image: RoleImage, stage: Stage, name: str, images: StageImages) -> Digest | None:
-        """The image that FROM, COPY --from or a mount names; None for scratch. The base has its own name here."""
-        if name == "scratch":
-            return None
+    def _find_image(self, image: RoleImage, stage: Stage, name: str, images: StageImages) -> Digest:
+        """Returns the image that FROM, COPY --from or a mount names; the base's has its own name, not a mirror's."""
         earlier = image.dockerfile.earlier(name, stage)
+        if earlier is not None and earlier.name != name:
+            raise InputError(
+                f"{image.dockerfile.file}:{stage.line}: stage {stage.label} names the stage {name} by its number",
+                hint=f"a builder gets stages by name: FROM {earlier.base} AS NAME, and NAME instead of {name}",
+            )
         digest = parse_reference(name) if earlier is None else images.image_of(image, earlier.label)
         if not isinstance(digest, Digest):
             raise InputError(f"{image.dockerfile.file}:{stage.line}: {name}: an image without a digest")
@@ -139,9 +134,18 @@ class BuildxEngine:
             return parse_reference(image.plan.base_name).repository.digest(digest.digest)
         return digest
 
+    def _frontend(self, dockerfile: Dockerfile) -> str | None:
+        """Returns the image of `# syntax=` as the builder reaches it; None where the file has its name already."""
+        if (syntax := dockerfile.directives.get("syntax")) is None:
+            return None
+        frontend = parse_reference(syntax)
+        reached = replace(frontend, repository=self._at_builder(frontend.repository))
+        return None if reached == frontend else str(reached)
+
     def _at_builder(self, repository: Repository) -> Repository:
-        """Where the builder reaches a repository."""
-        return _reach(repository, self._run.settings.builder_registries)
+        """Returns the name by which the builder reaches a repository."""
+        hosts = self._run.settings.builder_registries
+        return apply_mirror(repository, {name: host.removeprefix("http://") for name, host in hosts.items()})
 
     def _plain_http(self, repository: Repository) -> bool:
         settings = self._run.settings
@@ -156,7 +160,7 @@ class BuildxEngine:
         return logins
 
     def _note_wheels(self, stage: Stage) -> None:
-        if any(copies_wheels(instruction) for instruction in stage.instructions):
+        if any(source.strip("/").split("/")[0] == install_step.context_root() for source in context_sources(stage)):
             text = f"the builder gets wheels: the stage {stage.label} copies them, and imgtool does not know its steps"
             self._run.progress(Note(text))
 
@@ -182,68 +186,18 @@ class BuildxEngine:
         )
 
 
-def _reach(repository: Repository, hosts: Mapping[str, str]) -> Repository:
-    return apply_mirror(repository, {name: host.removeprefix("http://") for name, host in hosts.items()})
+def repeat_arguments(image: RoleImage, stage: Stage) -> tuple[str, tuple[int, ...]]:
+    """Returns the Dockerfile for a stage that starts from an image, and each line's number in the rendered one.
 
-
-def name_frontend(dockerfile: Dockerfile, hosts: Mapping[str, str]) -> Dockerfile:
-    """The Dockerfile whose `# syntax=` names an image as the builder reaches it.
-
-    Args:
-        dockerfile: any.
-        hosts: registries by the names that the builder knows, `http://` before those that speak plain HTTP.
+    BuildKit passes the ARGs of a stage on to those that start from it, and an image has none: so they follow FROM.
     """
-    if (syntax := dockerfile.directives.get("syntax")) is None:
-        return dockerfile
-    frontend = parse_reference(syntax)
-    name = str(replace(frontend, repository=_reach(frontend.repository, hosts)))
-    return replace(dockerfile, directives={**dockerfile.directives, "syntax": name})
+    below = (step for other in image.dockerfile.below(stage) for step in other.instructions if step.name == "ARG")
+    repeated = [(text, step.line + offset) for step in below for offset, text in enumerate(_split_lines(step.raw))]
+    rendered = [(text, number) for number, text in enumerate(_split_lines(image.text), 1)]
+    first = stage.line - 1 + len(_split_lines(stage.raw))
+    lines = [*rendered[:first], *repeated, *rendered[first:]]
+    return "".join(f"{text}\n" for text, _ in lines), tuple(number for _, number in lines)
 
 
-def builder_text(dockerfile: Dockerfile, stage: Stage, references: dict[str, str]) -> tuple[str, tuple[int, ...]]:
-    """The stage as a Dockerfile of its own, and for each of its lines the line of the rendered Dockerfile.
-
-    It repeats the ARGs of the stages below, whose values BuildKit passes on.
-
-    Args:
-        dockerfile: the whole.
-        stage: what to run.
-        references: what stands for each image or stage that it names.
-    """
-    directives = [f"# {name}={value}\n" for name, value in dockerfile.directives.items()]
-    platform = f"--platform={stage.platform} " if stage.platform else ""
-    name = f" AS {stage.name}" if stage.name else ""
-    texts = [(text, 1) for text in directives]
-    texts += [(argument.raw, argument.line) for argument in dockerfile.args]
-    texts.append((f"FROM {platform}{references[stage.base]}{name}\n", stage.line))
-    below = (instruction for other in dockerfile.below(stage) for instruction in other.instructions)
-    texts += [(instruction.raw, instruction.line) for instruction in below if instruction.name == "ARG"]
-    texts += [(_with_references(instruction, references), instruction.line) for instruction in stage.instructions]
-    ended = [(text if text.endswith("\n") else f"{text}\n", line) for text, line in texts]
-    lines = tuple(line + offset for text, line in ended for offset in range(text.count("\n")))
-    return "".join(text for text, _ in ended), lines
-
-
-def _with_references(instruction: Instruction, references: dict[str, str]) -> str:
-    """The instruction's lines with a reference for each image that its flags name; raises InputError for quotes."""
-    changes = {}
-    if (name := instruction.flag("from")) and instruction.name in {"ADD", "COPY"}:
-        changes[f"--from={name}"] = f"--from={references[name]}"
-    for mount in list_mounts(instruction):
-        if mount.image:
-            changes[f"--mount={mount.text}"] = f"--mount={_mount_from(mount.text, references[mount.image])}"
-    text = instruction.raw
-    for old, new in changes.items():
-        text, count = re.subn(rf"{re.escape(old)}(?=\s|\Z)", new.replace("\\", r"\\"), text)
-        if not count:
-            raise InputError(f"line {instruction.line}: {instruction.name}: write {old} without quotes")
-    return text
-
-
-def _mount_from(text: str, reference: str) -> str:
-    """The value of a `--mount` whose `from` is another one."""
-    parts = (part.partition("=") for part in text.split(","))
-    return ",".join(
-        f"{name}={reference if name.strip().lower() == 'from' else value}" if equals else name
-        for name, equals, value in parts
-    )
+def _split_lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")

@@ -15,7 +15,6 @@ from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.mounts import image_names, needed_stages
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.builders import plan_stage_image
-from training_imgtool.pipeline.engine.split import split_wheels
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 
 _BUILDKIT = "buildkit.dockerfile"  # how its comments begin, whatever the frontend's version
@@ -65,8 +64,7 @@ def _ran(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> Iterat
     """The labels of what an engine runs that is told to run a stage."""
     if trace.builder:
         yield stage.label
-        split = split_wheels(inputs, image, stage.label)
-        yield from _ran_below(inputs, split, split.dockerfile.stage(stage.label), trace)
+        yield from _ran_below(inputs, image, stage, trace)
     else:
         yield from (needed.label for needed in needed_stages(image.dockerfile, stage))
 
