@@ -66,7 +66,7 @@ class FileLayer:
     nodes: Mapping[str, Node]
 
     def contents(self) -> Contents:
-        """The layer's items in order, each with the hash of its content."""
+        """Lists the layer's items in order, each with the hash of its content."""
         ordered = ((path, self.placed[path]) for path in sorted(self.placed))
         return tuple(
             (make_folder_item(path.strip("/"), placed.mode, placed.uid, placed.gid), "")
@@ -77,7 +77,7 @@ class FileLayer:
 
 
 def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> FileLayer:
-    """What one COPY or ADD puts where.
+    """Plans the files that one COPY or ADD adds to the layer.
 
     Args:
         step: the instruction.
@@ -136,7 +136,7 @@ def _read_flags(step: Expanded, where: str, files: Files) -> _Flags:
 
 
 def _resolve_target(layer: _Layer, source: CopySource, target: str, word: str) -> str:
-    """Where a file goes: into the destination when it is a folder or is written as one, else it gets that name."""
+    """Decides where a file goes: into the destination if that is or is written as a folder, else under its name."""
     real = layer.files.resolve(target)
     node = layer.node(real)
     if node is not None and node.kind is Kind.FOLDER:
@@ -165,7 +165,7 @@ class _Layer:
         self._new: set[str] = set()  # folders that are not there before: nothing is in them but what the layer puts
 
     def node(self, path: str) -> Node | None:
-        """What is at a resolved path once the layer is there."""
+        """Finds what is at a resolved path once the layer is there."""
         if (node := self._nodes.get(path)) is not None or posixpath.dirname(path) in self._new:
             return node
         return self.files.node(path)
@@ -196,7 +196,7 @@ class _Layer:
         self._put(path, Source(path="", kind=SourceKind.DIRECTORY, mode=FOLDER_MODE))
 
     def result(self) -> FileLayer:
-        """The layer, folders on the way to what it holds carried along where that is needed."""
+        """Makes the layer; folders on the way to what it holds are carried along where that is needed."""
         holders = dict.fromkeys(map(posixpath.dirname, self.placed))
         for path in dict.fromkeys(above for holder in holders for above in list_parents(f"{holder}/x")):
             self._carry(path)
@@ -227,7 +227,7 @@ class _Layer:
         self._nodes[path] = Node(Kind.LINK, target=source.target or "") if link else FILE
 
     def _check_new(self, path: str, node: Node | None) -> None:
-        """A folder that is made in one with the set-group-ID bit inherits the bit, in some engines."""
+        """Refuses a new folder in one with the set-group-ID bit, which it inherits in some engines only."""
         above = self.node(posixpath.dirname(path)) if node is None else None
         if above is not None and above.attributes is not None and above.attributes.mode & stat.S_ISGID:
             raise DependsOnBaseError(f"{self.where}: {path} would be made in a folder with the set-group-ID bit")
@@ -237,7 +237,7 @@ class _Layer:
         self._nodes[path] = make_folder(attributes)
 
     def _carry(self, path: str) -> None:
-        """A folder that the layer passes through: made when it is not there, else as it is.
+        """Carries a folder that the layer passes through: made when it is not there, else as it is.
 
         Docker's overlay driver gives a folder that a layer only implies mode 755 and owner 0, so those that have
         another one, and those that were made here, are carried along; the base's plain ones are not.
@@ -262,7 +262,7 @@ class _Layer:
 
 
 def plan_folder(where: str, path: str, files: Files) -> FileLayer | None:
-    """The layer in which WORKDIR makes `path`, None when it is there; raises DependsOnBaseError when it is a file."""
+    """Plans the layer of WORKDIR; None when `path` is there. Raises DependsOnBaseError when it is a file."""
     real = files.resolve(path)
     node = files.node(real) if real != "/" else make_folder()
     if node is not None:
@@ -299,7 +299,7 @@ class CopySource:
 
 
 def copy_sources(context: Context, word: str) -> list[CopySource]:
-    """What a source names: itself, or each match of a pattern; the root as a folder."""
+    """Lists what a source names: itself, or each match of a pattern; the root as a folder."""
     path = posixpath.normpath(word.lstrip("/") or ".")
     chosen = context.select((word,))
     if any(entry.kind is SourceKind.FILE and entry.origin is None for entry in chosen.entries):
@@ -326,7 +326,7 @@ def _read_source(name: str, context: Context, chosen: Context) -> CopySource:
 
 
 def is_archive(entry: Source) -> bool:
-    """Whether ADD unpacks a file: by its name or its first bytes."""
+    """Returns whether ADD unpacks a file: by its name or its first bytes."""
     if entry.path.endswith((".tar", ".tgz", ".tbz2", ".txz", ".tzst")):
         return True
     head = next(blocks(entry), b"") if entry.kind is SourceKind.FILE and entry.origin is not None else b""

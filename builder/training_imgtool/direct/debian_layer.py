@@ -24,14 +24,14 @@ class DebianLayer(Protocol):
     """Makes the layer of a variant's locked Debian packages."""
 
     def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
-        """The layer; raises NeedsEngineError when a library is not there, or only an engine can make the layer."""
+        """Makes the layer; raises NeedsEngineError when a library is missing, or only an engine can make the layer."""
 
     def tree(self, opened: OpenedLibraries) -> Node:
-        """What the layer has where; raises as `layer` does."""
+        """Lists what the layer has where; raises as `layer` does."""
 
 
 def is_apt_script(instruction: Instruction, locked: LockedVariant, libraries: tuple[str, ...]) -> bool:
-    """Whether a RUN is, letter for letter, the script that installs the variant's locked Debian packages."""
+    """Returns whether a RUN is, letter for letter, the script that installs the variant's locked Debian packages."""
     debian = locked.debian
     if debian is None or instruction.flags or instruction.heredocs or instruction.json:
         return False

@@ -41,11 +41,11 @@ class Files:
         return len(self.sources) == 1
 
     def with_copied(self, nodes: Mapping[str, Node]) -> Files:
-        """With what a layer holds."""
+        """Adds what a layer holds."""
         return replace(self, copied={**self.copied, **nodes})
 
     def with_layer(self, tree: Source) -> Files:
-        """With a layer on top whose tree is worked out when an instruction depends on it."""
+        """Adds a layer on top whose tree is worked out when an instruction depends on it."""
         flight: SingleFlight[Node] = SingleFlight()
 
         def merged(source: Source) -> Node:
@@ -54,7 +54,7 @@ class Files:
         return replace(self, sources=tuple(partial(merged, source) for source in self.sources))
 
     def node(self, path: str) -> Node | None:
-        """What is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
+        """Finds what is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
         if path in self.copied:
             return self.copied[path]
         if path.startswith(_BELOW_THE_ENGINE) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
@@ -71,13 +71,13 @@ class Files:
         raise DependsOnBaseError(f"{path}: what the base has in {closed} is too much to list")
 
     def is_folder(self, path: str) -> bool:
-        """Whether a path leads to a folder."""
+        """Returns whether a path leads to a folder."""
         real = self.resolve(path)
         node = self.node(real) if real != "/" else None
         return real == "/" or (node is not None and node.kind is Kind.FOLDER)
 
     def resolve(self, path: str) -> str:
-        """The path without links; what is not there stays as it is.
+        """Follows links; what is not there stays as it is.
 
         Raises DependsOnBaseError for a loop, and for a path below a file.
         """
@@ -98,7 +98,7 @@ ASSUMED = Files((make_folder,))
 
 
 def list_parents(path: str) -> Iterator[str]:
-    """The folders above an absolute path, the nearest last, `/` left out."""
+    """Yields the folders above an absolute path, the nearest last, `/` left out."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts)):
         yield "/" + "/".join(parts[:count])

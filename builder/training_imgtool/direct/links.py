@@ -15,7 +15,7 @@ class DependsOnBaseError(NeedsEngineError):
 
 
 def follow_links(path: str, target_of: Callable[[str, bool], str | None]) -> str:
-    """An absolute path without links; what is not there stays as it is.
+    """Follows the links of an absolute path; what is not there stays as it is.
 
     Args:
         path: the path.

@@ -67,7 +67,7 @@ class Node:
 def make_folder(
     attributes: Attributes | None = PLAIN, *, closed: bool = False, children: Mapping[str, Node] | None = None
 ) -> Node:
-    """A folder."""
+    """Makes a folder."""
     return Node(Kind.FOLDER, attributes, closed=closed, children=dict(children or {}))
 
 
@@ -80,7 +80,7 @@ class ClosedFolderError(Exception):
 
 
 def find_node(root: Node, path: str) -> Node | None:
-    """The node at an absolute path, links not followed; None when there is none.
+    """Finds the node at an absolute path, links not followed; None when there is none.
 
     Raises ClosedFolderError when the tree does not tell.
     """
@@ -99,7 +99,7 @@ def find_node(root: Node, path: str) -> Node | None:
 
 
 def merge(lower: Node | None, upper: Node) -> Node:
-    """The tree that a layer gives on top of another, by the rules of the OCI layer specification."""
+    """Puts a layer's tree on top of another, by the rules of the OCI layer specification."""
     if upper.kind is not Kind.FOLDER or lower is None or lower.kind is not Kind.FOLDER:
         unsure = lower is not None and lower.kind is Kind.UNKNOWN and upper.kind is Kind.FOLDER
         return UNKNOWN if unsure else upper
@@ -116,7 +116,7 @@ def merge(lower: Node | None, upper: Node) -> Node:
 
 
 def prune(root: Node) -> Node:
-    """The tree with its largest folders closed, so that at most MOST_NODES nodes are left."""
+    """Closes the largest folders of the tree, so that at most MOST_NODES nodes are left."""
     for large in _LARGE:
         for depth in range(_OPEN_DEPTH, -1, -1) if large == 0 else (_OPEN_DEPTH,):
             left = _close_large(root, large, depth)
@@ -170,7 +170,7 @@ class TreeMaker:
             above.opaque = True
 
     def _make_parent(self, path: str) -> Node | None:
-        """The folder that holds `path`, made when only implied; None inside a closed one.
+        """Finds the folder that holds `path`, made when only implied; None inside a closed one.
 
         Engines differ in what an entry below a link, a file or a whiteout of its own layer means: its folder is closed.
         """
@@ -188,12 +188,12 @@ class TreeMaker:
 
 
 def dump(root: Node) -> str:
-    """The tree as text."""
+    """Writes the tree as text."""
     return json.dumps(_make_document(root), separators=(",", ":"))
 
 
 def parse(text: str) -> Node:
-    """A tree that `dump` wrote; raises VerificationError for any other text."""
+    """Reads a tree that `dump` wrote; raises VerificationError for any other text."""
     try:
         root = _parse_node(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

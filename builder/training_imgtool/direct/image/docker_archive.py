@@ -24,7 +24,7 @@ _BLOCK = 1 << 18
 
 
 def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iterator[bytes]:
-    """The archive's bytes.
+    """Yields the archive's bytes.
 
     Args:
         images: by the full `REPOSITORY:TAG` they are to have.
@@ -83,7 +83,7 @@ def _write_layer(descriptor: Descriptor, blocks: Iterator[bytes]) -> Iterator[by
 
 
 def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
-    """A layer's archive in a temporary file, because a tar names the size first."""
+    """Unpacks a layer's archive into a temporary file, because a tar names the size first."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
         for block in decompress(blocks):

@@ -68,7 +68,7 @@ class DirectImage:
 
 
 def read_config(data: bytes) -> dict[str, Any]:
-    """A base's config (OCI image specification 1.1, "Image Configuration"); unknown fields stay.
+    """Reads a base's config (OCI image specification 1.1, "Image Configuration"); unknown fields stay.
 
     Raises VerificationError when it is not one, or has a field of another type than engines read.
     """
@@ -116,14 +116,14 @@ def _is_texts(value: Any) -> bool:
 
 
 def _list(value: Any) -> list[Any]:
-    """The list, empty for null; one that fails every check for anything else."""
+    """Returns a list, empty for null; one that fails every check for anything else."""
     return value or [] if isinstance(value, list | None) else [None]
 
 
 def assemble(
     base: Manifest, base_config: bytes, settings: Mapping[str, Any], history: tuple[History, ...], *, created: int
 ) -> DirectImage:
-    """The image of `history` on top of a base.
+    """Builds the image of `history` on top of a base.
 
     Args:
         base: its manifest, of one platform.
@@ -154,7 +154,7 @@ def assemble(
 
 
 def as_oci(image: DirectImage) -> DirectImage:
-    """The same image under an OCI manifest, which has another digest: OCI layouts hold no other kind."""
+    """Puts the image under an OCI manifest, which has another digest: OCI layouts hold no other kind."""
     if image.manifest_type == OCI_MANIFEST:
         return image
     document = json.loads(image.manifest)
@@ -205,7 +205,7 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
 
 
 def _convert_layer(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
-    """A layer's descriptor with the type of the manifest's family; the bytes are the same."""
+    """Gives a layer's descriptor the type of the manifest's family; the bytes are the same."""
     media_type = layer.get("mediaType", "")
     if any(word in media_type for word in _FOREIGN):
         raise NeedsEngineError(f"the base has a layer of type {media_type}, which must not be pushed")

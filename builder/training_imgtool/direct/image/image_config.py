@@ -28,7 +28,7 @@ _HEALTH_TIMES = {"interval": "Interval", "timeout": "Timeout", "start-period": "
 
 
 def apply(settings: Settings, step: Expanded, *, cmd_set: bool) -> dict[str, Any]:
-    """The settings after one instruction.
+    """Applies one instruction to the settings.
 
     Args:
         settings: before it; not changed.
@@ -47,7 +47,7 @@ def apply(settings: Settings, step: Expanded, *, cmd_set: bool) -> dict[str, Any
 
 
 def read_environment(settings: Settings) -> dict[str, str]:
-    """The variables of `Env`, in order."""
+    """Reads the variables of `Env`, in order."""
     return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
 
 
@@ -60,13 +60,13 @@ def check_environment(settings: Settings) -> None:
 
 
 def with_path(settings: Settings) -> Settings:
-    """The settings that a stage begins with: every builder sets PATH where the base does not."""
+    """Sets PATH where the base does not, as every builder does when a stage begins."""
     env = settings.get("Env") or []
     return settings if "PATH" in read_environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
 
 
 def resolve_working_folder(settings: Settings, path: str) -> str:
-    """WORKDIR's meaning: absolute, or below the one before; written as BuildKit does, without a slash at the end."""
+    """Resolves WORKDIR against the one before; writes it as BuildKit does, without a slash at the end."""
     return posixpath.normpath(posixpath.join("/", settings.get("WorkingDir") or "/", path))
 
 
@@ -156,7 +156,7 @@ def _set_line(field: str) -> _Change:
 
 
 def _apply_arg(settings: Settings, step: Expanded) -> dict[str, Any]:
-    """Nothing, but the classic builder and BuildKit disagree on whether it hides an ENV of its name."""
+    """Changes nothing; the classic builder and BuildKit disagree on whether ARG hides an ENV of its name."""
     variables = read_environment(settings)
     hiding = next((name for name, _ in step.pairs if name in variables), None)
     if hiding:

@@ -71,7 +71,7 @@ def _write_manifest(image: DirectImage) -> Descriptor:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """One writer at a time; the lock ends with the process, so none is ever left behind."""
+    """Lets one writer in at a time; the lock ends with the process, so none is ever left behind."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

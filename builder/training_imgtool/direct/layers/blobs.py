@@ -47,7 +47,7 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
 
 
 def name_pieces_codec() -> str:
-    """Names what `Pieces` compresses with, for keys."""
+    """Names for keys what `Pieces` compresses with."""
     return f"{name_piece_codec()}-pieces-{_PIECE}"
 
 
@@ -99,7 +99,7 @@ def _compress_piece(data: bytes) -> tuple[bytes, int, int]:
 
 
 def _join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
-    """The same bytes in blocks of at least `least`, the last one aside."""
+    """Joins blocks until each has at least `least` bytes, the last one aside."""
     parts: list[bytes] = []
     size = 0
     for block in blocks:

@@ -60,7 +60,7 @@ class Codec:
     start: Callable[[], Deflater]
 
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The compressed blocks of `blocks`, without empty ones."""
+        """Yields the compressed blocks of `blocks`, without empty ones."""
         engine = self.start()
         for block in blocks:
             if out := engine.compress(block):
@@ -69,7 +69,7 @@ class Codec:
 
 
 def make_zlib_codec(level: int = 6) -> Codec:
-    """Gzip by the standard library: the one codec that every machine has, so that digests agree between them."""
+    """Makes gzip by the standard library, the one codec of every machine, so that digests agree."""
     return Codec(
         name=f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-{level}",
         media_type=OCI_GZIP,
@@ -78,7 +78,7 @@ def make_zlib_codec(level: int = 6) -> Codec:
 
 
 def choose_codec(compression: Compression) -> Codec:
-    """The codec for whole layers; splicing has none, what it must compress goes through zlib.
+    """Chooses the codec for whole layers; splicing has none, what it must compress goes through zlib.
 
     Raises UsageError when the compression is zstd and the library is not installed.
     """
@@ -102,7 +102,7 @@ def _find_isal_codec() -> Codec | None:
 
 
 def name_piece_codec() -> str:
-    """What `deflated` compresses with, for keys."""
+    """Says for keys what `deflated` compresses with."""
     library = _load_fast_library()
     return f"zlib-{_ZLIB_LEVEL}" if library is zlib else f"isal-{_ISAL_LEVEL}"
 
@@ -144,22 +144,22 @@ def _load_fast_library() -> Any:
 
 
 def make_inflater() -> Any:
-    """A decompressor of raw DEFLATE streams, with `zlib.decompressobj`'s interface."""
+    """Makes a decompressor of raw DEFLATE streams, with `zlib.decompressobj`'s interface."""
     return _load_fast_library().decompressobj(-zlib.MAX_WBITS)
 
 
 def crc32(data: bytes, value: int) -> int:
-    """`zlib.crc32`, by the fastest library that is installed."""
+    """Computes `zlib.crc32` by the fastest library that is installed."""
     return int(_load_fast_library().crc32(data, value))
 
 
 def inflate_errors() -> tuple[type[Exception], ...]:
-    """What an inflater raises for damaged data."""
+    """Lists what an inflater raises for damaged data."""
     return (zlib.error, _load_fast_library().error)
 
 
 def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """A layer's archive out of its blocks: gzip of one member or several, zstd, or neither; in bounded memory.
+    """Yields a layer's archive: out of gzip of one member or several, zstd, or neither; in bounded memory.
 
     The first bytes decide, as in engines, which unpack a layer whatever its media type says. Raises VerificationError
     when it is damaged, UsageError for zstd when the library is not installed.
@@ -182,7 +182,7 @@ def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
 def _inflate(
     blocks: Iterable[bytes], new: Callable[[], Any], errors: tuple[type[Exception], ...], name: str
 ) -> Iterator[bytes]:
-    """The content of compressed streams, one after the other; of gzip in pieces, as zlib takes a limit."""
+    """Yields the content of compressed streams, one after the other; of gzip in pieces, as zlib takes a limit."""
     limit = (_PIECE,) if name == "gzip" else ()
     engine: Any = None
     try:

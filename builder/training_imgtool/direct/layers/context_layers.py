@@ -27,7 +27,7 @@ _LARGE = 4 << 20  # bytes of files
 def make_context_layer(
     contents: Contents, history: str, *, cache: LayerCache, mtime: int, once: OnceEach
 ) -> LayerSource:
-    """The layer of `contents`, in their order; made once, though several roles begin at once and have the same.
+    """Makes the layer of `contents` in their order; once, even if several roles begin at once and share it.
 
     Args:
         contents: entries whose contents come from the context, each with the content's hash, which is empty for folders
@@ -57,7 +57,7 @@ def make_context_layer(
 
 
 def _list_fields(entry: Entry) -> tuple[str | int, ...]:
-    """All of an entry that its layer depends on."""
+    """Lists all of an entry that its layer depends on."""
     return (entry.path, entry.kind, entry.mode, entry.size, entry.target, entry.uid, entry.gid)
 
 
@@ -83,7 +83,7 @@ def _make_layer(
 
 
 def _measure(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
-    """The layer's record, and its bytes when they are few."""
+    """Makes the layer's record, and its bytes when they are few."""
     held: list[bytes] = []
     size = 0
 

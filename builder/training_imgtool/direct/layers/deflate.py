@@ -34,7 +34,7 @@ def _make_literal_code(value: int) -> str:
 
 
 def _match_code(length: int) -> str:
-    """A match of `length` (3 to 258) at distance 1."""
+    """Encodes a match of `length` (3 to 258) at distance 1."""
     if length == _LONGEST_MATCH:
         symbol, extra, bits = 285, 0, 0
     else:

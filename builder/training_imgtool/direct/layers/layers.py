@@ -101,7 +101,7 @@ def _choose_bucket(wheel: Wheel) -> str:
 
 
 def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
-    """The folders that hold `paths`, from `top` (a relative path, included) downwards, sorted."""
+    """Lists the folders that hold `paths`, from `top` (a relative path, included) downwards, sorted."""
     folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -112,7 +112,7 @@ def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
 
 
 def make_folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int = 0) -> Item:
-    """A folder's entry."""
+    """Makes a folder's entry."""
     return Item(Entry(path=path, kind=Kind.FOLDER, mode=mode, uid=uid, gid=gid))
 
 
@@ -147,7 +147,7 @@ def _size(item: Item) -> int:
 
 
 def _fill_bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
-    """Consecutive items, together at most `largest` bytes."""
+    """Yields consecutive items, together at most `largest` bytes."""
     part: list[Item] = []
     size = 0
     for item in items:

@@ -24,7 +24,7 @@ Contents = tuple[tuple[Item, str], ...]
 
 
 def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
-    """The contents in at most `most` parts, the one with the folders last; together they are the same tree."""
+    """Splits the contents into at most `most` parts, the one with the folders last, of the same tree together."""
     if most < 3 or _size(contents) <= _WHOLE:
         return (contents,)
     folders = {item.entry.path: (item, digest) for item, digest in contents if item.entry.kind is Kind.FOLDER}
@@ -76,7 +76,7 @@ def _hash(path: str) -> bytes:
 
 
 def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
-    """The files with those of the COPY's folders that lead to them."""
+    """Adds to the files those of the COPY's folders that lead to them."""
     above = {parent for item, _ in group for parent in _list_parents(item.entry.path) if parent in folders}
     chosen = {path: folders[path] for path in above} | {item.entry.path: (item, digest) for item, digest in group}
     return tuple(chosen[path] for path in sorted(chosen))

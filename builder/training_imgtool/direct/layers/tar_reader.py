@@ -63,7 +63,7 @@ class TarReader:
         self._left = 0  # bytes of the present member's content
 
     def members(self) -> Iterator[Member]:
-        """The entries in their order; raises VerificationError where an engine ends with an error."""
+        """Yields the entries in their order; raises VerificationError where an engine ends with an error."""
         while (header := self._header()) is not None:
             self._left = header.size
             yield header
@@ -72,7 +72,7 @@ class TarReader:
             self._rest = memoryview(b"")
 
     def content(self) -> Iterator[bytes]:
-        """What is left of the content of the member that came last."""
+        """Yields what is left of the content of the member that came last."""
         while self._left and (piece := self._take(min(self._left, _PIECE))):
             self._left -= len(piece)
             yield piece
@@ -97,7 +97,7 @@ class TarReader:
                 gnu["path" if kind == "L" else "linkpath"] = _text(data)
 
     def _block(self) -> bytes | None:
-        """The next header's block; None at the end, which is two blocks of zeros, one, or nothing."""
+        """Reads the next header's block; None at the end, which is two blocks of zeros, one, or nothing."""
         block = self._read(BLOCK)
         if block.strip(b"\0"):
             if len(block) < BLOCK:
@@ -123,13 +123,13 @@ class TarReader:
         return bool(self._rest)
 
     def _take(self, most: int) -> bytes:
-        """Up to `most` bytes; none at the end only."""
+        """Takes up to `most` bytes; none at the end only."""
         self._fill()
         piece, self._rest = self._rest[:most], self._rest[most:]
         return bytes(piece)
 
     def _read(self, size: int) -> bytes:
-        """Exactly `size` bytes; fewer at the end of the archive only."""
+        """Reads exactly `size` bytes; fewer at the end of the archive only."""
         data = self._take(size)
         while len(data) < size and self._fill():
             data += self._take(size - len(data))
@@ -165,7 +165,7 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
 
 
 def _prefix(block: bytes) -> str:
-    """What goes before a header's name.
+    """Reads what goes before a header's name.
 
     GNU has times there, and Go before 1.8 wrote a prefix; where they are no times, Go still reads one.
     """
@@ -204,7 +204,7 @@ def _text(data: bytes) -> str:
 
 
 def _pax(data: bytes) -> dict[str, str]:
-    """The records of a pax header that matter here."""
+    """Reads the records of a pax header that matter here."""
     records: dict[str, str] = {}
     at = 0
     while at < len(data):
@@ -220,7 +220,7 @@ def _pax(data: bytes) -> dict[str, str]:
 
 
 def read_layer_tree(blocks: Iterable[bytes]) -> Node:
-    """The tree of one layer, its largest folders closed. Messages call the layer "it": the caller names it.
+    """Reads the tree of a layer, its largest folders closed. Messages call the layer "it": the caller names it.
 
     Args:
         blocks: the archive, uncompressed.

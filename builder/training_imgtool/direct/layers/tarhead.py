@@ -46,12 +46,12 @@ class Entry:
 
 
 def count_padding(size: int) -> int:
-    """How many zeros follow `size` bytes of content."""
+    """Counts the zeros that follow `size` bytes of content."""
     return -size % BLOCK
 
 
 def make_header(entry: Entry, mtime: int) -> bytes:
-    """The entry's header blocks; `mtime` in seconds since 1970."""
+    """Writes the entry's header blocks; `mtime` in seconds since 1970."""
     name = entry.path.encode("utf-8", "surrogateescape")
     if entry.kind is Kind.FOLDER:
         name += b"/"
@@ -71,7 +71,7 @@ def make_header(entry: Entry, mtime: int) -> bytes:
 
 
 def _split(name: bytes) -> tuple[bytes, bytes | None]:
-    """Ustar's prefix and name, or None for the name when the two fields cannot hold it."""
+    """Splits a path into ustar's prefix and name; the name is None when the two fields cannot hold it."""
     if len(name) <= _NAME:
         return b"", name
     slash = name.find(b"/", len(name) - _NAME - 1)
@@ -100,7 +100,7 @@ def _make_pax(records: dict[str, bytes], mtime: int) -> bytes:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """`LENGTH KEY=VALUE` and a newline, the length counting itself."""
+    """Writes `LENGTH KEY=VALUE` and a newline, the length counting itself."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))

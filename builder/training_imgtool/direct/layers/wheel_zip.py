@@ -112,7 +112,7 @@ def check_hash(wheel: WheelFile) -> None:
 
 @contextmanager
 def open_descriptor(wheel: WheelFile) -> Iterator[int]:
-    """A file descriptor to read streams from."""
+    """Opens a file descriptor to read streams from."""
     try:
         descriptor = os.open(wheel.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -124,7 +124,7 @@ def open_descriptor(wheel: WheelFile) -> Iterator[int]:
 
 
 def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]:
-    """The member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
+    """Yields the member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
     head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
@@ -173,7 +173,7 @@ def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: 
 
 
 def read(wheel: WheelFile, member: Member) -> bytes:
-    """The member's whole content; raises VerificationError for more than is held in memory."""
+    """Reads the member's whole content; raises VerificationError for more than is held in memory."""
     if member.size > MOST_READ:
         raise _damage_error(wheel.path, f"{member.name} has {member.size} bytes; {MOST_READ} is the most for it")
     with open_descriptor(wheel) as descriptor:
@@ -181,7 +181,7 @@ def read(wheel: WheelFile, member: Member) -> bytes:
 
 
 def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
-    """Whether the member's content begins so; the rest is not read."""
+    """Returns whether the member's content begins so; the rest is not read."""
     with open_descriptor(wheel) as descriptor:
         return next(read_content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
 

@@ -73,7 +73,7 @@ def compile_sources(
 
 
 def _share(size: int) -> int:
-    """How much goes into a batch: equal parts and an even number of them, so that at the end no core is left alone."""
+    """Sizes the batches: equal parts and an even number of them, so that at the end no core is left alone."""
     return max(_PORTION, math.ceil(size / (2 * math.ceil((size or 1) / (2 * _BATCH)))))
 
 
@@ -123,7 +123,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
 
 
 def _open_errors() -> IO[bytes]:
-    """Where a process's last words go, so that they cannot keep it from going on."""
+    """Opens where a process's last words go, so that they cannot keep it from going on."""
     try:
         return tempfile.TemporaryFile()
     except OSError as error:

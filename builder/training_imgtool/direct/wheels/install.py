@@ -84,7 +84,7 @@ class Installed:
 
 
 def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Installed, ...]:
-    """Every file that pip makes for `wheel`, the distribution `name`, sorted by path.
+    """Lists every file that pip makes for `wheel`, the distribution `name`, sorted by path.
 
     Raises:
         NeedsEngineError: pip would refuse the wheel, or what it does cannot be told from here.
@@ -144,7 +144,7 @@ def _read_text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
 def _read_entry_points(
     wheel: WheelFile, members: dict[str, Member], info: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The console and the GUI scripts, as `importlib.metadata` reads entry_points.txt."""
+    """Reads the console and the GUI scripts as `importlib.metadata` reads entry_points.txt."""
     groups: dict[str, dict[str, str]] = {"console_scripts": {}, "gui_scripts": {}}
     name = f"{info}/entry_points.txt"
     section = ""
@@ -163,7 +163,7 @@ def _read_entry_points(
 
 
 def _sort_as_pip(members: Iterable[Member]) -> list[Member]:
-    """The order pip writes in: the root, then .data, then scripts. Later ones win."""
+    """Sorts in the order pip writes in: the root, then .data, then scripts. Later ones win."""
 
     def rank(member: Member) -> int:
         if _is_script(member.name):
@@ -198,7 +198,7 @@ def _choose_destination(wheel: WheelFile, member: str, name: str, environment: E
 
 
 def _name_wrapper(path: str) -> str:
-    """The entry point that a script of this name was once generated for."""
+    """Returns the entry point that a script of this name was once generated for."""
     base = posixpath.basename(path)
     for suffix in (".exe", "-script.py", ".pya"):
         if base.lower().endswith(suffix):
@@ -230,7 +230,7 @@ def _generate_files(
 
 
 def _name_versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, str]]:
-    """The scripts; those of pip and easy_install are named for this Python (`get_console_script_specs`)."""
+    """Names the scripts of pip and easy_install for this Python (`get_console_script_specs`)."""
     scripts = []
     if value := console.get("pip"):
         scripts += [("pip", value), (f"pip{python.split('.', maxsplit=1)[0]}", value), (f"pip{python}", value)]
@@ -260,7 +260,7 @@ def _record(
     files: dict[str, Installed],
     site: str,
 ) -> bytes:
-    """The RECORD that pip writes: the wheel's rows with new paths and hashes, and its own files, sorted."""
+    """Writes the RECORD that pip writes: the wheel's rows with new paths and hashes, and its own files, sorted."""
     left = dict(recorded)
     rows: list[tuple[str, str, str]] = []
     for row in csv.reader(text.splitlines()):
@@ -285,7 +285,7 @@ def _hash(file: Installed) -> tuple[str, str]:
 
 
 def read_template(pip: WheelFile) -> str:
-    """The template, with `%(module)s`, `%(import_name)s` and `%(func)s`; else raises NeedsEngineError."""
+    """Reads the template with `%(module)s`, `%(import_name)s` and `%(func)s`; else raises NeedsEngineError."""
     for path, name in ((_INSTALL, "script_template"), (_DISTLIB, "SCRIPT_TEMPLATE")):
         member = next((member for member in pip.members if member.name == path), None)
         if member and (text := _find_assigned(read(pip, member).decode(), name)) is not None:
@@ -296,7 +296,7 @@ def read_template(pip: WheelFile) -> str:
 
 
 def _find_assigned(source: str, name: str) -> str | None:
-    """The string assigned to `name`, plain or in `textwrap.dedent`."""
+    """Finds the string assigned to `name`, plain or in `textwrap.dedent`."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Assign) or [getattr(target, "id", "") for target in node.targets] != [name]:
             continue

@@ -44,7 +44,7 @@ class GroupFiles:
 
 
 def make_environment_items(locked: LockedVariant) -> list[Item]:
-    """The environment without packages; raises NeedsEngineError when the shell would read its text in another way."""
+    """Makes the environment without packages; raises NeedsEngineError if a shell would misread its text."""
     python, config = locked.variant.python, install_step.pyvenv_cfg(locked)
     if any(
         character in config + locked.variant.python_executable for character in "'\"%\\$`*?[ \t" if character != " "
@@ -154,7 +154,7 @@ def _is_source(path: str, environment: Environment) -> bool:
 
 
 def compile_items(sources: tuple[Item, ...], interpreter: Interpreter, pool: Executor, *, ahead: int) -> Iterator[Item]:
-    """The compiled sources and the folders they lie in, each folder once, before what is in it."""
+    """Yields the compiled sources and the folders they lie in, each folder once, before what is in it."""
     large = next((source.entry for source in sources if source.entry.size > MOST_READ), None)
     if large:
         raise NeedsEngineError(f"/{large.path} has {large.size} bytes of source to compile")

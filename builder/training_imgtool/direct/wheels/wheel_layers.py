@@ -38,7 +38,7 @@ _LAYOUT = 3  # of files in layers: part of every key, change it when the same wh
 
 
 def make_packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
-    """The layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
+    """Makes the layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
 
     Raises:
         NeedsEngineError: only an engine can be sure of the result; the message says why.
@@ -116,7 +116,7 @@ class _Making:
             self._tools.wheel_path(wheel)
 
     def _find_records(self) -> dict[str, Record]:
-        """The groups that somebody made before, asked for side by side."""
+        """Finds the groups that somebody made before, asked for side by side."""
         units = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
         with ThreadPoolExecutor(8) as pool:
             answers = dict(zip(units, pool.map(self._find, units.values()), strict=True))
@@ -223,7 +223,7 @@ class _Making:
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
-        """The layer's bytes: from the cache where they are kept, else made again from the wheels."""
+        """Opens the layer's bytes: from the cache where they are kept, else made again from the wheels."""
         cache = self._tools.cache
         if cache.has_blob(record.blob):
             return cache.read_blob(record.blob)
@@ -245,7 +245,7 @@ class _Making:
         return splice.splice(items, self._tools.mtime, sink=_ignore, keep=_ignore)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
-        """The files of each layer. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
+        """Splits files into layers. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
         files = self._install_files(group)
         items = {item.entry.path: item for item in files.items}
         if self._compiles and self._is_tiny(group, files):
@@ -277,7 +277,7 @@ class _Making:
         self._tools.cache.forget(self._hash_inputs("group", group.wheels if group else ()))
 
     def _hash_inputs(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
-        """Over the script's text, which names the Python minor and so the bytecode's format, and all that it reads."""
+        """Hashes all that the script reads, and its text, which names the Python minor and so the bytecode's format."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
             "kind": kind if self._tools.compiles else f"{kind} without bytecode",
