@@ -14,8 +14,7 @@ from tests import plans
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.registry_process import run_registry
-from training_imgtool.commands.mirror import checked_target, mirror_bases, mirror_setting
-from training_imgtool.commands.mirror_files import mirror_wheels
+from training_imgtool.commands.mirror import check_target, mirror_bases, mirror_setting, mirror_wheels
 from training_imgtool.core.errors import UsageError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
@@ -124,4 +123,4 @@ def test_wheels_come_from_where_a_build_takes_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "UPPER CASE", "host/a//b"])
 def test_a_target_that_no_registry_has(text: str) -> None:
     with pytest.raises(UsageError, match="--to"):
-        checked_target(text)
+        check_target(text)

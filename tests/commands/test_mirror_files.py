@@ -12,7 +12,7 @@ from tests import plans
 from tests.debian.packages import make_package, needs_dpkg
 from tests.debian.test_archive import base, offer
 from tests.debian.test_layer import archive, maker, settings, store
-from training_imgtool.commands.mirror_files import MirroredFiles, mirror_debian, mirror_files
+from training_imgtool.commands.mirror import MirroredFiles, mirror_debian, mirror_files
 from training_imgtool.core.errors import LocalFileError, PackageGoneError, UsageError, VerificationError
 from training_imgtool.core.progress import Event, Note, silent
 from training_imgtool.core.settings import Settings, from_environment

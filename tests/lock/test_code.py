@@ -24,7 +24,7 @@ from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.load import load
 from training_imgtool.spec.source_requirements import parse_source
-from training_imgtool.wheels.sources.archive import pack_folder
+from training_imgtool.wheels.sources.pack import pack_folder
 from training_imgtool.wheels.store import WheelStore
 
 __all__ = ["place"]

@@ -139,15 +139,20 @@ def test_another_tensorflow_package_in_the_requirements_is_left_out_with_a_note(
     ]
 
 
-def test_a_cpu_role_gets_no_cuda_from_the_extra_of_a_shared_requirement(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("role", "variant"), [("ps: {}", "cpu"), ("worker: {accelerator: tpu, tpu: {type: TPU_V3, count: 8}}", "tpu")]
+)
+def test_only_a_gpu_role_gets_cuda_from_the_extra_of_a_shared_requirement(
+    place: Place, role: str, variant: str
+) -> None:
     cuda = "nvidia-cudnn-cu12"
     add(place.index, cuda, "8.9.7.29")
     for name in ("tensorflow", "tensorflow-cpu"):
         add(place.index, name, "2.15.1", ("numpy<2", f'{cuda}; extra == "and-cuda"'))
-    lock = place.lock(place.spec(SPEC, "tensorflow[and-cuda]>=2.15 ; python_version > '3'\n"))
-    wheels = {variant.variant.name: {wheel.name for wheel in variant.wheels} for variant in lock.variants}
+    lock = place.lock(place.spec(SPEC.replace("ps: {}", role), "tensorflow[and-cuda]>=2.15 ; python_version > '3'\n"))
+    wheels = {locked.variant.name: {wheel.name for wheel in locked.wheels} for locked in lock.variants}
     assert cuda in wheels["gpu"]
-    assert cuda not in wheels["cpu"]
+    assert cuda not in wheels[variant]
 
 
 def test_the_lock_names_no_index_and_no_secret(place: Place) -> None:

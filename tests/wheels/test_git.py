@@ -11,9 +11,8 @@ import pytest
 
 from tests.servers.git_server import commit, run_git
 from training_imgtool.core.errors import InputError
-from training_imgtool.wheels.sources.archive import hash_folder, pack_folder
 from training_imgtool.wheels.sources.git import Git
-from training_imgtool.wheels.sources.pack import PackedCode
+from training_imgtool.wheels.sources.pack import PackedCode, TreeWriter, hash_folder, pack_folder
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_a_commit_packs_like_its_folder_whatever_git_is_set_to(git: Git, tmp_pat
     made = commit(repository, {})
     (tmp_path / ".gitconfig").write_text("[core]\n\tautocrlf = true\n")
     archive, folder = io.BytesIO(), io.BytesIO()
-    git.pack(repository.as_uri(), made, "pkg", archive)
+    git.read(repository.as_uri(), made, "pkg", TreeWriter(archive))
     pack_folder(repository / "pkg", folder)
     assert _members(archive) == _members(folder)
     assert _members(archive)["source/run.sh"] == (0o755, "", b"echo\n")
@@ -68,7 +67,7 @@ def test_a_submodule_is_named(git: Git, tmp_path: Path) -> None:
     run_git(repository, "update-index", "--add", "--cacheinfo", f"160000,{inner},sub")
     run_git(repository, "commit", "-m", "sub")
     with pytest.raises(InputError, match="sub is a submodule"):
-        git.pack(repository.as_uri(), run_git(repository, "rev-parse", "HEAD"), "", io.BytesIO())
+        git.read(repository.as_uri(), run_git(repository, "rev-parse", "HEAD"), "", TreeWriter(io.BytesIO()))
 
 
 def test_a_file_of_git_lfs_is_named(git: Git, tmp_path: Path) -> None:
@@ -76,9 +75,9 @@ def test_a_file_of_git_lfs_is_named(git: Git, tmp_path: Path) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
     made = commit(repository, {"pkg/__init__.py": "", "pkg/weights.bin": pointer, "other/__init__.py": ""})
     with pytest.raises(InputError, match=r"pkg/weights.bin is kept by Git LFS") as caught:
-        git.pack(repository.as_uri(), made, "", io.BytesIO())
+        git.read(repository.as_uri(), made, "", TreeWriter(io.BytesIO()))
     assert "git lfs pull" in str(caught.value.hint)
-    git.pack(repository.as_uri(), made, "other", io.BytesIO())
+    git.read(repository.as_uri(), made, "other", TreeWriter(io.BytesIO()))
 
 
 def test_the_hash_of_a_folder_depends_on_names_modes_and_contents_alone(tmp_path: Path) -> None:

@@ -121,6 +121,15 @@ def test_what_an_earlier_run_left_is_continued(tmp_path: Path, index: SimpleInde
     assert not part.exists()
 
 
+def test_the_next_place_is_read_from_the_start(tmp_path: Path, index: SimpleIndex) -> None:
+    """The first has the file no longer, after an earlier run took a part of it from there."""
+    wheels = store(tmp_path, index.url)
+    wheels.remember(BIG.sha256, index.url.replace("/simple", "/files/gone/x.whl"))
+    (tmp_path / "cache/wheels" / BIG.sha256[:2] / BIG.sha256 / "part").write_bytes(BODY[:1_500_000])
+    wheels.fetch([BIG])
+    assert wheels.require(BIG).read_bytes() == BODY
+
+
 def test_a_spoilt_beginning_is_noticed_and_thrown_away(tmp_path: Path, index: SimpleIndex) -> None:
     wheels = store(tmp_path, index.url)
     part = tmp_path / "cache/wheels" / BIG.sha256[:2] / BIG.sha256 / "part"

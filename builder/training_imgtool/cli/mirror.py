@@ -34,13 +34,13 @@ def mirror(
 ) -> None:
     """Copy the lock's bases and packages to a place of your own."""
     from training_imgtool.commands import mirror as mirroring
-    from training_imgtool.commands.mirror_files import MirroredFiles, mirror_files
+    from training_imgtool.commands.mirror import MirroredFiles, mirror_files
     from training_imgtool.pipeline.current_lock import ensure_lock
     from training_imgtool.pipeline.shared_reads import open_spec
 
     if to is None and wheels is None:
         raise UsageError("nothing to copy to", hint="give --to HOST/PATH, --wheels DIR, or both")
-    place = mirroring.checked_target(to) if to is not None else None
+    place = mirroring.check_target(to) if to is not None else None
     settings = machine.settings()
     bases: tuple[mirroring.MirroredBase, ...] = ()
     files = MirroredFiles()

@@ -23,10 +23,9 @@ from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import APP
 from training_imgtool.spec.requirements import FIELD, normalise_name
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
-from training_imgtool.wheels.sources.archive import hash_folder
 from training_imgtool.wheels.sources.build import SourceBuildError
 from training_imgtool.wheels.sources.git import Git
-from training_imgtool.wheels.sources.pack import Packer, own_paths, require_project
+from training_imgtool.wheels.sources.pack import Packer, hash_folder, own_paths, require_project
 from training_imgtool.wheels.store import WheelStore
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from training_imgtool.core.errors import FieldError, FieldListError, InputError
+from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
@@ -16,7 +20,6 @@ from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
-from training_imgtool.lock.sizes import Sizes
 from training_imgtool.lock.trim import RULES, WheelReader
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
@@ -41,6 +44,7 @@ from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, 
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
 
+_JOBS = 16
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 
 
@@ -262,3 +266,49 @@ def _without_cuda(line: str) -> str:
         return line
     extras = ",".join(extra for extra in match["extras"].split(",") if normalise_name(extra.strip()) != "and-cuda")
     return f"{match['name']}{f'[{extras}]' if extras else ''}{line[match.end() :]}"
+
+
+class Sizes:
+    """Turns the rows of a resolution into wheels of the lock. Safe for several threads.
+
+    Args:
+        store: learns where each file was, and knows the index.
+        path: keeps sizes by sha256 between runs.
+    """
+
+    def __init__(self, store: WheelStore, path: Path) -> None:
+        self._store = store
+        self._path = path
+        self._lock = threading.Lock()
+
+    def wheels(self, resolved: tuple[ResolvedWheel, ...]) -> tuple[Wheel, ...]:
+        """The wheels with their sizes: from the index's page, else from an earlier run, else from the server."""
+        sizes = {row.sha256: row.size for row in resolved if row.size is not None}
+        sizes = {**_read_sizes(self._path), **sizes}
+        unknown = {row.sha256: row.url for row in resolved if row.sha256 not in sizes}
+        if unknown:
+            with ThreadPoolExecutor(min(_JOBS, len(unknown))) as pool:
+                answers = dict(zip(unknown, pool.map(self._store.index.size, unknown.values()), strict=True))
+            sizes |= answers
+            with self._lock:
+                write_cached(self._path, {**_read_sizes(self._path), **answers})
+        for row in resolved:
+            self._store.remember(row.sha256, row.url)
+        return tuple(
+            Wheel(
+                name=normalise_name(row.name),
+                version=row.version,
+                file=row.file,
+                sha256=row.sha256,
+                size=sizes[row.sha256],
+            )
+            for row in resolved
+        )
+
+
+def _read_sizes(path: Path) -> dict[str, int]:
+    """Sizes by sha256, which never change; a damaged file counts for nothing."""
+    rows = read_cached(path)
+    if not isinstance(rows, dict):
+        return {}
+    return {key: size for key, size in rows.items() if isinstance(size, int) and size > 0}

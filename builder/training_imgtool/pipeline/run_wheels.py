@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.pipeline.request import BuildRun
     from training_imgtool.registry.connect import Registries
-    from training_imgtool.wheels.linked_files import LinkedFiles
+    from training_imgtool.wheels.index.index import LinkedFiles
     from training_imgtool.wheels.store import WheelStore
 
 
@@ -75,7 +75,7 @@ def read_linked_packages(
     files: SingleFlight[LinkedFiles] = SingleFlight()
 
     def open_files() -> LinkedFiles:
-        from training_imgtool.wheels.linked_files import LinkedFiles
+        from training_imgtool.wheels.index.index import LinkedFiles
 
         return LinkedFiles(lambda: open_spec_wheels(spec_file, None, settings).index, progress)
 

@@ -6,6 +6,7 @@ next run continues a broken download. `url` beside it says where an index had th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
@@ -21,17 +22,17 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
-from training_imgtool.core.json_cache import read_cache_file
+from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Step, Transfer, silent
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index.credentials import without_login
-from training_imgtool.wheels.partial_file import BLOCK, hash_part, open_locked, read_blocks
 
 if TYPE_CHECKING:
     from training_imgtool.wheels.index.index import Index
 
 SUBJECT = "wheels"
+BLOCK = 1 << 18
 ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
 
 
@@ -292,3 +293,42 @@ def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Itera
     """The blocks of a whole file, whatever part of it an earlier download left."""
     restarted()
     yield from blocks
+
+
+@contextmanager
+def open_locked(path: Path) -> Iterator[BinaryIO]:
+    """`path` open for reading and writing, with a lock on the very file that has the name now."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise LocalFileError(f"{path}: expected a file", hint="delete it, or set IMGTOOL_CACHE")
+        stream = os.fdopen(handle, "r+b")
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+                break
+        stream.close()  # its name went with a rename while we waited
+    with stream:
+        yield stream
+
+
+def hash_part(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
+    """Hashes what an earlier download left; returns how many bytes that is."""
+    part.seek(0)
+    have = 0
+    while block := part.read(BLOCK):
+        digest.update(block)
+        have += len(block)
+    if have < size:
+        return have
+    part.seek(0)
+    part.truncate()
+    return 0
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """A cache file's bytes; raises OSError."""
+    with open_cache_file(path) as stream:
+        while block := stream.read(BLOCK):
+            yield block

@@ -11,11 +11,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.wheels.sources.archive import TreeWriter
+
+if TYPE_CHECKING:
+    from training_imgtool.wheels.sources.pack import TreeWriter
 
 _SECONDS = 600
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -67,8 +69,8 @@ class Git:
             hint="write a full commit, a branch or a tag after the @",
         )
 
-    def pack(self, url: str, commit: str, subdirectory: str, stream: BinaryIO) -> None:
-        """Writes the files of a commit, or of one folder of it, as an archive.
+    def read(self, url: str, commit: str, subdirectory: str, writer: TreeWriter) -> None:
+        """Gives `writer` the files of a commit, or of one folder of it.
 
         Raises InputError for a commit or folder that the repository lacks, CredentialsError, TemporaryError.
         """
@@ -80,7 +82,6 @@ class Git:
                 listing = self._run("-C", folder, "ls-tree", "-r", "-z", tree)
             except InputError as error:
                 raise InputError(f"{_hide_credentials(url)} has no folder {subdirectory} in {commit[:12]}") from error
-            writer = TreeWriter(stream)
             for mode, name, content in self._read_contents(folder, listing):
                 if content.startswith(_LFS_POINTER):
                     raise InputError(
@@ -91,7 +92,6 @@ class Git:
                     writer.link(name, content.decode())
                 else:
                     writer.add(name, content, executable=mode == _EXECUTABLE)
-            writer.finish()
 
     def _fetch(self, folder: str, url: str, commit: str) -> None:
         """Fetches one commit; a server that gives no commit by its name gives all branches and tags."""
