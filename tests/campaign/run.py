@@ -24,10 +24,12 @@ from tests.campaign.cases import IGNORES, Base, Case, write_context
 from tests.campaign.trees import Tree, tree_of
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.errors import InputError, NeedsEngineError
+from training_imgtool.core.reference import parse_repository
 from training_imgtool.direct.base_files import BaseReader
-from training_imgtool.direct.build import Start, build_image
+from training_imgtool.direct.build import ParentImage, build_image, plan_stages
+from training_imgtool.direct.image.image import StoredImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import Material, split_stages
+from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
@@ -78,7 +80,7 @@ class Direct:
     def __init__(self, contexts: Sequence[Context], cache: Path) -> None:
         self._contexts = contexts
         self._cache = LayerCache(cache)
-        self._reader = BaseReader(self._cache, self._cache, "")
+        self._reader = BaseReader(self._cache)
 
     def build(self, case: Case) -> Image | str:
         """The image, or why there is none; the reason begins with `handed over` or `refused`."""
@@ -105,14 +107,16 @@ class Direct:
         dockerfile = parse(text_of(case, f"example.com/base@{manifest.digest}"))
         if not any(stage.name == "role" for stage in dockerfile.stages):
             raise InputError("the text before FROM goes on in its line")
-        material = Material(context=self._contexts[case.ignore], locked=_LOCKED)
-        plan = split_stages(dockerfile, "role", material)
+        inputs = StageInputs(context=self._contexts[case.ignore], locked=_LOCKED)
+        plan = split_stages(dockerfile, "role", inputs)
         if plan.engine_stage is not None:
             raise NeedsEngineError(f"stage {plan.engine_stage.label}")
         files = self._reader.files(None, lambda: layers, lambda layer: iter((blobs[layer.digest],)))
         tools = LayerTools(cache=self._cache, wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-        start = Start(manifest=manifest, config=base.config, files=files)
-        made = build_image(dockerfile, plan.stages, material, tools, start=start)
+        stored = StoredImage(manifest, base.config, parse_repository("example.com/base"))
+        parent = ParentImage(stored=stored, files=files)
+        planned = plan_stages(dockerfile, plan.stages, inputs, parent)
+        made = build_image(planned, inputs, tools, parent=parent)
         added = [gzip.decompress(b"".join(layer.open())) for layer in made.layers]
         return Image(tree_of([*base.archives, *added]), _compared(json.loads(made.config)["config"]))
 

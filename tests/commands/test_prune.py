@@ -14,10 +14,9 @@ from training_imgtool.commands.prune import Freed, prune_cache
 from training_imgtool.core.atomic_files import create_temporary_file
 from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.json_cache import write_cached
-from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record
-from training_imgtool.direct.registry.memory import RepositoryMemory, tag_of_stage
+from training_imgtool.direct.registry.state import make_file_name
 from training_imgtool.plan import Wheel
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
 from training_imgtool.wheels.store import WheelStore
@@ -137,20 +136,16 @@ def test_what_others_keep_in_the_same_folder_stays(cache: Cache) -> None:
 
 
 def test_notes_and_what_killed_runs_left(cache: Cache) -> None:
-    repository = parse_repository("registry.example.com/team/x")
-    memory = RepositoryMemory(cache.folder, repository)
-    memory.add_blobs([f"sha256:{KEY}"])
-    memory.add_tag(f"worker-{KEY[:32]}")
-    write_cached(cache.folder / "registries" / f"{KEY[:40]}.json", {"a": 1})
-    write_cached(memory.stage_file(tag_of_stage(repository, "packages", KEY)), {"a": 1})
+    notes = [cache.folder / kind / make_file_name("registry.example.com/team/x") for kind in ("registries", "stages")]
+    for path in notes:
+        write_cached(path, {"a": 1})
     (cache.folder / "layers/layers/ab").mkdir(parents=True)
     left, handle = create_temporary_file(cache.folder / "layers/layers/ab")
     os.close(handle)
     cache.grow_old(40)
     freed = cache.prune()
-    assert (freed["notes"].count, freed["notes"].freed) == (4, 4)
-    assert not left.exists()
-    assert not memory.has_blob(f"sha256:{KEY}")
+    assert (freed["notes"].count, freed["notes"].freed) == (2, 2)
+    assert not [path for path in (left, *notes) if path.exists()]
 
 
 def test_a_download_that_is_under_way_stays(cache: Cache) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.debian.packages import make_package, needs_dpkg, system
 from tests.debian.test_layer import archive, maker, settings, store
-from tests.direct.registry import MemoryRecords
 from training_imgtool.core.errors import InputError, NeedsEngineError, PackageGoneError
 from training_imgtool.debian.apt import resolve_packages
 from training_imgtool.debian.base_system import BaseSystem
@@ -57,16 +56,17 @@ def test_a_dropped_version_is_named_and_the_next_lock_has_the_new_one(
         resolve_packages(base(url), ("second",), "amd64", machine)
 
 
-def test_the_record_in_the_registry_serves_a_machine_that_no_archive_serves_any_more(
+def test_a_record_in_the_registry_serves_a_machine_that_no_archive_serves_any_more(
     tmp_path: Path, archive: tuple[str, Path]
 ) -> None:
     url, folder = archive
     old = offer(tmp_path, folder, "1.0-1")
-    shared, nothing = MemoryRecords(), OpenedLibraries()
-    first = replace(maker(tmp_path / "one", (old,), url), cache=LayerCache(tmp_path / "one", shared))
+    nothing = OpenedLibraries()
+    first = replace(maker(tmp_path / "one", (old,), url), cache=LayerCache(tmp_path / "one"))
     made = first.layer("RUN", nothing)
     offer(tmp_path, folder, "1.0-2")
-    second = replace(maker(tmp_path / "two", (old,), url), cache=LayerCache(tmp_path / "two", shared))
+    second = replace(maker(tmp_path / "two", (old,), url), cache=LayerCache(tmp_path / "two"))
+    second.cache.given |= first.cache.records_of([made.descriptor.digest])
     assert second.layer("RUN", nothing).descriptor == made.descriptor
     alone = maker(tmp_path / "three", (old,), url)
     with pytest.raises(PackageGoneError):

@@ -12,12 +12,14 @@ from tests import plans
 from tests.direct.wheels import Node as TarNode
 from tests.direct.wheels import tar_tree
 from training_imgtool.context.context import Context
-from training_imgtool.direct.build import Start, build_image
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.direct.build import ParentImage, build_image, plan_stages
 from training_imgtool.direct.files import Files
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
-from training_imgtool.direct.stage_plan import Material, split_stages
+from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_folder
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import parse
@@ -63,12 +65,13 @@ def make_base(settings: dict[str, Any] | None = None, *, oci: bool = False, laye
     return parse_manifest(json.dumps(document).encode(), types[2], "base"), config
 
 
-def make_start(
+def make_parent(
     settings: dict[str, Any] | None = None, *, oci: bool = False, layer: str = "", tree: Node | None = None
-) -> Start:
+) -> ParentImage:
     """A base with the files of a Debian, or those of `tree`."""
     manifest, config = make_base(settings, oci=oci, layer=layer)
-    return Start(manifest=manifest, config=config, files=Files((lambda: tree or debian(),)))
+    stored = StoredImage(manifest, config, parse_repository("example.com/base"))
+    return ParentImage(stored=stored, files=Files((lambda: tree or debian(),)))
 
 
 def debian(**added: Node) -> Node:
@@ -92,11 +95,14 @@ class Maker:
         self, text: str, settings: dict[str, Any] | None = None, *, oci: bool = False, tree: Node | None = None
     ) -> DirectImage:
         dockerfile = parse(BASE + "FROM base AS role\n" + text)
-        material = Material(context=self.context, locked=LOCKED)
-        chain = split_stages(dockerfile, "role", material)
-        start = make_start(settings, oci=oci, tree=tree)
+        inputs = StageInputs(context=self.context, locked=LOCKED)
+        split = split_stages(dockerfile, "role", inputs)
+        if split.needs_engine:
+            raise NeedsEngineError(split.needs_engine)
+        parent = make_parent(settings, oci=oci, tree=tree)
         tools = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-        return build_image(dockerfile, chain.stages, material, tools, start=start, created=86400)
+        planned = plan_stages(dockerfile, split.stages, inputs, parent)
+        return build_image(planned, inputs, tools, parent=parent, created=86400)
 
 
 def read_settings(image: DirectImage) -> dict[str, Any]:

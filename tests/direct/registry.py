@@ -92,18 +92,3 @@ def _image(layers: tuple[LayerSource, ...], base: tuple[Descriptor, ...], config
         digest=sha256_digest(body),
         diff_ids=(),
     )
-
-
-class MemoryRecords:
-    """Layer records that machines share, in memory instead of a registry."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, bytes] = {}
-
-    def get(self, key: str) -> bytes | None:
-        """The record with a key; None where nobody has put one."""
-        return self.records.get(key)
-
-    def put(self, key: str, record: bytes) -> None:
-        """Keeps a record."""
-        self.records[key] = record

@@ -6,12 +6,11 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.direct.registry import MemoryRecords
 from tests.direct.tars import archive
 from tests.measure import peak_memory
 from tests.verify.tampering import raw_archive, raw_header
@@ -20,7 +19,7 @@ from training_imgtool.direct import base_facts, tree
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.layers.codecs import decompress
-from training_imgtool.direct.layers.layer_cache import LayerCache, dump_record, read_record
+from training_imgtool.direct.layers.layer_cache import RECORDS, LayerCache, Record, dump_records, read_records
 from training_imgtool.direct.layers.tar_reader import read_layer_tree
 from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, find_node
@@ -161,58 +160,53 @@ class Base:
         yield self.blobs[layer.digest]
 
 
-def reader(folder: Path, shelf: MemoryRecords | None = None) -> BaseReader:
-    """A machine of its own."""
-    return BaseReader(LayerCache(folder, shelf), LayerCache(folder), "here")
+def reader(folder: Path, given: BaseReader | None = None, *, layers: Iterable[Descriptor] = ()) -> BaseReader:
+    """A machine of its own; `given` is a reader whose records of `layers` a manifest carries."""
+    made = BaseReader(LayerCache(folder))
+    if given:
+        text = dump_records(given.records_of([layer.digest for layer in layers]))
+        made.cache.given |= read_records({RECORDS: text})
+    return made
 
 
 def test_each_layer_is_read_once_and_by_one_machine(tmp_path: Path) -> None:
-    base, shelf = Base(archive("app/ 700 5 5"), archive("app/x")), MemoryRecords()
-    files = reader(tmp_path / "one", shelf).files(None, base.layers, base.read)
+    base, first = Base(archive("app/ 700 5 5"), archive("app/x")), reader(tmp_path / "one")
+    files = first.files(None, base.layers, base.read)
     assert base.reads == 0
     assert files.node("/app") is not None
     assert base.reads == 2
     assert files.node("/other") is None
     more = Base(archive("app/ 700 5 5"), archive("app/x"), archive("top"))
-    assert reader(tmp_path / "one", shelf).files(None, more.layers, more.read).node("/top")
+    assert reader(tmp_path / "one").files(None, more.layers, more.read).node("/top")
     assert more.reads == 1
-    other = reader(tmp_path / "two", shelf).files("example.com/base:1", base.layers, base.read)
-    assert other.node("/app/x") is not None
+    other = reader(tmp_path / "two", first, layers=base.layers())
+    assert other.files("example.com/base:1", base.layers, base.read).node("/app/x") is not None
     assert base.reads == 2
+    assert reader(tmp_path / "two").files(None, base.layers, base.read).node("/app")  # which kept nothing of it
+    assert base.reads == 4
 
 
-def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
-    base, shelf = Base(archive("app/")), MemoryRecords()
-    reader(tmp_path / "one", shelf).files(None, base.layers, base.read).node("/app")
-    shelf.records = {key: record.replace(b'"files": "', b'"files": "AAAA') for key, record in shelf.records.items()}
-    assert reader(tmp_path / "two", shelf).files(None, base.layers, base.read).node("/app")
+def test_a_manifest_carries_the_trees_of_its_own_layers_only(tmp_path: Path) -> None:
+    base, other, first = Base(archive("app/")), Base(archive("other/")), reader(tmp_path)
+    for each in (base, other):
+        assert first.files(None, each.layers, each.read).node("/app" if each is base else "/other")
+    assert len(first.records_of([layer.digest for layer in base.layers()])) == 1
+    assert len(first.records_of([layer.digest for each in (base, other) for layer in each.layers()])) == 2
+
+
+@pytest.mark.parametrize("harm", ["{", "[]", '{"a": 1}', '{"a": "{}"}', "null"])
+def test_damaged_records_of_a_manifest_count_as_none(harm: str) -> None:
+    assert read_records({RECORDS: harm}) == {}
+    assert read_records(harm) == {}
+
+
+def test_a_tree_that_is_damaged_is_read_again(tmp_path: Path) -> None:
+    base, first = Base(archive("app/")), reader(tmp_path / "one")
+    first.files(None, base.layers, base.read).node("/app")
+    second = reader(tmp_path / "two")
+    second.cache.given |= {key: Record((), {"files": "AAAA"}) for key in first.records_of([base.layers()[0].digest])}
+    assert second.files(None, base.layers, base.read).node("/app")
     assert base.reads == 2
-
-
-def test_without_the_cache_a_forged_record_does_not_count(tmp_path: Path) -> None:
-    """Neither the one in the registry nor what this machine took over from it; both are right afterwards."""
-    honest, lying, shelf, other = (
-        Base(archive("app/ 700 5 5")),
-        Base(archive("other/")),
-        MemoryRecords(),
-        MemoryRecords(),
-    )
-    reader(tmp_path / "a", shelf).files(None, honest.layers, honest.read).node("/app")
-    reader(tmp_path / "b", other).files(None, lying.layers, lying.read).node("/app")
-    ((key, _),), ((name, forged),) = shelf.records.items(), other.records.items()
-    shelf.records[key] = dump_record(key, read_record(forged, name))
-
-    def has_app(reader: BaseReader) -> bool:
-        return reader.files(None, honest.layers, honest.read).node("/app") is not None
-
-    victim = tmp_path / "victim"
-    assert not has_app(reader(victim, shelf))
-    assert not has_app(reader(victim))
-    assert has_app(
-        BaseReader(LayerCache(victim, shelf, believe=False), LayerCache(victim), "")
-    )  # as `StartFiles` has it
-    assert has_app(reader(victim))
-    assert has_app(reader(tmp_path / "another", shelf))
 
 
 def test_the_bases_of_the_matrix_are_not_read_for_what_is_sure(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.direct.builds import BASE, LOCKED, PATH, Maker, debian, make_start, read_settings, read_tree
+from tests.direct.builds import BASE, LOCKED, PATH, Maker, debian, make_parent, read_settings, read_tree
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.build import plan_stages
-from training_imgtool.direct.stage_plan import Material, split_stages
+from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_folder
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
@@ -194,23 +194,23 @@ def test_a_base_without_room_for_the_environment(context: Context, tree: Node, w
         BASE + f"FROM base AS wheels\nCOPY {install_step.context_folder(LOCKED)}/ /wheels/\n"
         f"RUN {install_step.install_script(LOCKED)}\nFROM base AS role\nCOPY --from=wheels /opt/venv /opt/venv\n"
     )
-    dockerfile, material = parse(text), Material(context=context, locked=LOCKED)
-    assert split_stages(dockerfile, "role", material).start
+    dockerfile, inputs = parse(text), StageInputs(context=context, locked=LOCKED)
+    assert split_stages(dockerfile, "role", inputs).base
     with pytest.raises(NeedsEngineError, match=why):
-        plan_stages(dockerfile, (dockerfile.stage("role"),), material, make_start(tree=tree))
+        plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, make_parent(tree=tree))
     with pytest.raises(NeedsEngineError, match="is a volume"):
-        plan_stages(dockerfile, (dockerfile.stage("role"),), material, make_start({"Volumes": {"/opt": {}}}))
+        plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, make_parent({"Volumes": {"/opt": {}}}))
 
 
 def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
-    material = Material(context=context, locked=LOCKED)
+    inputs = StageInputs(context=context, locked=LOCKED)
     text = BASE + 'FROM base AS system\nRUN apt "$X"\nFROM system AS role\nCOPY code /app/\nUSER $BASE_HAS\n'
-    chain = split_stages(parse(text), "role", material)
-    assert chain.start is None
-    assert chain.engine_stage is not None
-    assert chain.engine_stage.name == "system"
-    assert [stage.name for stage in chain.stages] == ["role"]
-    assert "RUN" in chain.reasons["system"]
+    split = split_stages(parse(text), "role", inputs)
+    assert split.base is None
+    assert split.engine_stage is not None
+    assert split.engine_stage.name == "system"
+    assert [stage.name for stage in split.stages] == ["role"]
+    assert "RUN" in split.reasons["system"]
 
 
 def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:
@@ -223,7 +223,7 @@ def _packages(context: Context, script: str | None = None, exclude: tuple[str, .
         'ENV PATH="/opt/venv/bin:$PATH"\n'
     )
     try:
-        return split_stages(dockerfile, "packages", Material(context=context, locked=LOCKED)).reasons.get("packages")
+        return split_stages(dockerfile, "packages", StageInputs(context=context, locked=LOCKED)).reasons.get("packages")
     except NeedsEngineError as error:
         return error.message
 
@@ -254,11 +254,11 @@ def test_images_on_which_the_script_would_do_something_else(
     )
     with pytest.raises(NeedsEngineError, match=why):
         plan_stages(
-            dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), make_start(settings)
+            dockerfile, (dockerfile.stage("role"),), StageInputs(context=context, locked=LOCKED), make_parent(settings)
         )
-    assert plan_stages(dockerfile, (dockerfile.stage("role"),), Material(context=context, locked=LOCKED), make_start())[
-        0
-    ]
+    assert plan_stages(
+        dockerfile, (dockerfile.stage("role"),), StageInputs(context=context, locked=LOCKED), make_parent()
+    ).steps[0]
 
 
 def test_folders_on_the_way_to_a_file_get_its_owner(make: Maker) -> None:

@@ -15,8 +15,9 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Repository, parse_repository
 from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.registry.evidence import Evidence
+from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import BlobUnknownError
 
@@ -31,34 +32,36 @@ class World:
 
     registry: MemoryRegistry
     folder: Path
-    believe: bool = True
+    use_cache: bool = True
     machine: str = "one"
+    sent: tuple[LayerSource, ...] = ()  # layers that a manifest of the repository names
     repository: Repository = field(init=False)
     registries: Registries = field(init=False)
 
     def __post_init__(self) -> None:
         self.repository = parse_repository(f"{self.registry.host}/team/demo")
 
-    def evidence(self) -> Evidence:
+    def state(self) -> RepositoryState:
         self.registry.clear()
         self.registries = clients(machine(self.folder))
-        return Evidence(self.registries, self.repository, self.folder / self.machine, believe=self.believe)
+        return RepositoryState(self.registries, self.repository, self.folder / self.machine, use_cache=self.use_cache)
 
     def push(self, *layers: bytes, tag: str = "one", base: DirectImage | None = None) -> Digest:
         """Pushes in a run of its own; what it says is there must be there."""
-        evidence = self.evidence()
-        publisher = Publisher(self.registries, evidence, silent)
+        state = self.state()
+        publisher = Publisher(self.registries, state, silent)
+        publisher.expect(layer.descriptor for layer in self.sent if self.use_cache)
         image = image_of(*layers, config=tag.encode(), base=base.layers if base else ())
         try:
             digest = publisher.publish(image, self.repository.tag(tag), "worker", self.repository)
         finally:
             publisher.close(wait=True)
-        evidence.memory.add_tag(tag)
+        self.sent = image.layers
         assert self.registry.broken() == []
         return digest
 
     def find(self, tag: str = "one") -> Digest | None:
-        return self.evidence().find(self.repository.tag(tag))
+        return self.state().find(self.repository.tag(tag))
 
 
 @pytest.fixture
@@ -136,7 +139,7 @@ def test_without_the_cache_a_damaged_blob_is_named_by_a_registry_that_checks(wor
     here.push(*LAYERS)
     here.registry.blobs["team/demo"][image_of(*LAYERS).layers[2].descriptor.digest] = b"lay"
     here.registry.keeps = True
-    here.believe = False
+    here.use_cache = False
     with pytest.raises(VerificationError, match="keeps the damaged blob that it has"):
         here.push(*LAYERS)
 
@@ -157,7 +160,7 @@ def test_any_refusal_of_assumed_blobs_sends_them(world: Callable[..., World], co
     here.push(*LAYERS)
     here.registry.lose(image_of(*LAYERS).layers[0].descriptor.digest)
     here.push(*LAYERS, b"changed", tag="two")
-    assert here.registry.counted()["PUT manifests"] == 3  # refused, taken, and a new trial of the registry
+    assert here.registry.counted()["PUT manifests"] == 2  # refused, and taken
 
 
 def test_a_refusal_of_what_was_sent_is_final(world: Callable[..., World]) -> None:
@@ -170,7 +173,7 @@ def test_a_refusal_of_what_was_sent_is_final(world: Callable[..., World]) -> Non
     here.registry._missing = lambda *_: ["x"]  # type: ignore[method-assign] # refuses whatever comes
     with pytest.raises(RegistryRefusedError, match="MANIFEST_INVALID"):
         here.push(b"own")
-    assert here.registry.counted()["PUT manifests"] == 2  # the image, and the trial
+    assert here.registry.counted()["PUT manifests"] == 1
 
 
 def test_the_trial_leaves_nothing_and_is_made_once_per_version(world: Callable[..., World]) -> None:
@@ -183,11 +186,31 @@ def test_the_trial_leaves_nothing_and_is_made_once_per_version(world: Callable[.
     assert here.registry.counted()["PUT manifests"] == 1
     here.registry.software = "tests/2"
     here.push(b"three", tag="three")
+    assert here.registry.counted()["PUT manifests"] == 2  # the answer of the version before tells nothing
     here.push(b"four", tag="four")
     assert here.registry.counted()["PUT manifests"] == 1
     here.machine = "another"
-    here.find("four")
-    assert here.registry.counted()["PUT manifests"] == 1
+    here.push(b"five", tag="five")
+    assert here.registry.counted()["PUT manifests"] == 2
+
+
+def test_a_registry_that_no_longer_checks_is_not_believed_after_its_update(world: Callable[..., World]) -> None:
+    here = world(like_distribution)
+    here.push(*LAYERS)
+    here.registry.refusal, here.registry.software = LAX, "tests/2"
+    here.registry.lose(image_of(*LAYERS).layers[2].descriptor.digest)
+    assert here.find() is None
+    here.push(*LAYERS, b"changed", tag="two")
+
+
+@pytest.mark.parametrize("refusal", [LAX, like_distribution, like_ecr], ids=["lax", "distribution", "ECR"])
+def test_finding_an_image_writes_nothing(world: Callable[..., World], refusal: Refusal) -> None:
+    here = world(refusal)
+    here.push(*LAYERS)
+    here.machine = "another that has seen nothing"
+    for _ in range(2):
+        assert here.find() is not None
+        assert here.registry.counted() == {"HEAD manifests": 1, "GET manifests": 1, "HEAD blobs": 6}
 
 
 def test_a_registry_that_deletes_nothing_has_one_untagged_manifest_more(world: Callable[..., World]) -> None:
@@ -195,7 +218,7 @@ def test_a_registry_that_deletes_nothing_has_one_untagged_manifest_more(world: C
     here.registry.deletes = False
     for name in ("one", "two", "three"):
         here.machine = name
-        evidence = here.evidence()
+        evidence = here.state()
         here.registry.manifests.setdefault("team/demo", {})
         assert evidence.registry_checks() is False
     assert [name[:7] for name in here.registry.manifests["team/demo"]] == ["sha256:"]
@@ -204,7 +227,7 @@ def test_a_registry_that_deletes_nothing_has_one_untagged_manifest_more(world: C
 def test_without_the_cache_every_blob_is_asked_for(world: Callable[..., World]) -> None:
     here = world(like_distribution)
     here.push(*LAYERS)
-    here.believe = False
+    here.use_cache = False
     here.push(*LAYERS)
     assert here.registry.counted()["POST blobs"] == 6  # each asks and would begin an upload
     assert here.registry.counted()["PUT blobs"] == 0

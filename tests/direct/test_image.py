@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.direct.builds import BASE, BASE_LAYER, LOCKED, Maker, make_base, make_start
+from tests.direct.builds import BASE, BASE_LAYER, LOCKED, Maker, make_base, make_parent
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.build import build_image
+from training_imgtool.direct.build import build_image, plan_stages
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import Material
+from training_imgtool.direct.stage_plan import StageInputs
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.registry.manifests import (
@@ -81,9 +81,11 @@ def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_
 
 def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
     dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
-    material = Material(context=context, locked=LOCKED)
+    inputs = StageInputs(context=context, locked=LOCKED)
     tools = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-    return build_image(dockerfile, dockerfile.stages, material, tools, start=make_start(oci=oci, layer=layer))
+    parent = make_parent(oci=oci, layer=layer)
+    planned = plan_stages(dockerfile, dockerfile.stages, inputs, parent)
+    return build_image(planned, inputs, tools, parent=parent)
 
 
 def test_a_base_that_contradicts_itself(context: Context) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from tests.direct.registry import Bench
 from tests.servers.fault_proxy import Action, Fault
 from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import silent
-from training_imgtool.direct.registry.evidence import Evidence
 from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.registry.failures import BlobUnknownError
 
 pytestmark = pytest.mark.registry
@@ -29,16 +28,17 @@ def publisher(pushing: Bench) -> Iterator[Publisher]:
 
 
 def _publisher(bench: Bench) -> Publisher:
-    evidence = Evidence(bench.registries, bench.repository, bench.cache)
-    assert evidence.registry_checks()
+    state = RepositoryState(bench.registries, bench.repository, bench.cache)
+    assert state.registry_checks()
     bench.proxy.clear()
-    return Publisher(bench.registries, evidence, silent)
+    return Publisher(bench.registries, state, silent)
 
 
-def _push(bench: Bench, *layers: bytes, tag: str = "one") -> list[str]:
+def _push(bench: Bench, *layers: bytes, tag: str = "one", named: bool = False) -> list[str]:
     """Pushes as a process of its own does; the methods of its requests."""
     publisher = _publisher(bench)
     image = bench.image(*layers, config=tag.encode())
+    publisher.expect(layer.descriptor for layer in image.layers if named)
     pushed = publisher.publish(image, bench.repository.tag(tag), "worker", bench.repository)
     publisher.close()
     assert bench.registries.at(bench.repository).head(pushed) == image.digest
@@ -54,11 +54,6 @@ def test_a_large_blob_is_asked_for_first(pushing: Bench) -> None:
     assert Counter(_push(pushing, LARGE)) == {"HEAD": 1, "POST": 2, "PUT": 3}
 
 
-def test_the_next_process_asks_nothing_of_what_is_there(pushing: Bench) -> None:
-    _push(pushing, SMALL, LARGE)
-    assert sorted(_push(pushing.again(), SMALL, LARGE, tag="two")) == ["POST", "PUT", "PUT"]  # the config, the manifest
-
-
 def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
     _push(pushing, SMALL, LARGE)
     other = Bench(pushing.proxy, pushing.folder / "other", pushing.registries, pushing.repository, [])
@@ -67,23 +62,6 @@ def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
         other.registries.at(other.repository).uploads.forget((other.repository, blob.descriptor.digest))
     _push(other, SMALL, LARGE)
     assert other.opened == []
-
-
-def test_an_upload_that_fails_later_than_another_is_begun_anew(pushing: Bench, publisher: Publisher) -> None:
-    go = threading.Event()
-
-    def wrong() -> Iterator[bytes]:
-        go.wait(20)
-        yield LARGE[:1]
-        raise LocalFileError("not what the record says")
-
-    layer = pushing.layer(LARGE)
-    publisher.send(dataclasses.replace(layer, open=wrong), "worker")
-    threading.Timer(0.2, go.set).start()
-    publisher.settle()
-    image = pushing.image(LARGE, config=b"later")
-    publisher.publish(image, pushing.repository.tag("later"), "worker", pushing.repository)
-    assert pushing.opened == [layer.history]
 
 
 def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher) -> None:
@@ -108,25 +86,6 @@ def test_a_layer_is_under_way_before_the_image_is_known(pushing: Bench, publishe
     publisher.send(image.layers[0], "early")
     publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
     assert len(pushing.opened) == 1
-
-
-def test_a_layer_is_mounted_from_where_it_may_be(pushing: Bench, publisher: Publisher) -> None:
-    """A small one too: its bytes may be what nobody wants to make."""
-    store = pushing.at("store")
-    pushing.put(store, SMALL)
-    image = pushing.image(SMALL)
-    publisher.send(image.layers[0], "early", mount_from=store)
-    publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
-    assert pushing.opened == []
-    assert [store.path] in [exchange.query.get("from") for exchange in pushing.proxy.log]
-
-
-def test_where_layers_may_be_is_the_repository_itself(pushing: Bench, publisher: Publisher) -> None:
-    image = pushing.image(SMALL, LARGE)
-    for layer in image.layers:
-        publisher.send(layer, "early", mount_from=pushing.repository)
-    publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
-    assert Counter(pushing.proxy.methods()) == {"HEAD": 1, "POST": 3, "PUT": 4}
 
 
 def test_a_registry_that_promises_blobs_that_it_lacks(pushing: Bench, publisher: Publisher) -> None:
@@ -154,13 +113,15 @@ def test_a_base_elsewhere_is_copied_and_one_here_is_not_asked_for(pushing: Bench
     assert not [exchange for exchange in pushing.proxy.log if base.digest in str(exchange.query)]
 
 
-def test_a_memory_that_is_wrong_is_put_right(pushing: Bench) -> None:
-    _publisher(pushing).remember(layer.descriptor.digest for layer in pushing.image(SMALL, LARGE).layers)
+def test_what_a_manifest_of_the_repository_names_is_not_asked_for(pushing: Bench) -> None:
     _push(pushing, SMALL, LARGE)
+    assert sorted(_push(pushing.again(), SMALL, LARGE, tag="two", named=True)) == ["POST", "PUT", "PUT"]  # the config
+
+
+def test_layers_that_a_manifest_names_and_that_are_gone_are_sent(pushing: Bench) -> None:
+    _push(pushing, SMALL, LARGE, named=True)
     assert len(pushing.opened) == 2
     assert sum(e.method == "PUT" and "/manifests/one" in e.path for e in pushing.proxy.log) == 2
-    again = pushing.again()
-    assert len(_push(again, SMALL, LARGE, tag="two")) == 3
 
 
 def test_what_only_the_caller_can_mend_is_the_callers(pushing: Bench, publisher: Publisher) -> None:

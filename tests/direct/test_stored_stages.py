@@ -17,10 +17,9 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Tag, parse_repository
 from training_imgtool.direct.image.image import read_config
-from training_imgtool.direct.registry.evidence import Evidence
-from training_imgtool.direct.registry.memory import RepositoryMemory, tag_of_stage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.stored_stages import StoredStages, make_stored, with_inline_config
+from training_imgtool.direct.registry.state import RepositoryState, make_file_name
+from training_imgtool.direct.registry.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
 
 pytestmark = pytest.mark.registry
 
@@ -30,14 +29,14 @@ def _tag(bench: Bench) -> Tag:
 
 
 def _file(bench: Bench) -> Path:
-    return RepositoryMemory(bench.cache, bench.repository).stage_file(_tag(bench))
+    return bench.cache / "stages" / make_file_name(str(_tag(bench)))
 
 
 def _push(bench: Bench, *, inline: bool) -> Tag:
     image = bench.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
-    evidence = Evidence(bench.registries, bench.repository, bench.folder / "elsewhere")
-    publisher = Publisher(bench.registries, evidence, silent)
-    publisher.publish(with_inline_config(image) if inline else image, _tag(bench), "packages", bench.repository)
+    state = RepositoryState(bench.registries, bench.repository, bench.folder / "elsewhere")
+    publisher = Publisher(bench.registries, state, silent)
+    publisher.publish(as_stage(image) if inline else image, _tag(bench), "packages", bench.repository)
     publisher.close()
     bench.proxy.clear()
     return _tag(bench)
@@ -67,9 +66,9 @@ def test_no_such_stage(pushing: Bench) -> None:
 
 def test_what_was_just_pushed_is_not_asked_for_until_it_is_forgotten(pushing: Bench) -> None:
     stages = StoredStages(pushing.registries, pushing.cache)
-    image = with_inline_config(pushing.image(b"layer"))
-    stages.keep(_tag(pushing), image)
-    assert stages.stage(_tag(pushing)) == make_stored(image)
+    stored = make_stored(as_stage(pushing.image(b"layer")), pushing.repository)
+    stages.keep(_tag(pushing), stored)
+    assert stages.stage(_tag(pushing)) == stored
     assert pushing.proxy.log == []
     stages.forget(_tag(pushing))
     assert stages.stage(_tag(pushing)) is None
@@ -77,16 +76,16 @@ def test_what_was_just_pushed_is_not_asked_for_until_it_is_forgotten(pushing: Be
 
 
 def test_a_config_is_never_believed_against_its_manifest(pushing: Bench) -> None:
-    image = with_inline_config(pushing.image(b"layer"))
+    stored = make_stored(as_stage(pushing.image(b"layer")), pushing.repository)
     with pytest.raises(VerificationError, match="not the one that the manifest names"):
-        StoredStages(pushing.registries, pushing.cache).keep(_tag(pushing), replace(image, config=b"[]"))
+        StoredStages(pushing.registries, pushing.cache).keep(_tag(pushing), replace(stored, config=b"[]"))
 
 
 def test_inline_data_that_is_not_the_config_is_left(pushing: Bench) -> None:
     image = pushing.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
-    lying = with_inline_config(replace(image, config=b"evil"))
-    evidence = Evidence(pushing.registries, pushing.repository, pushing.folder / "elsewhere")
-    publisher = Publisher(pushing.registries, evidence, silent)
+    lying = as_stage(replace(image, config=b"evil"))
+    state = RepositoryState(pushing.registries, pushing.repository, pushing.folder / "elsewhere")
+    publisher = Publisher(pushing.registries, state, silent)
     publisher.publish(replace(lying, config=image.config), _tag(pushing), "packages", pushing.repository)
     publisher.close()
     stage = StoredStages(pushing.registries, pushing.cache).stage(_tag(pushing))

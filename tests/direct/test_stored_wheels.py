@@ -28,7 +28,7 @@ def test_a_kept_wheel_is_read_by_the_next_machine(pushing: Bench) -> None:
     stored = StoredWheels(pushing.registries, pushing.repository)
     assert stored.read(WHEEL) is None
     stored.keep(WHEEL, path)
-    blocks = StoredWheels(pushing.again().registries, pushing.at("another-image")).read(WHEEL)
+    blocks = StoredWheels(pushing.again().registries, pushing.repository).read(WHEEL)
     assert blocks is not None
     assert b"".join(blocks) == BODY
 

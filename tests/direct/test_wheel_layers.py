@@ -17,10 +17,10 @@ import pytest
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
 from tests.measure import peak_memory
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.core.interpreters import find_interpreter
+from training_imgtool.core.interpreters import NoInterpreterError, find_interpreter
 from training_imgtool.direct.layers import layers
 from training_imgtool.direct.layers.codecs import Compression
-from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layer_cache import RECORDS, LayerCache, dump_records, read_records
 from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
@@ -144,7 +144,7 @@ def test_the_second_time_no_wheel_is_touched(bench: Bench) -> None:
     heard: list[LayerSource] = []
     again = make_packages_layers(bench.locked, (), replace(bench.tools(), ready=heard.append))
     assert [layer.descriptor for layer in again] == [layer.descriptor for layer in first]
-    assert [layer.descriptor for layer in heard] == [layer.descriptor for layer in first]
+    assert {layer.descriptor for layer in heard} == {layer.descriptor for layer in first}
     assert bench.fetched == []
     assert _tree(again) == _tree(first)  # opening them does fetch
 
@@ -172,22 +172,18 @@ def test_groups_are_made_as_their_wheels_arrive_and_go_up_layer_by_layer(bench: 
 
 
 def test_records_travel_to_another_machine(bench: Bench) -> None:
-    class Shared:
-        records: dict[str, bytes] = {}  # noqa: RUF012 - one for all, as a registry is
-
-        def get(self, key: str) -> bytes | None:
-            return self.records.get(key)
-
-        def put(self, key: str, record: bytes) -> None:
-            self.records[key] = record
-
-    first = replace(bench.tools(), cache=LayerCache(bench.folder / "a", Shared()))
+    first = replace(bench.tools(), cache=LayerCache(bench.folder / "a"))
     made = make_packages_layers(bench.locked, (), first)
+    records = first.cache.records_of([layer.descriptor.digest for layer in made])
     bench.fetched.clear()
-    second = replace(bench.tools(), cache=LayerCache(bench.folder / "b", Shared()), find_interpreter=lambda _: None)
+    second = replace(bench.tools(), cache=LayerCache(bench.folder / "b"), find_interpreter=lambda _: None)
+    second.cache.given |= read_records({RECORDS: dump_records(records)})
     found = make_packages_layers(bench.locked, (), second)
     assert [layer.descriptor for layer in found] == [layer.descriptor for layer in made]
     assert bench.fetched == []
+    third = replace(second, cache=LayerCache(bench.folder / "b"))  # which kept nothing of them
+    with pytest.raises(NoInterpreterError):
+        make_packages_layers(bench.locked, (), third)
 
 
 def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -> None:

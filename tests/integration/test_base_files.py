@@ -37,7 +37,7 @@ def test_the_facts_are_true(registry_address: str, tmp_path: Path) -> None:
             repository = parse_repository(f"{registry_address}/{base.partition(':')[0]}")
             client = registries.at(repository)
             layers = client.manifest(repository.tag(base.partition(":")[2]), "linux/amd64").layers
-            reader = BaseReader(LayerCache(tmp_path), LayerCache(tmp_path), "")
+            reader = BaseReader(LayerCache(tmp_path))
             files = reader.files(None, lambda found=layers: found, partial(client.blob, repository))  # type: ignore[misc]
             _compare(facts, files.sources[-1](), base)
             compared += 1

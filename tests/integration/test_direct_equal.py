@@ -20,10 +20,10 @@ from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.direct.base_files import BaseReader
-from training_imgtool.direct.build import Start, build_image
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.build import ParentImage, build_image, plan_stages
+from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import Material, split_stages
+from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
@@ -176,9 +176,9 @@ def _spec_folder(tmp_path: Path) -> Path:
 
 def _direct(case: Case, place: Place) -> DirectImage:
     dockerfile = parse(case.text)
-    material = Material(context=case.context, locked=case.locked, exclude=case.exclude)
-    way = split_stages(dockerfile, "worker", material)
-    assert way.start == place.base_digest
+    inputs = StageInputs(context=case.context, locked=case.locked, exclude=case.exclude)
+    way = split_stages(dockerfile, "worker", inputs)
+    assert way.base == place.base_digest
     assert way.engine_stage is None
 
     def wheel_path(wheel: Wheel) -> Path:
@@ -191,13 +191,14 @@ def _direct(case: Case, place: Place) -> DirectImage:
     )
     cache = LayerCache(case.work / "files")
     client = place.registries.at(place.base_repository)
-    files = BaseReader(cache, cache, "").files(
+    files = BaseReader(cache).files(
         "docker.io/library/python:3.11-slim-bookworm",
         lambda: place.base.layers,
         lambda layer: client.blob(place.base_repository, layer),
     )
-    start = Start(manifest=place.base, config=place.base_config, files=files)
-    return build_image(dockerfile, way.stages, material, tools, start=start, created=0)
+    parent = ParentImage(stored=StoredImage(place.base, place.base_config, place.base_repository), files=files)
+    planned = plan_stages(dockerfile, way.stages, inputs, parent)
+    return build_image(planned, inputs, tools, parent=parent, created=0)
 
 
 def _push(image: DirectImage, place: Place) -> Digest:

@@ -15,13 +15,13 @@ from training_imgtool.context.context import Context
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.direct import base_facts
-from training_imgtool.direct.build import Start, build_image
+from training_imgtool.direct.build import ParentImage, build_image, plan_stages
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import Material
+from training_imgtool.direct.stage_plan import StageInputs
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.registry.connect import Registries
@@ -38,7 +38,7 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
             f"FROM {source.digest(base.digest)} AS role\nCOPY trainer/ /app/trainer/\nWORKDIR /app\n"
             'ENV SAID="hello from here"\nENTRYPOINT ["python3", "-m", "trainer.say"]\n'
         )
-        material = Material(
+        inputs = StageInputs(
             context=Context().with_bytes("trainer/say.py", b"import os\nprint(os.environ['SAID'])\n"),
             locked=plans.locked(),
         )
@@ -48,8 +48,9 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
         config = client.read(source, base.config)
         facts = base_facts.find_matrix_tree("docker.io/library/python:3.11-slim-bookworm")
         assert facts
-        start = Start(manifest=base, config=config, files=Files((lambda: facts,)))
-        image = build_image(dockerfile, dockerfile.stages, material, tools, start=start)
+        parent = ParentImage(stored=StoredImage(base, config, source), files=Files((lambda: facts,)))
+        planned = plan_stages(dockerfile, dockerfile.stages, inputs, parent)
+        image = build_image(planned, inputs, tools, parent=parent)
 
         def read(layer: Descriptor) -> Iterator[bytes]:
             return client.blob(source, layer)

@@ -23,8 +23,7 @@ from training_imgtool.attest import cyclonedx
 from training_imgtool.cli import app
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.attestations import describe, make_attestation
-from training_imgtool.pipeline.start.makers import Trace
+from training_imgtool.pipeline.attach import Trace, describe, make_attestation
 from training_imgtool.registry.referrers import attach
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify import compare_bytecode
@@ -286,7 +285,7 @@ def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path:
     """Instead of having the engine install the wheels again, whose layers the registry has."""
     from tests.engines.support import shared_engine
     from training_imgtool.core.progress import silent
-    from training_imgtool.direct.registry.memory import tag_of_stage
+    from training_imgtool.direct.registry.stored_stages import tag_of_stage
     from training_imgtool.pipeline.engine.engines import pull_parents
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
 

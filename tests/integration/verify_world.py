@@ -13,7 +13,7 @@ from tests.verify import images
 from tests.verify.images import Change, Layer
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.attestations import ensure_attested
+from training_imgtool.pipeline.attach import ensure_attested
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.connect import Registries
 from training_imgtool.spec.model import Role

@@ -10,8 +10,8 @@ import pytest
 
 from tests.pipeline.test_buildx_engine import prepared
 from training_imgtool.dockerfile.install_step import compile_command
+from training_imgtool.pipeline.attach import Trace, list_makers, read_trace
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.start.makers import Trace, list_makers, read_trace
 
 BASE = {"created_by": "CMD [python3]", "comment": "buildkit.dockerfile.v0"}
 OWN = {"created_by": "COPY trainer", "comment": "imgtool"}

@@ -40,7 +40,7 @@ def build(
     as_json: opt.Json = False,
 ) -> None:
     """Build the images of a spec, one per role."""
-    from training_imgtool.cli.build_images import build_and_print, foresee_and_print
+    from training_imgtool.cli.build_images import build_and_print, dry_run_and_print
     from training_imgtool.pipeline.request import BuildOptions, expand_choices
 
     if sum((push, load, output is not None)) > 1:
@@ -59,7 +59,7 @@ def build(
     choices = expand_choices(specs or (), values or ())
     if layout is not None and len(choices) > 1:
         raise UsageError("--output takes the images of one spec", hint="give one spec, or --push")
-    carry_out = foresee_and_print if dry_run else build_and_print
+    carry_out = dry_run_and_print if dry_run else build_and_print
     carry_out(
         choices,
         options,

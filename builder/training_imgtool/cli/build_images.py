@@ -131,7 +131,7 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
     }
 
 
-def foresee_and_print(
+def dry_run_and_print(
     choices: tuple[SpecChoice, ...],
     options: BuildOptions,
     *,
@@ -142,8 +142,8 @@ def foresee_and_print(
     as_json: bool,
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
+    from training_imgtool.pipeline.dry_run import dry_run
     from training_imgtool.pipeline.engine.secrets import with_own_secrets
-    from training_imgtool.pipeline.foresee import foresee
 
     settings, many = machine.settings(secrets), len(choices) > 1
     rows = []
@@ -154,7 +154,7 @@ def foresee_and_print(
             )
             own = with_own_secrets(inputs, settings) if many else settings
             for each in inputs.every:
-                foreseen = foresee(BuildRun(inputs=each, options=options, settings=own, progress=view))
+                foreseen = dry_run(BuildRun(inputs=each, options=options, settings=own, progress=view))
                 tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
                 rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
     if as_json:

@@ -167,7 +167,7 @@ def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
     """Says what a build of the current lock would do; raises what it would raise for the trainer or an engine."""
     from training_imgtool.core.progress import silent
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
-    from training_imgtool.pipeline.foresee import foresee
+    from training_imgtool.pipeline.dry_run import dry_run
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
     from training_imgtool.pipeline.trainer_check import check_trainer
@@ -180,7 +180,7 @@ def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
         check_trainer(inputs, settings, silent)
         return "the trainer can start"
     options = BuildOptions(push=True)
-    foreseen = foresee(BuildRun(inputs=inputs, options=options, settings=settings, progress=silent))
+    foreseen = dry_run(BuildRun(inputs=inputs, options=options, settings=settings, progress=silent))
     return ", ".join(f"{role} {'is there' if what == 'found' else 'would be built'}" for role, what in foreseen.items())
 
 

@@ -22,10 +22,7 @@ _NOTES = ("bases", "checked", "hashes", "imports", "locks", "registries", "rende
 _KINDS = {  # the names of files, by their folder in the cache
     "wheels": {"wheels": r"[0-9a-f]{2}/[0-9a-f]{64}/[^/]+"},
     "layers": {"layers": rf"{_BLOB}|{_RECORD}|(blobs/sha256|layers/[0-9a-f]{{2}})/{_LEFT_OVER}"},
-    "notes": {
-        **dict.fromkeys(_NOTES, _NOTE),
-        "known": rf"[0-9a-f]{{32}}/((tag-.+-)?[0-9a-f]{{32,64}}|stage-[0-9a-f]{{40}}\.json|{_LEFT_OVER})",
-    },
+    "notes": dict.fromkeys(_NOTES, _NOTE),
 }
 _UNDER_WAY = 60  # seconds: a download that grew since then goes on
 

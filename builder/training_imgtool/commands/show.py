@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from training_imgtool.commands.compat import has_cuda_wheels
-from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.dockerfile.parse import Stage
-from training_imgtool.pipeline.builders import plan_role
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.versions.matrix import load_matrix
 
 
@@ -79,10 +78,9 @@ def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
 def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
     """Maps the stages that `--engine auto` leaves to an engine to the reason."""
     stages = image.dockerfile.stages
-    try:
-        split = plan_role(inputs, image).chain
-    except NeedsEngineError as error:
-        return dict.fromkeys((stage.label for stage in stages), error.message)
+    split = plan_role(inputs, image).split
+    if split.needs_engine:
+        return dict.fromkeys((stage.label for stage in stages), split.needs_engine)
     if split.engine_stage is None:
         return {}
     below: Stage | None = split.engine_stage

@@ -13,7 +13,7 @@ from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
-from training_imgtool.pipeline.attestations import ensure_attested
+from training_imgtool.pipeline.attach import ensure_attested
 from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.shared_reads import open_spec

@@ -73,7 +73,6 @@ class LayerMaker:
             diff_id=record.diff_id,
             history=history,
             open=partial(self._open, record, opened),
-            is_claim=self.cache.is_claim(record.blob),
         )
 
     def tree(self, opened: OpenedLibraries) -> tree.Node:
@@ -113,7 +112,7 @@ class LayerMaker:
             compressed = self._compress(opened)
             if compressed.layers[0].blob != record.blob:
                 self.cache.forget(self._hash_inputs(opened))
-                raise blobs.RemadeError(record.blob, "a library here differs from the one that made it first")
+                raise blobs.remade_error(record.blob, "a library here differs from the one that made it first")
         return self.cache.read_blob(record.blob)
 
     def _hash_inputs(self, opened: OpenedLibraries) -> str:

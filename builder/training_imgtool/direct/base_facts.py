@@ -22,7 +22,7 @@ _NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-
 
 
 def find_matrix_tree(base: str) -> Node | None:
-    """What the base called `base` (REPOSITORY:TAG) has; None when it is not one of the matrix' own."""
+    """Returns the known file tree of a base (REPOSITORY:TAG) of the version matrix, or None for another base."""
     if not _IMAGES.match(base):
         return None
     cuda = "/nvidia/" in base

@@ -1,7 +1,7 @@
 """What a base image has where: from data for the matrix' own bases, else read once from its layers.
 
 The cache on this machine has the tree of each layer under the layer's digest. The tree of all layers together is a
-record beside the layer records in the registry, so that another machine makes one request instead of reading the base.
+record that the manifest of a stage on that base carries too, so that another machine need not read the base.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import binascii
 import functools
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
 from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
@@ -36,22 +35,22 @@ Layers = Callable[[], tuple[Descriptor, ...]]
 """Gives layers, lowest first; called only when they must be read."""
 
 
-@dataclass(frozen=True, slots=True)
 class BaseReader:
-    """Reads what bases have where.
+    """Reads what bases have where. Threads may call it at will.
+
+    Args:
+        cache: keeps the trees of bases and of single layers.
 
     Attributes:
-        shared: keeps the trees of whole bases, here and where other machines see them.
-        own: keeps the trees of single layers, here only.
-        place: where shared records come from; what they say is used for images of that place only.
+        whole: the record of each tree that this run knows, by its key, with the digests of its layers.
     """
 
-    shared: LayerCache
-    own: LayerCache
-    place: str
+    def __init__(self, cache: LayerCache) -> None:
+        self.cache = cache
+        self.whole: dict[str, tuple[tuple[str, ...], Record]] = {}
 
     def files(self, name: str | None, layers: Layers, read: Read, diff_ids: DiffIds = tuple) -> Files:
-        """What a base has where.
+        """Returns the files of a base.
 
         A layer that is read must have the content that the config names; engines refuse a base where it has not.
 
@@ -66,30 +65,30 @@ class BaseReader:
         return Files((lambda: facts, listed) if facts else (listed,))
 
     def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
-        """What an image has where that an engine made by adding layers to a base."""
+        """Returns the files of an image that an engine built on the base."""
         added = _call_once(lambda: self._read_tree(layers(), read))
         return Files(tuple(_call_once(partial(_merge, source, added)) for source in base.sources))
 
+    def records_of(self, layers: Collection[str]) -> dict[str, Record]:
+        """Returns the records of the trees that this run knows whose layers, by digest, are all among `layers`."""
+        return {key: record for key, (own, record) in self.whole.items() if set(own) <= set(layers)}
+
     def _read_tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
-        """The tree of layers together; raises what reading them raises."""
-        fields = {"kind": "base", "version": _VERSION, "layers": [layer.digest for layer in layers]}
-        key, of_place = hash_fields(fields), hash_fields({**fields, "place": self.place})
-        present = _find(self.own, key) or _find(self.own, of_place)
-        if present is not None:
-            return present
-        present = _find(self.shared, key)
-        if present is not None:
-            _keep(self.own, of_place, present)
-            return present
-        contents = dict(zip((layer.digest for layer in layers), diff_ids(), strict=False))
-        trees = (self._read_layer(layer, read, contents.get(layer.digest)) for layer in layers)
-        whole = tree.prune(functools.reduce(tree.merge, trees, tree.make_folder()))
-        _keep(self.shared, key, whole)
+        """Returns the tree of layers together; raises what reading them raises."""
+        digests = tuple(layer.digest for layer in layers)
+        key = hash_fields({"kind": "base", "version": _VERSION, "layers": digests})
+        whole = _find(self.cache, key)
+        if whole is None:
+            contents = dict(zip(digests, diff_ids(), strict=False))
+            trees = (self._read_layer(layer, read, contents.get(layer.digest)) for layer in layers)
+            whole = tree.prune(functools.reduce(tree.merge, trees, tree.make_folder()))
+            _keep(self.cache, key, whole)
+        self.whole[key] = (digests, self.cache.used[key])
         return whole
 
     def _read_layer(self, layer: Descriptor, read: Read, diff_id: str | None) -> Node:
         key = hash_fields({"kind": "files", "version": _VERSION, "layer": layer.digest})
-        present = _find(self.own, key)
+        present = _find(self.cache, key)
         if present is None:
             try:
                 present = read_layer_tree(_check_blocks(decompress(read(layer)), diff_id))
@@ -100,7 +99,7 @@ class BaseReader:
                     f"layer {layer.short} of the base: {error.message}",
                     hint=error.hint or "no engine unpacks such a layer: name another base, or push this one again",
                 ) from error
-            _keep(self.own, key, present)
+            _keep(self.cache, key, present)
         return present
 
 

@@ -1,7 +1,7 @@
-"""Makes an image of stages that need no engine: the base's config and manifest in, a whole DirectImage out.
+"""Makes an image of stages that need no engine: a parent image in, a whole DirectImage out.
 
 Layers come from the context, from the wheels, or from the records of either. What lies in the base decides what an
-instruction does; `BaseFiles` reads it when an instruction depends on it.
+instruction does; `BaseReader` reads it when an instruction depends on it.
 """
 
 from __future__ import annotations
@@ -14,79 +14,79 @@ from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct import stage_plan
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image import image
-from training_imgtool.direct.image.image import DirectImage, History
+from training_imgtool.direct.image.image import DirectImage, History, StoredImage
 from training_imgtool.direct.layers.context_layers import make_context_layer
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.layers.split import MOST_PARTS, split
-from training_imgtool.direct.stage_plan import Material, State, Step
+from training_imgtool.direct.stage_plan import StageInputs, State, Step
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
-from training_imgtool.registry.manifests import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What stages begin on.
+class ParentImage:
+    """An image that stages are appended to.
 
     Attributes:
-        manifest: of the image that layers are added to, for one platform.
-        config: the bytes of its config.
+        stored: its manifest and config, and the repository that holds its layers.
         files: what is where in the image that `below` begins on.
         below: the stages, lowest first, that this image has on top of the one that `files` tells of.
         settings: gives the run settings of the image that `files` tells of; called only when a path in `below` may
             depend on them.
     """
 
-    manifest: Manifest
-    config: bytes
+    stored: StoredImage
     files: Files
     below: tuple[Stage, ...] = ()
     settings: Callable[[], Mapping[str, Any]] = dict
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedStages:
+    """Every step that executes stages, and the run settings at their end."""
+
+    steps: tuple[Step, ...]
+    settings: Mapping[str, Any]
+
+
 def build_image(
-    dockerfile: Dockerfile,
-    stages: tuple[Stage, ...],
-    material: Material,
-    tools: LayerTools,
-    *,
-    start: Start,
-    created: int = 0,
+    planned: PlannedStages, inputs: StageInputs, tools: LayerTools, *, parent: ParentImage, created: int = 0
 ) -> DirectImage:
-    """Executes `stages` (of `stage_plan.chain`) on top of an image.
+    """Executes planned stages on top of an image.
 
     Args:
-        dockerfile: the whole file.
-        stages: lowest first; the lowest starts from `start`.
-        material: the context, the lock and what is left out.
+        planned: what `plan_stages` returns for the same inputs and parent image.
+        inputs: the context, the lock and what is left out.
         tools: what layers are made with.
-        start: the image that the lowest stage starts from.
+        parent: the image that the lowest stage starts from.
         created: what the config says, in seconds since 1970.
 
     Raises:
-        NeedsEngineError: the result cannot be proven the same as an engine's; nothing was published.
+        NeedsEngineError: the layers show that only an engine makes this image; nothing was published.
         VerificationError: the base or a wheel is not what its digest says.
         InputError: the context changed; LocalFileError: something cannot be read or written.
     """
-    steps, state = plan_stages(dockerfile, stages, material, start)
-    below = set(image.read_config(start.config)["rootfs"]["diff_ids"])
-    history = tuple(_make_history(steps, material, tools, below))
-    return image.assemble(start.manifest, start.config, state.settings, history, created=created)
+    below = set(image.read_config(parent.stored.config)["rootfs"]["diff_ids"])
+    history = tuple(_make_history(planned.steps, inputs, tools, below))
+    return image.assemble(parent.stored.manifest, parent.stored.config, planned.settings, history, created=created)
 
 
 def plan_stages(
-    dockerfile: Dockerfile, stages: tuple[Stage, ...], material: Material, start: Start
-) -> tuple[tuple[Step, ...], State]:
-    """Every step of `stages`, and the state at the end; raises NeedsEngineError as `build_image` does."""
-    state = State(start.settings() if any(map(_places_files, start.below)) else {}, start.files)
-    for stage in start.below:
-        _, state = stage_plan.plan_stage(dockerfile, stage, state, material)
-    state = State(image.read_config(start.config).get("config") or {}, state.files)
+    dockerfile: Dockerfile, stages: tuple[Stage, ...], inputs: StageInputs, parent: ParentImage
+) -> PlannedStages:
+    """Plans `stages` (of `stage_plan.split_stages`), lowest first, on an image.
+
+    Raises NeedsEngineError when the result cannot be proven the same as an engine's, and what reading the base raises.
+    """
+    state = State(parent.settings() if any(map(_places_files, parent.below)) else {}, parent.files)
+    for stage in parent.below:
+        _, state = stage_plan.plan_stage(dockerfile, stage, state, inputs)
+    state = State(image.read_config(parent.stored.config).get("config") or {}, state.files)
     steps: list[Step] = []
     for stage in stages:
-        planned_steps, state = stage_plan.plan_stage(dockerfile, stage, state, material)
+        planned_steps, state = stage_plan.plan_stage(dockerfile, stage, state, inputs)
         steps += planned_steps
-    return tuple(steps), state
+    return PlannedStages(tuple(steps), state.settings)
 
 
 def _places_files(stage: Stage) -> bool:
@@ -97,14 +97,16 @@ def _places_files(stage: Stage) -> bool:
     )
 
 
-def _make_history(steps: tuple[Step, ...], material: Material, tools: LayerTools, below: set[str]) -> Iterator[History]:
-    """A line per layer and per instruction without one. No layer appears twice: some clusters fail on that."""
+def _make_history(
+    steps: tuple[Step, ...], inputs: StageInputs, tools: LayerTools, below: set[str]
+) -> Iterator[History]:
+    """Yields a line per layer and per instruction without one. No layer appears twice: some clusters fail on that."""
     previous: list[str] = []
     copies = sum(step.files is not None for step in steps)
     for step in steps:
         most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
         copies -= step.files is not None
-        layers = _make_layers(step, material, tools, most)
+        layers = _make_layers(step, inputs, tools, most)
         if not layers or [layer.diff_id for layer in layers] == previous:
             yield History(text=step.text)
             continue
@@ -116,13 +118,13 @@ def _make_history(steps: tuple[Step, ...], material: Material, tools: LayerTools
         previous = [layer.diff_id for layer in layers]
 
 
-def _make_layers(step: Step, material: Material, tools: LayerTools, most: int) -> tuple[LayerSource, ...]:
+def _make_layers(step: Step, inputs: StageInputs, tools: LayerTools, most: int) -> tuple[LayerSource, ...]:
     if step.wheels:
         from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
 
-        return make_packages_layers(material.locked, material.exclude, tools)
-    if step.debian and material.debian:
-        packages = material.debian.layer(step.text, step.debian)
+        return make_packages_layers(inputs.locked, inputs.exclude, tools)
+    if step.debian and inputs.debian:
+        packages = inputs.debian.layer(step.text, step.debian)
         tools.ready(packages)
         return (packages,)
     if step.files is None:

@@ -62,7 +62,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class StageInputs:
     """What stages are made from."""
 
     context: Context
@@ -73,48 +73,54 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """The stages between an image that exists and the stage that is wanted.
+class StageSplit:
+    """The stages that lead to a wanted one: those of an engine, and above them those of the direct builder.
 
     Attributes:
-        start: the base, when no stage needs an engine.
-        engine_stage: otherwise the last stage that an engine has to build; its image is what is appended to.
-        stages: those above it, lowest first, each made directly.
+        base: the image that the lowest stage starts from, when no stage needs an engine.
+        engine_stage: otherwise the last stage that an engine has to build; its image is the parent of the others.
+        stages: those above it, lowest first, each made directly; none where the wanted stage itself needs an engine.
         reasons: why the stages below are for an engine, by label.
     """
 
-    start: Digest | None
+    base: Digest | None
     engine_stage: Stage | None
     stages: tuple[Stage, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def needs_engine(self) -> str:
+        """Says why the wanted stage needs an engine; empty when it does not."""
+        if self.stages or self.engine_stage is None:
+            return ""
+        return f"stage {self.engine_stage.label}: {self.reasons[self.engine_stage.label]}"
 
-def split_stages(dockerfile: Dockerfile, target: str, material: Material) -> Chain:
+
+def split_stages(dockerfile: Dockerfile, target: str, inputs: StageInputs) -> StageSplit:
     """Splits the stages below `target` (itself included) into an engine's and the direct builder's.
 
-    Raises NeedsEngineError when `target` itself needs an engine, or the base has no digest.
+    It reads no base: what depends on one is planned again on the base itself, by `build.plan_stages`.
     """
     line = _list_ancestry(dockerfile, dockerfile.stage(target))
     base = parse_reference(line[0].base)
     if not isinstance(base, Digest):
-        raise NeedsEngineError(f"FROM {line[0].base}: a base without a digest")
+        reason = f"FROM {line[0].base}: a base without a digest"
+        return StageSplit(base=None, engine_stage=line[-1], stages=(), reasons={target: reason})
     reasons = {}
     empty = State({}, ASSUMED, assumed=True)
     state, first = empty, 0
     for number, stage in enumerate(line):
         try:
-            _, state = plan_stage(dockerfile, stage, state, material)
+            _, state = plan_stage(dockerfile, stage, state, inputs)
         except NeedsEngineError as error:
             reasons[stage.label] = error.message
             state, first = empty, number + 1
         except DockerfileError:
             if not state.assumed:
                 raise
-            state = empty  # a variable that is not set may be one of the base: `build_image` knows
-    if first == len(line):
-        raise NeedsEngineError(f"stage {line[-1].label}: {reasons[line[-1].label]}")
-    return Chain(
-        start=None if first else base,
+            state = empty  # a variable that is not set may be one of the base: `plan_stages` knows
+    return StageSplit(
+        base=None if first else base,
         engine_stage=line[first - 1] if first else None,
         stages=line[first:],
         reasons=reasons,
@@ -122,7 +128,7 @@ def split_stages(dockerfile: Dockerfile, target: str, material: Material) -> Cha
 
 
 def plan_stage(
-    dockerfile: Dockerfile, stage: Stage, state: State, material: Material
+    dockerfile: Dockerfile, stage: Stage, state: State, inputs: StageInputs
 ) -> tuple[tuple[Step, ...], State]:
     """The stage's steps and the state after it.
 
@@ -143,7 +149,7 @@ def plan_stage(
     steps: list[Step] = []
     for step in evaluate(dockerfile, stage, image_config.read_environment(state.settings)):
         try:
-            planned_step, state = _plan_step(dockerfile, stage, step, state, material)
+            planned_step, state = _plan_step(dockerfile, stage, step, state, inputs)
         except NeedsEngineError as error:
             has_variable = step.name in _WITH_VARIABLES and "$" in step.instruction.raw
             of_base = isinstance(error, DependsOnBaseError) or has_variable
@@ -171,19 +177,19 @@ def _check_container(state: State) -> None:
 
 
 def _plan_step(
-    dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material
+    dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, inputs: StageInputs
 ) -> tuple[Step, State]:
     instruction = step.instruction
     text = f"{instruction.name} {_format_flags(instruction)}{instruction.text}"
     if instruction.name == "COPY" and "from" in step.flags:
-        _check_packages(dockerfile, stage, step, state, material)
+        _check_packages(dockerfile, stage, step, state, inputs)
         venv = {install_step.VENV: make_folder()}
         return Step(text, wheels=True), replace(state, files=state.files.with_copied(venv))
     if instruction.name in {"COPY", "ADD"}:
-        files = _plan_copy(step, state, material)
+        files = _plan_copy(step, state, inputs)
         return Step(text, files=files), replace(state, files=state.files.with_copied(files.nodes))
-    if instruction.name == "RUN" and is_apt_script(instruction, material.locked, material.libraries):
-        return _plan_packages(step, state, material)
+    if instruction.name == "RUN" and is_apt_script(instruction, inputs.locked, inputs.libraries):
+        return _plan_packages(step, state, inputs)
     settings = image_config.apply(state.settings, step, cmd_set=state.cmd_set)
     state = replace(state, settings=settings, cmd_set=state.cmd_set or instruction.name == "CMD")
     if instruction.name == "VOLUME":
@@ -198,28 +204,26 @@ def _plan_step(
     return Step(text, files=folder_layer), replace(state, files=state.files.with_copied(folder_layer.nodes))
 
 
-def _plan_packages(step: Expanded, state: State, material: Material) -> tuple[Step, State]:
+def _plan_packages(step: Expanded, state: State, inputs: StageInputs) -> tuple[Step, State]:
     """The stage's Debian packages, when imgtool knows what installing them leaves behind."""
     where = f"line {step.instruction.line}: RUN apt-get install"
-    reason = material.locked.debian.engine if material.locked.debian else ""
+    reason = inputs.locked.debian.engine if inputs.locked.debian else ""
     if reason:
         raise NeedsEngineError(f"{where}: {reason}")
     _check_surroundings(where, state.settings)
     for volume in state.settings.get("Volumes") or ():
         if posixpath.normpath(volume).split("/")[1] in _OF_PACKAGES:
             raise NeedsEngineError(f"{where}: {volume} is a volume, where packages have files")
-    opened = OpenedLibraries(
-        material.libraries, image_config.read_environment(state.settings).get("LD_LIBRARY_PATH", "")
-    )
-    text, layer = f"RUN {step.instruction.text}", material.debian
+    opened = OpenedLibraries(inputs.libraries, image_config.read_environment(state.settings).get("LD_LIBRARY_PATH", ""))
+    text, layer = f"RUN {step.instruction.text}", inputs.debian
     if layer is not None:
         state = replace(state, files=state.files.with_layer(lambda: layer.tree(opened)))
     return Step(text, debian=opened), state
 
 
-def _plan_copy(step: Expanded, state: State, material: Material) -> FileLayer:
+def _plan_copy(step: Expanded, state: State, inputs: StageInputs) -> FileLayer:
     try:
-        files = plan_copy(step, material.context, state.files, str(state.settings.get("WorkingDir") or "/"))
+        files = plan_copy(step, inputs.context, state.files, str(state.settings.get("WorkingDir") or "/"))
     except InputError as error:
         raise NeedsEngineError(f"line {step.instruction.line}: {error.message}", hint=error.hint) from error
     for volume in state.settings.get("Volumes") or ():
@@ -232,7 +236,7 @@ def _format_flags(instruction: Instruction) -> str:
     return "".join(f"--{name}{'' if value is None else f'={value}'} " for name, value in instruction.flags)
 
 
-def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, material: Material) -> None:
+def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state: State, inputs: StageInputs) -> None:
     """Raises NeedsEngineError unless this copies the environment that exactly imgtool's script makes."""
     instruction = step.instruction
     where = f"line {instruction.line}: COPY --from={step.flags['from']}"
@@ -243,11 +247,11 @@ def _check_packages(dockerfile: Dockerfile, stage: Stage, step: Expanded, state:
         dockerfile.earlier(source.base, source) is None and source.base != stage.base
     ):
         raise NeedsEngineError(f"{where}: it starts from another image than this stage")
-    if [(instruction.name, instruction.text) for instruction in source.instructions] != _list_wheels_steps(material):
+    if [(instruction.name, instruction.text) for instruction in source.instructions] != _list_wheels_steps(inputs):
         raise NeedsEngineError(f"{where}: the stage is not exactly what imgtool's packages step renders")
     _check_places(where, state)
     _check_surroundings(where, state.settings)
-    python = material.locked.variant.python_executable
+    python = inputs.locked.variant.python_executable
     if state.files.is_listed and state.files.node(state.files.resolve(python)) is None:
         raise DependsOnBaseError(f"{where}: the base has no {python}")
 
@@ -285,9 +289,9 @@ def _check_surroundings(where: str, settings: Mapping[str, Any]) -> None:
         raise NeedsEngineError(f"{where}: {changed[0]} in the image below changes what Python installs or compiles")
 
 
-def _list_wheels_steps(material: Material) -> list[tuple[str, str]]:
-    script = install_step.install_script(material.locked, material.exclude)
-    text = f"FROM scratch\nCOPY {install_step.context_folder(material.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
+def _list_wheels_steps(inputs: StageInputs) -> list[tuple[str, str]]:
+    script = install_step.install_script(inputs.locked, inputs.exclude)
+    text = f"FROM scratch\nCOPY {install_step.context_folder(inputs.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
     return [(instruction.name, instruction.text) for instruction in parse(text).stages[0].instructions]
 
 

@@ -1,30 +1,33 @@
-"""`build` and `push`: find the images by key, choose a builder for those that are missing, make them, name them.
+"""`build` and `push`: find the images by key, make those that are missing, name them.
 
 A run that finds every image loads neither builders nor sinks, so the functions that make images import them.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import ImgtoolError, NeedsEngineError
-from training_imgtool.core.progress import Note
+from training_imgtool.core.progress import Done, Note, Outcome, Step
 from training_imgtool.core.threads import run_all
-from training_imgtool.direct.registry.pending_heads import ImageExistsError
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
 from training_imgtool.pipeline.find import KeyedImages
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
     from training_imgtool.engines import Engine
-    from training_imgtool.pipeline.builders import Builder, Sink
+    from training_imgtool.pipeline.direct_builder import Appending
     from training_imgtool.pipeline.engine.engines import Engines
+    from training_imgtool.pipeline.sinks import Sink
 
 _MUCH_CODE = 100_000_000  # bytes
 
@@ -40,13 +43,23 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     if pushed and len(results) == len(run.wanted):
         pushed.finish(tuple(results.values()))
     else:
-        from training_imgtool.pipeline.builders import without_engine
         from training_imgtool.pipeline.engine.engines import Engines
+        from training_imgtool.pipeline.role_stages import without_engine
         from training_imgtool.pipeline.sinks import open_sink
 
         hint = partial(without_engine, run)
         with Engines(run, registries, hint=hint) as engines, open_sink(run, registries, engines, pushed) as sink:
-            results = _make(run, sink, engines, results)
+            results = _make_missing(run, sink, engines, results)
+    return tuple(results[image.role] for image in run.wanted)
+
+
+def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
+    """Makes sure that an open engine has the images in its own store."""
+    from training_imgtool.pipeline.engine.engines import Engines
+    from training_imgtool.pipeline.sinks import EngineSink
+
+    with connect(run.settings, run.progress) as registries, Engines(run, registries, engine) as engines:
+        results = _make_missing(run, EngineSink(run, registries, engines), engines, {})
     return tuple(results[image.role] for image in run.wanted)
 
 
@@ -57,22 +70,10 @@ def check_inputs(run: BuildRun) -> None:
     check_unused(run)
 
 
-def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
-    """Makes sure that an open engine has the images in its own store."""
-    from training_imgtool.pipeline.engine.engines import Engines
-    from training_imgtool.pipeline.sinks import EngineSink
-
-    with connect(run.settings, run.progress) as registries, Engines(run, registries, engine) as engines:
-        results = _make(run, EngineSink(run, registries, engines), engines, {})
-    return tuple(results[image.role] for image in run.wanted)
-
-
-def _make(
+def _make_missing(
     run: BuildRun, sink: Sink, engines: Engines, results: Mapping[Role, BuildResult]
 ) -> Mapping[Role, BuildResult]:
-    """Adds the images that the sink has or that this makes, then gives all of them their names."""
-    from training_imgtool.pipeline.builders import DirectBuilder, EngineBuilder
-
+    """Finds or makes every image that `results` lacks, then gives all of them their names."""
     results = dict(results)
     if not run.options.no_cache:
         results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
@@ -81,10 +82,12 @@ def _make(
         _note_size(run)
         if run.options.only_engine:
             engines.build_all(missing)  # a role that fails here keeps the others from being pushed
-        direct, engine = DirectBuilder(run, sink), EngineBuilder(sink, engines)
 
         def make(image: RoleImage) -> None:
-            results[image.role] = _make_image(run, sink, image, direct, engine)
+            started = time.monotonic()
+            appending = _decide(run, image, sink)
+            result = _append(run, appending, sink) if appending else sink.put_from_engine(image, engines)
+            results[image.role] = replace(result, seconds=time.monotonic() - started)
 
         try:
             run_all({image.role: partial(make, image) for image in missing}, most=sink.at_once)
@@ -95,23 +98,45 @@ def _make(
     return results
 
 
-def _make_image(run: BuildRun, sink: Sink, image: RoleImage, direct: Builder, engine: Builder) -> BuildResult:
-    """Chooses a builder and makes an image: the direct one where it is proven to give an engine's image."""
+def _decide(run: BuildRun, image: RoleImage, sink: Sink) -> Appending | None:
+    """Decides who makes an image: returns its stages planned on their parent image, or None for an engine.
+
+    Makes the parent image where it is missing: only that tells whether its wheels fit together without an engine.
+    Raises NeedsEngineError when the options allow no engine.
+    """
+    from training_imgtool.pipeline.role_stages import plan_role
+
     if run.options.only_engine:
-        return engine.make(image)
+        return None
     try:
-        return direct.make(image)
-    except (ImageExistsError, NeedsEngineError) as error:
-        if (result := sink.answer(image)) is not None:
-            return result  # the registry answered while the image was made
+        return sink.parents.of(plan_role(run.inputs, image))
+    except NeedsEngineError as error:
         if run.options.engine == "direct" or not run.options.push:
             raise
         run.progress(Note(f"{image.role}: needs an engine: {error}"))
-        return engine.make(image)
+        return None
+
+
+def _append(run: BuildRun, appending: Appending, sink: Sink) -> BuildResult:
+    """Makes an image without an engine; once more on a parent made anew where the registry has lost layers of it."""
+    image, started = appending.role.image, time.monotonic()
+    run.progress(Step(image.role, "appending"))
+    try:
+        with sink.builder.append(appending, image.role) as made:
+            result = sink.put(image, made, appending.parent.stored)
+    except BlobUnknownError as error:
+        if not appending.is_lost(error):
+            raise
+        again = sink.parents.of(appending.role, lost=appending)
+        with sink.builder.append(again, image.role) as made:
+            result = sink.put(image, made, again.parent.stored)
+    name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
+    run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
+    return result
 
 
 def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, ...]:
-    """One line per role of a failed run: the image's name, or that there is none."""
+    """Returns one line per role of a failed run: the image's name, or that there is none."""
     if not results:
         return ()
     outcomes = {role: f"{result.outcome} {result.reference}" for role, result in results.items()}

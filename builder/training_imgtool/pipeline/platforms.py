@@ -38,7 +38,7 @@ def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult,
     check_inputs(run)
     named = replace(run, inputs=run.inputs.named_by_index())
     indexes = KeyedImages(named, registries)
-    results = {} if run.options.no_cache else dict(indexes.find_each(named.wanted))
+    results = dict(indexes.find(named.wanted))
     if missing := tuple(image for image in named.wanted if image.role not in results):
         results |= _make(run, missing, registries)
     ordered = tuple(replace(results[image.role], key=run.inputs.index_key(image.role)) for image in named.wanted)
@@ -97,7 +97,7 @@ def _put_index(image: RoleImage, results: list[BuildResult], registries: Registr
     digest = registry.put_manifest(image.registry_tag, media_type, body)
     built = any(result.outcome is Outcome.BUILT for result in results)
     outcome = Outcome.BUILT if built else Outcome.APPENDED
-    made = BuildResult.of(image, outcome, repository.digest(digest))
+    made = BuildResult.for_image(image, outcome, repository.digest(digest))
     return replace(made, seconds=sum(result.seconds for result in results))
 
 

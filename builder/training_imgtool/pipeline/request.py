@@ -119,8 +119,10 @@ class BuildResult:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, image: RoleImage, outcome: Outcome, digest: Digest | None = None, image_id: str | None = None) -> Self:
-        """The result for a role's image."""
+    def for_image(
+        cls, image: RoleImage, outcome: Outcome, digest: Digest | None = None, image_id: str | None = None
+    ) -> Self:
+        """Returns the result for a role's image."""
         return cls(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, image_id=image_id)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,23 +11,57 @@ from pathlib import Path
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.image.image import DirectImage
+from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.codecs import Compression
-from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.pipeline.attestations import Attestations
-from training_imgtool.pipeline.builders import Sink, StartImage
+from training_imgtool.pipeline.attach import Attestations
+from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.find import KeyedImages
 from training_imgtool.pipeline.inputs import RoleImage
+from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.run_wheels import keep_built_wheels
-from training_imgtool.pipeline.start.images import BaseImages, RegistryImages
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import TagImmutableError
 from training_imgtool.registry.manifests import Descriptor, parse_platform
 from training_imgtool.spec.model import Role
+
+
+class Sink(ABC):
+    """Receives the images of one run. Thread-safe.
+
+    Attributes:
+        builder: appends stages to parent images.
+        parents: finds these images.
+        at_once: how many images the sink receives side by side.
+    """
+
+    builder: DirectBuilder
+    parents: Parents
+    at_once = 8
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Returns the images that the sink has already."""
+        del images
+        return {}
+
+    @abstractmethod
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
+        """Takes a direct image, which was appended to `parent`."""
+
+    @abstractmethod
+    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
+        """Has an engine build an image and takes it."""
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Gives the images their further names, once all have arrived."""
+        del results
+
+    def close(self, *, failed: bool) -> None:
+        """Ends the work in the background."""
+        del failed
 
 
 @contextmanager
@@ -60,67 +95,57 @@ class RegistrySink(Sink):
         self._run = run
         self._registries = registries
         self._pushed = pushed
-        self._publisher = Publisher(registries, pushed.evidence, run.progress, pushed.pending)
+        self._publisher = Publisher(registries, pushed.state, run.progress)
         self._attestations = Attestations(run, self._publisher)
-        self.starts: RegistryImages = RegistryImages(run, registries, self._publisher, engine)
+        self.builder = DirectBuilder(run, None, self._publisher.send)
+        self._stages = StageParents(run, registries, self.builder, self._publisher, engine)
+        self.parents = self._stages
 
-    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Finds nothing: `KeyedImages` has asked the registry."""
-        del images
-        return {}
-
-    def answer(self, image: RoleImage) -> BuildResult | None:
-        """Waits for the image's pending request, if there is one."""
-        return self._pushed.answer(image)
-
-    def send(self, layer: LayerSource, subject: str) -> None:
-        """Begins to upload the layer."""
-        self._publisher.send(layer, subject)
-
-    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
         tag = image.registry_tag
         try:
-            digest = self._publisher.publish(made, tag, image.role, start.repository)
+            digest = self._publisher.publish(made, tag, image.role, parent.repository)
         except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
-            other = None if self._run.options.no_cache else self._pushed.evidence.find(tag)
+            other = None if self._run.options.no_cache else self._pushed.state.find(tag)
             if other is None:
                 raise
-            return BuildResult.of(image, Outcome.FOUND, other)
-        self._attestations.add(image, made, start)
-        return BuildResult.of(image, Outcome.APPENDED, digest)
+            return BuildResult.for_image(image, Outcome.FOUND, other)
+        self._attestations.add(image, made, parent)
+        return BuildResult.for_image(image, Outcome.APPENDED, digest)
 
-    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
+    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine push the image."""
-        digest = engines.push(image, image.label, image.registry_tag, self.starts)
+        digest = engines.push(image, image.label, image.registry_tag, self._stages)
         self._attestations.add_from_engine(image, digest, by_builder=engines.was_pushed_by_buildx(image.registry_tag))
-        return BuildResult.of(image, Outcome.BUILT, digest)
+        return BuildResult.for_image(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Waits for attestations, remembers the tags, moves the tags that the user named, and keeps built wheels."""
+        """Waits for attestations, moves the tags that the user named, and keeps built wheels."""
         self._attestations.finish()
         self._pushed.finish(results)
         if any(result.outcome is not Outcome.FOUND for result in results):
             keep_built_wheels(self._run, self._registries)
 
     def close(self, *, failed: bool) -> None:
-        """Waits for uploads and layer records; gives them up when the run failed."""
-        self.starts.close(failed=failed)
+        """Waits for uploads; gives them up when the run failed."""
+        self.parents.close(failed=failed)
         self._attestations.close()
-        self._publisher.close(wait=not failed)  # cancels uploads that turned out to be needless
+        self._publisher.close(wait=not failed)
 
 
 class _LocalSink(Sink):
-    """What the sinks on this machine share: they start at the base and need no layer before the image is whole."""
+    """What the sinks on this machine share: they append to the base and need no layer before the image is whole."""
 
-    def __init__(self, run: BuildRun, registries: Registries) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, compression: Compression | None = None) -> None:
         self._run = run
         self._registries = registries
-        self.starts = BaseImages(run, registries)
+        self.builder = DirectBuilder(run, compression)
+        self.parents = BaseParents(run, registries, self.builder)
 
-    def _reader(self, start: StartImage) -> Callable[[Descriptor], Iterator[bytes]]:
+    def _reader(self, parent: StoredImage) -> Callable[[Descriptor], Iterator[bytes]]:
         """Reads a layer of the image that a role was appended to, verified."""
-        return lambda layer: self._registries.at(start.repository).blob(start.repository, layer)
+        return lambda layer: self._registries.at(parent.repository).blob(parent.repository, layer)
 
 
 class LayoutSink(_LocalSink):
@@ -132,12 +157,7 @@ class LayoutSink(_LocalSink):
         super().__init__(run, registries)
         self._folder = folder
 
-    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Finds nothing: a layout names images by role, not by key."""
-        del images
-        return {}
-
-    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Writes the image; raises LocalFileError, and what reading the base raises."""
         platform = parse_platform(self._run.inputs.plan.platform)
         names = {"os": platform.os, "architecture": platform.architecture}
@@ -145,11 +165,11 @@ class LayoutSink(_LocalSink):
             names["variant"] = platform.variant
         self._run.progress(Step(image.role, f"into {self._folder}"))
         role = str(image.role)
-        digests = write_layout(self._folder, {role: made}, self._reader(start), names)
+        digests = write_layout(self._folder, {role: made}, self._reader(parent), names)
         place = f"oci:{self._folder}:{role}@{digests[role]}"
-        return replace(BuildResult.of(image, Outcome.APPENDED), place=place)
+        return replace(BuildResult.for_image(image, Outcome.APPENDED), place=place)
 
-    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
+    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Refuses: imgtool does not read images back from an engine."""
         del engines
         raise NeedsEngineError(f"{image.role}: an OCI layout takes no image from an engine", hint="push to a registry")
@@ -158,11 +178,10 @@ class LayoutSink(_LocalSink):
 class EngineSink(_LocalSink):
     """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
 
-    compression = Compression.SPLICE  # Docker Engine reads zstd since 23.0
     at_once = 4
 
     def __init__(self, run: BuildRun, registries: Registries, engines: Engines) -> None:
-        super().__init__(run, registries)
+        super().__init__(run, registries, Compression.SPLICE)  # Docker Engine reads zstd since 23.0
         self._engine = engines.engine
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
@@ -171,20 +190,20 @@ class EngineSink(_LocalSink):
         present = [image for image in images if ids[image.role]]
         for image in present:
             self._run.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
-        return {image.role: BuildResult.of(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
+        return {image.role: BuildResult.for_image(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
 
-    def receive(self, image: RoleImage, made: DirectImage, start: StartImage) -> BuildResult:
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Loads the image, base layers included, under its key; raises EngineUnavailableError."""
         name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
-        archive = load_archive({name: made}, self._reader(start))
+        archive = load_archive({name: made}, self._reader(parent))
         self._run.progress(Step(image.role, "loading"))
         image_id = self._engine.load(archive, image.key)
-        return BuildResult.of(image, Outcome.APPENDED, image_id=image_id)
+        return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)
 
-    def receive_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
+    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine build the image under its key."""
         image_id = engines.build(image, image.label)
-        return BuildResult.of(image, Outcome.BUILT, image_id=image_id)
+        return BuildResult.for_image(image, Outcome.BUILT, image_id=image_id)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Gives each image its tag, where the spec names a registry."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.core.reference import Repository
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.registry.manifests import (
     DOCKER_CONFIG,
@@ -65,6 +66,15 @@ class DirectImage:
     manifest_type: str
     digest: str
     diff_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image of a registry: its manifest and config, exact bytes, and the repository that holds its layers."""
+
+    manifest: Manifest
+    config: bytes
+    repository: Repository
 
 
 def read_config(data: bytes) -> dict[str, Any]:

@@ -130,15 +130,12 @@ def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]
         yield portion
     if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
         forget()
-        raise RemadeError(blob, "its record is wrong")
+        raise remade_error(blob, "its record is wrong")
 
 
-class RemadeError(VerificationError):
-    """A layer that was made again came out as other bytes than its record says; the record is dropped."""
-
-    def __init__(self, blob: Descriptor, why: str) -> None:
-        super().__init__(
-            f"layer {blob.short}: made again, it is not the same: {why}",
-            hint="imgtool dropped the record; run the command again",
-        )
-        self.digest = blob.digest
+def remade_error(blob: Descriptor, why: str) -> VerificationError:
+    """Returns the error for a layer that was made again and came out as other bytes than its record says."""
+    return VerificationError(
+        f"layer {blob.short}: made again, it is not the same: {why}",
+        hint="imgtool dropped the record; run the command again, with --no-cache if that does not help",
+    )

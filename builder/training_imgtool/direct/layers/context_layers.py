@@ -78,7 +78,6 @@ def _make_layer(
         diff_id=record.diff_id,
         history=history,
         open=(lambda: iter((data,))) if data is not None else lambda: again(blocks()),
-        is_claim=cache.is_claim(record.blob),
     )
 
 

@@ -1,9 +1,9 @@
 """Records of layers: digest, diff ID and size, under a key of everything that the layer is made from.
 
-A record is a small JSON document, the same on disk and in a registry, so that a second machine can use the layer
-without the wheels. It names its own key and the hash of its fields, so a torn file does not count. Those who write
-records decide what is in layers, so a record from a registry counts for that place only, and this machine does not
-keep it. The cache keeps blobs that are expensive to make again (bytecode, whole-layer compression) by digest.
+A record is a small JSON document that names its own key and the hash of its fields, so a torn file does not count. The
+manifest of a stage carries the records of its layers as an annotation, so that a second machine reuses them without the
+wheels; this machine does not keep those, since whoever pushes to that repository wrote them. The cache keeps blobs that
+are expensive to make again (bytecode, whole-layer compression) by digest.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from training_imgtool.core.atomic_files import create_temporary_file, mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
@@ -23,7 +23,7 @@ from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.reference import InvalidReferenceError, check_digest
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
 
-RECORD_TYPE = "application/vnd.imgtool.layer.v1+json"
+RECORDS = "dev.imgtool.records"  # the annotation
 _BLOCK = 1 << 20
 _MAX_RECORD = 64 << 20  # bytes
 
@@ -85,14 +85,18 @@ def read_record(data: bytes, key: str) -> Record:
         raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
 
 
-class SharedRecords(Protocol):
-    """Records that other machines see too, such as artifacts in the registry."""
+def dump_records(records: Mapping[str, Record]) -> str:
+    """Writes records as the text of the annotation `RECORDS`, the same for the same records."""
+    return json.dumps({key: dump_record(key, records[key]).decode() for key in sorted(records)})
 
-    def get(self, key: str) -> bytes | None:
-        """The record of `key`, or None; never raises for one that is missing or cannot be read."""
 
-    def put(self, key: str, record: bytes) -> None:
-        """Offers a record; failing to is not an error."""
+def read_records(annotations: object) -> dict[str, Record]:
+    """Reads the records that a manifest's annotations carry; none where they are damaged or missing."""
+    text = annotations.get(RECORDS) if isinstance(annotations, dict) else None
+    try:
+        return {key: read_record(record.encode(), key) for key, record in json.loads(text or "{}").items()}
+    except (ValueError, AttributeError, RecursionError, VerificationError):
+        return {}
 
 
 class LayerCache:
@@ -100,21 +104,43 @@ class LayerCache:
 
     Args:
         folder: where they are.
-        shared: records of other machines; what they say is used and not kept here.
-        believe: False finds no record, and keeps new ones (`--no-cache`).
+        use_cache: False finds no record, and keeps new ones (`--no-cache`).
+
+    Attributes:
+        given: records that the images' own repository has; `find` uses them, and does not keep them here.
+        used: what `find` gave and `keep` took.
     """
 
-    def __init__(self, folder: Path, shared: SharedRecords | None = None, *, believe: bool = True) -> None:
-        self._shared = shared
-        self._believe = believe
-        self._borrowed: set[str] = set()  # digests of layers that a shared record names
+    def __init__(self, folder: Path, *, use_cache: bool = True) -> None:
+        self._use_cache = use_cache
+        self.given: dict[str, Record] = {}
+        self.used: dict[str, Record] = {}
         self._records = folder / "layers"
         self._blobs = folder / "blobs" / "sha256"
 
     def find(self, key: str) -> Record | None:
-        """What was made under `key`, here or shared, or None; a damaged record counts as none."""
-        if not self._believe:
+        """Returns what was made under `key`, here or by whoever made `given`; a damaged record counts as none."""
+        if not self._use_cache:
             return None
+        record = self._read(key) or self.given.get(key)
+        if record is not None:
+            self.used[key] = record
+        return record
+
+    def keep(self, key: str, record: Record) -> None:
+        """Keeps what this machine made under `key`; raises LocalFileError."""
+        self._write(self._records / key[:2] / f"{key}.json", (dump_record(key, record),))
+        self.used[key] = record
+
+    def records_of(self, layers: Collection[str]) -> dict[str, Record]:
+        """Returns the records that this run used whose layers, by digest, are all among `layers`."""
+        return {
+            key: record
+            for key, record in self.used.items()
+            if record.layers and all(layer.blob.digest in layers for layer in record.layers)
+        }
+
+    def _read(self, key: str) -> Record | None:
         path = self._records / key[:2] / f"{key}.json"
         try:
             data = read_cache_file(path, _MAX_RECORD)
@@ -125,33 +151,11 @@ class LayerCache:
             pass
         except VerificationError:
             self.forget(key)
-        data = self._shared.get(key) if self._shared else None
-        if data is None:
-            return None
-        try:
-            record = read_record(data, key)
-        except VerificationError:
-            return None
-        self._borrowed.update(layer.blob.digest for layer in record.layers)
-        return record
-
-    def keep(self, key: str, record: Record) -> None:
-        """Keeps what was made under `key`, unless a shared record had part in it, and offers it to other machines.
-
-        Raises LocalFileError.
-        """
-        data = dump_record(key, record)
-        if self._borrowed.isdisjoint(layer.blob.digest for layer in record.layers):
-            self._write(self._records / key[:2] / f"{key}.json", (data,))
-        if self._shared:
-            self._shared.put(key, data)
-
-    def is_claim(self, blob: Descriptor) -> bool:
-        """Whether a shared record named the layer: the registry that has it must say the same size."""
-        return blob.digest in self._borrowed
+        return None
 
     def forget(self, key: str) -> None:
-        """Removes the record of `key`, because what it said proved wrong."""
+        """Drops the record of `key`, because what it said proved wrong."""
+        self.given.pop(key, None)
         (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
 
     def has_blob(self, blob: Descriptor) -> bool:

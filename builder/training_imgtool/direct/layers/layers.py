@@ -47,14 +47,12 @@ class LayerSource:
         history: what made it, for the config.
         open: the blob's bytes from the first on, as often as it is called; not kept in memory. It raises
             VerificationError at the end when they are not those of the digest.
-        is_claim: whether size and diff ID are those of another machine's record.
     """
 
     descriptor: Descriptor
     diff_id: str
     history: str
     open: Callable[[], Iterator[bytes]]
-    is_claim: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

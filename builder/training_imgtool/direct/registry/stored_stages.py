@@ -10,26 +10,25 @@ import base64
 import binascii
 import contextlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, VerificationError
 from training_imgtool.core.json_cache import read_cache_file, write_cache_file
-from training_imgtool.core.reference import Digest, Tag
-from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.direct.registry.memory import RepositoryMemory, make_file_name
+from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.direct.image.image import DirectImage, StoredImage
+from training_imgtool.direct.registry.state import make_file_name
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
 
 _MAX_BYTES = 32 << 20
+_KEY_DIGITS = 32  # as in a role's tag
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An image's manifest and config, exact bytes."""
-
-    manifest: Manifest
-    config: bytes
+def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:
+    """Returns the tag of a stage's image: the stage's label and the first digits of its key, like a role's tag."""
+    return repository.tag(f"{label}-{key[:_KEY_DIGITS]}")
 
 
 class StoredStages:
@@ -39,10 +38,10 @@ class StoredStages:
         self._registries = registries
         self._cache = cache
 
-    def stage(self, tag: Tag) -> Stored | None:
-        """The stage's image, when the repository has it."""
+    def stage(self, tag: Tag) -> StoredImage | None:
+        """Returns the stage's image, when the repository has it."""
         path = self._path_of(tag)
-        stored = _read(path)
+        stored = _read(path, tag.repository)
         if stored is not None:
             return stored
         registry = self._registries.at(tag.repository)
@@ -51,11 +50,11 @@ class StoredStages:
             config = _read_inline(manifest) or registry.read(tag.repository, manifest.config)
         except RegistryRefusedError:
             return None
-        stored = Stored(manifest, config)
+        stored = StoredImage(manifest, config, tag.repository)
         _write(path, stored)
         return stored
 
-    def base(self, base: Digest, platform: str) -> Stored:
+    def base(self, base: Digest, platform: str) -> StoredImage:
         """A base image's manifest and config; a digest never changes, so they are read once.
 
         Raises RegistryRefusedError when there is none, InputError when it is for another platform, and what
@@ -65,9 +64,9 @@ class StoredStages:
         require_platform(stored.config, platform, f"base image {base}")
         return stored
 
-    def _read_base(self, base: Digest) -> Stored:
-        path = self._cache / "bases" / f"{make_file_name(base.digest)}.json"
-        stored = _read(path)
+    def _read_base(self, base: Digest) -> StoredImage:
+        path = self._cache / "bases" / make_file_name(base.digest)
+        stored = _read(path, base.repository)
         if stored is not None and stored.manifest.digest == base.digest:
             return stored
         registry = self._registries.at(base.repository)
@@ -81,13 +80,13 @@ class StoredStages:
                 hint="`imgtool lock --upgrade` takes what the base's tag names now; "
                 "IMGTOOL_MIRRORS names a registry that has it",
             ) from error
-        stored = Stored(manifest, registry.read(base.repository, manifest.config))
+        stored = StoredImage(manifest, registry.read(base.repository, manifest.config), base.repository)
         _write(path, stored)
         return stored
 
-    def keep(self, tag: Tag, image: DirectImage) -> None:
+    def keep(self, tag: Tag, stored: StoredImage) -> None:
         """Remembers a stage's image that was just pushed."""
-        _write(self._path_of(tag), make_stored(image))
+        _write(self._path_of(tag), stored)
 
     def forget(self, tag: Tag) -> None:
         """Forgets a stage that the registry turned out not to have, or to have anew."""
@@ -95,18 +94,20 @@ class StoredStages:
             self._path_of(tag).unlink(missing_ok=True)
 
     def _path_of(self, tag: Tag) -> Path:
-        return RepositoryMemory(self._cache, tag.repository).stage_file(tag)
+        return self._cache / "stages" / make_file_name(str(tag))
 
 
-def make_stored(image: DirectImage) -> Stored:
-    """An image that was just made, as one to append to."""
-    return Stored(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config)
+def make_stored(image: DirectImage, repository: Repository) -> StoredImage:
+    """Returns an image that was just pushed as one to append to."""
+    return StoredImage(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config, repository)
 
 
-def with_inline_config(image: DirectImage) -> DirectImage:
-    """The same image, its manifest carrying the config's bytes."""
+def as_stage(image: DirectImage, annotations: Mapping[str, str] | None = None) -> DirectImage:
+    """Returns the same image with a manifest whose descriptor of the config carries its bytes, and annotations."""
     document = json.loads(image.manifest)
-    document["config"] = {**document["config"], "data": base64.b64encode(image.config).decode()}
+    document["config"]["data"] = base64.b64encode(image.config).decode()
+    if annotations:  # Docker's manifests have none of their own, and registries know those of a descriptor
+        document["config"]["annotations"] = dict(annotations)
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     return replace(image, manifest=manifest, digest=sha256_digest(manifest))
 
@@ -123,7 +124,7 @@ def _read_inline(manifest: Manifest) -> bytes | None:
     return config if sha256_digest(config) == manifest.config.digest else None
 
 
-def _read(path: Path) -> Stored | None:
+def _read(path: Path, repository: Repository) -> StoredImage | None:
     """A file of the cache, if it is whole: the manifest's digest is checked, and the config against the manifest."""
     try:
         document = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
@@ -132,10 +133,10 @@ def _read(path: Path) -> Stored | None:
         intact = manifest.digest == document["digest"] and sha256_digest(config) == manifest.config.digest
     except (ValueError, KeyError, TypeError, RecursionError, ImgtoolError):
         return None
-    return Stored(manifest, config) if intact else None
+    return StoredImage(manifest, config, repository) if intact else None
 
 
-def _write(path: Path, stored: Stored) -> None:
+def _write(path: Path, stored: StoredImage) -> None:
     """Keeps a manifest and its config."""
     if sha256_digest(stored.config) != stored.manifest.config.digest:
         raise VerificationError(f"{stored.manifest.digest}: the config is not the one that the manifest names")

@@ -1,4 +1,4 @@
-"""Wheels that imgtool built from source archives, kept in the registry beside the layer records, by their sha256.
+"""Wheels that imgtool built from source archives, kept in the images' own repository, by their sha256.
 
 Each is an artifact (OCI image specification 1.1, "Guidance for an artifact") with the wheel as its only layer. The next
 machine reads it instead of building it; the lock's hash decides whether it is the right one.
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.reference import Repository, Tag
-from training_imgtool.direct.layers.shared_records import store_of
 from training_imgtool.plan import Wheel
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_EMPTY, OCI_MANIFEST, Descriptor, sha256_digest
@@ -25,15 +24,10 @@ _BLOCK = 1 << 20
 
 
 class StoredWheels:
-    """The built wheels of one registry path.
-
-    Args:
-        registries: the clients.
-        repository: of the images; the wheels lie where its layer records do.
-    """
+    """Reads and keeps the built wheels of one repository."""
 
     def __init__(self, registries: Registries, repository: Repository) -> None:
-        self._store = store_of(repository)
+        self._store = repository
         self._registry = registries.at(self._store)
 
     def read(self, wheel: Wheel) -> Iterator[bytes] | None:

@@ -28,7 +28,7 @@ from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment, read_template
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile import install_step
-from training_imgtool.plan import LockedVariant, Wheel
+from training_imgtool.plan import LockedVariant
 
 ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
@@ -61,14 +61,7 @@ class _Making:
         _check_exclude(exclude)
 
     def layers(self) -> tuple[LayerSource, ...]:
-        key = self._hash_inputs("set", self._locked.wheels)
-        record = self._tools.cache.find(key)
-        if record is None:
-            record = Record(self._make())
-            self._tools.cache.keep(key, record)
-            return tuple(map(self._make_layer_source, record.layers))
-        self._announce(record)
-        return tuple(map(self._make_layer_source, record.layers))
+        return tuple(map(self._make_layer_source, self._make()))
 
     def _make(self) -> tuple[LayerRecord, ...]:
         """Makes what has no record yet, and proves that the groups do not clash."""
@@ -126,7 +119,7 @@ class _Making:
         return records
 
     def _find(self, group: Group | None) -> Record | None:
-        return self._tools.cache.find(self._hash_inputs("group", group.wheels if group else ()))
+        return self._tools.cache.find(self._hash_group(group))
 
     def _announce(self, record: Record) -> None:
         for layer in record.layers:
@@ -162,7 +155,7 @@ class _Making:
         items = self._install_files(group).items if group else wheel_items.make_environment_items(self._locked)
         site = install_step.site_packages(self._locked)
         record = Record(tuple(layers), find_claims(items, site))
-        self._tools.cache.keep(self._hash_inputs("group", group.wheels if group else ()), record)
+        self._tools.cache.keep(self._hash_group(group), record)
         return record
 
     def _group_layers(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
@@ -219,7 +212,6 @@ class _Making:
             diff_id=record.diff_id,
             history=f"COPY {install_step.VENV}: {record.name} # imgtool, from wheels",
             open=partial(self._open, record),
-            is_claim=self._tools.cache.is_claim(record.blob),
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
@@ -270,21 +262,20 @@ class _Making:
             layers = [layer for layer in self._group_layers(group, inner) if layer and layer.name == record.name]
         if [layer.blob for layer in layers] != [record.blob]:
             self._forget(group)
-            raise blobs.RemadeError(record.blob, "a compiler or library here differs from the one that made it first")
+            raise blobs.remade_error(record.blob, "a compiler or library here differs from the one that made it first")
 
     def _forget(self, group: Group | None) -> None:
-        self._tools.cache.forget(self._hash_inputs("set", self._locked.wheels))
-        self._tools.cache.forget(self._hash_inputs("group", group.wheels if group else ()))
+        self._tools.cache.forget(self._hash_group(group))
 
-    def _hash_inputs(self, kind: str, wheels: tuple[Wheel, ...]) -> str:
+    def _hash_group(self, group: Group | None) -> str:
         """Hashes all that the script reads, and its text, which names the Python minor and so the bytecode's format."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
-            "kind": kind if self._tools.compiles else f"{kind} without bytecode",
+            "kind": "group" if self._tools.compiles else "group without bytecode",
             "version": splice.VERSION,
             "script": hashlib.sha256(script.encode()).hexdigest(),
             "pip": self._locked.installer.sha256,
-            "wheels": [(wheel.name, wheel.sha256) for wheel in wheels],
+            "wheels": [(wheel.name, wheel.sha256) for wheel in (group.wheels if group else ())],
             "mtime": self._tools.mtime,
             "codec": blobs.name_pieces_codec() if self._spliced else self._codec.name,
             "compression": self._tools.compression.value,

@@ -16,7 +16,7 @@ from training_imgtool.core.errors import (
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.direct.registry.memory import tag_of_stage
+from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
 from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.engines import NoClassicBuilderError

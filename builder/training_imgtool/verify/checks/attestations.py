@@ -20,9 +20,8 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
-from training_imgtool.pipeline.attestations import PROVENANCE, describe
+from training_imgtool.pipeline.attach import PROVENANCE, describe, read_trace
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.start.makers import read_trace
 from training_imgtool.registry.referrers import Referrer, list_referrers
 from training_imgtool.verify.case import shorten
 from training_imgtool.verify.facts import Finding, Status

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.registry.memory import tag_of_stage
-from training_imgtool.pipeline.builders import plan_role, without_engine
+from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
 from training_imgtool.pipeline.find import find_images, head
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
+from training_imgtool.pipeline.role_stages import plan_role, without_engine
 from training_imgtool.pipeline.sinks import open_sink
 from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 
 
-def foresee(run: BuildRun) -> dict[Role, str]:
+def dry_run(run: BuildRun) -> dict[Role, str]:
     """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`.
 
     Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
@@ -45,15 +44,13 @@ def foresee(run: BuildRun) -> dict[Role, str]:
 def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engines: Engines) -> None:
     label, reason = image.label, "--engine docker"
     if not run.options.only_engine:
-        try:
-            chain = plan_role(run.inputs, image).chain
-        except NeedsEngineError as error:
-            reason = error.message
-        else:
-            if chain.engine_stage is None:
+        split = plan_role(run.inputs, image).split
+        reason = split.needs_engine
+        if not reason:
+            if split.engine_stage is None:
                 return
-            label = chain.engine_stage.label
+            label = split.engine_stage.label
             if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
                 return
-            reason = chain.reasons[label]
+            reason = split.reasons[label]
     engines.require(image, label, reason)

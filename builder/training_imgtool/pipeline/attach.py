@@ -3,12 +3,16 @@
 Both are one OCI manifest with the image as its `subject`: the bill is its layer, which all images of a lock share, and
 the provenance statement its annotation `dev.imgtool.provenance`. So an image costs one request, or two where the
 registry has no referrers API, and the first image of a lock two more for the bill.
+
+Who made a stage, imgtool or an engine, follows from the image's own history and the plan: imgtool marks its lines of
+the history with the comment `imgtool`, BuildKit marks its own too. An engine with a store of its own also runs the
+stages below the one that it is told to run; a builder starts from images that imgtool makes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +23,15 @@ from training_imgtool.attest.provenance import encode, make_statement
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository
-from training_imgtool.direct.image.image import DirectImage, read_config
+from training_imgtool.direct.image.image import HISTORY_COMMENT, DirectImage, StoredImage, read_config
 from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.mounts import image_names, needed_stages
+from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.lock.lockfile import dump_lock
-from training_imgtool.pipeline.builders import StartImage
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, debian_runs
 from training_imgtool.pipeline.request import BuildRun
-from training_imgtool.pipeline.start.makers import Trace, list_makers, read_trace
+from training_imgtool.pipeline.role_stages import plan_stage_image
 from training_imgtool.plan import DebianPackage
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.failures import BlobUnknownError
@@ -35,6 +41,65 @@ from training_imgtool.registry.referrers import attach, list_referrers, referrer
 PROVENANCE = "dev.imgtool.provenance"  # the annotation that has the statement
 _TITLE = {"org.opencontainers.image.title": "sbom.cdx.json"}
 _AT_ONCE = 4
+_BUILDKIT = "buildkit.dockerfile"  # how its comments begin, whatever the frontend's version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What is known of how an image came to be.
+
+    Attributes:
+        direct: imgtool made the role's own stage.
+        builder: a builder of buildx ran the last stage that an engine ran, if one ran any.
+        compiled: a builder compiled the bytecode of the wheels, since this machine has no such Python.
+    """
+
+    direct: bool
+    builder: bool
+    compiled: bool = False
+
+
+def read_trace(image: RoleImage, config: Mapping[str, Any]) -> Trace:
+    """Reads the trace from an image's config; a line without a known comment is an engine's."""
+    lines = [(str(line.get("comment", "")), str(line.get("created_by", ""))) for line in config.get("history") or []]
+    command = install_step.compile_command(image.plan.locked)
+    own = [comment == HISTORY_COMMENT for comment, _ in lines]
+    compiles = [
+        number > 0 and own[number - 1] and not own[number] and command in text for number, (_, text) in enumerate(lines)
+    ]
+    others = [comment for (comment, _), mine, last in zip(lines, own, compiles, strict=True) if not mine and not last]
+    return Trace(
+        direct=own[-1:] == [True],
+        builder=bool(others) and others[-1].startswith(_BUILDKIT),
+        compiled=any(compiles),
+    )
+
+
+def list_makers(inputs: Inputs, image: RoleImage, trace: Trace) -> dict[str, bool]:
+    """The stages of an image by label, lowest first, each with whether an engine ran it; without empty stages."""
+    own = image.dockerfile.stages[-1]
+    below = _ran_below(inputs, image, own, trace) if trace.direct else _ran(inputs, image, own, trace)
+    engine = {*below, *([own.base] if trace.compiled else [])}
+    needed = needed_stages(image.dockerfile, own)
+    return {stage.label: stage.label in engine for stage in needed if stage.instructions}
+
+
+def _ran(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> Iterator[str]:
+    """The labels of what an engine runs that is told to run a stage."""
+    if trace.builder:
+        yield stage.label
+        yield from _ran_below(inputs, image, stage, trace)
+    else:
+        yield from (needed.label for needed in needed_stages(image.dockerfile, stage))
+
+
+def _ran_below(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> Iterator[str]:
+    """The labels of what engines run below a stage, where imgtool makes all that it can make."""
+    for name in (stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))):
+        earlier = image.dockerfile.earlier(name, stage)
+        lower = plan_stage_image(inputs, image, earlier.label).split.engine_stage if earlier else None
+        if lower is not None:
+            yield from _ran(inputs, image, lower, trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +177,14 @@ class Attestations:
 
     def __init__(self, run: BuildRun, publisher: Publisher) -> None:
         self._run = run
-        self._registry = publisher.evidence.registry
+        self._registry = publisher.state.registry
         self._publisher = publisher
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attest")
         self._tasks: list[Future[None]] = []
         self._wanted = run.inputs.spec_file.spec.attestations and run.settings.attestations
 
-    def add(self, image: RoleImage, made: DirectImage, start: StartImage) -> None:
-        """Begins to attach what there is to say of an image that the direct builder appended to `start`."""
+    def add(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> None:
+        """Begins to attach what there is to say of an image that the direct builder appended to `parent`."""
         task = partial(
             self._attach,
             image,
@@ -127,7 +192,7 @@ class Attestations:
             read_trace(image, read_config(made.config)),
             Descriptor(made.manifest_type, made.digest, len(made.manifest)),
             is_first=self._publisher.was_missing(made.config_descriptor.digest),
-            has_bill=not self._publisher.was_missing(sha256_digest(start.image.config)),
+            has_bill=not self._publisher.was_missing(sha256_digest(parent.config)),
         )
         self._begin(task)
 
@@ -176,13 +241,12 @@ class Attestations:
         described = descriptor or self._registry.manifest(made).descriptor
         predicates = describe(self._run.inputs, image, trace, epoch=self._run.settings.source_date_epoch)
         attestation = make_attestation(made, described, predicates)
-        if not (has_bill and self._publisher.evidence.registry_checks()):
+        if not (has_bill and self._publisher.state.registry_checks()):
             self._publisher.require(attestation.bill_descriptor, attestation.bill)
         try:
             attach(self._registry, made, attestation.manifest, is_first=is_first)
         except BlobUnknownError:
-            self._publisher.forget((attestation.bill_descriptor.digest,))
-            self._publisher.require(attestation.bill_descriptor, attestation.bill)
+            self._publisher.require(attestation.bill_descriptor, attestation.bill, again=True)
             attach(self._registry, made, attestation.manifest, is_first=is_first)
 
 

@@ -1,0 +1,131 @@
+"""Appends stages to a parent image without a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.threads import SingleFlight
+from training_imgtool.direct.build import ParentImage, PlannedStages, build_image, plan_stages
+from training_imgtool.direct.image import image_config
+from training_imgtool.direct.image.image import DirectImage, read_config
+from training_imgtool.direct.layers.codecs import Compression
+from training_imgtool.direct.layers.context_layers import OnceEach
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layers import MTIME, LayerSource
+from training_imgtool.direct.stage_plan import StageInputs
+from training_imgtool.direct.wheels.layer_tools import LayerTools
+from training_imgtool.dockerfile.parse import Stage
+from training_imgtool.pipeline.request import BuildRun
+from training_imgtool.pipeline.role_stages import RoleStages
+from training_imgtool.pipeline.run_wheels import open_wheel_store, read_linked_packages
+from training_imgtool.registry.failures import BlobUnknownError
+from training_imgtool.wheels.prefetch import WheelPrefetcher
+
+if TYPE_CHECKING:
+    from training_imgtool.core.interpreters import Interpreter
+    from training_imgtool.direct.debian_layer import DebianLayer
+
+Send = Callable[[LayerSource, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appending:
+    """Stages of a role, planned on the parent image that they are appended to."""
+
+    role: RoleStages
+    parent: ParentImage
+    inputs: StageInputs
+    planned: PlannedStages
+    cache: LayerCache
+
+    def is_lost(self, error: BlobUnknownError) -> bool:
+        """Tells whether the registry misses layers of the parent image, or does not name what it misses."""
+        layers = {layer.digest for layer in self.parent.stored.manifest.layers}
+        return not error.digests or bool(set(error.digests) & layers)
+
+
+class DirectBuilder:
+    """Appends stages for one run. Thread-safe.
+
+    Args:
+        run: the run.
+        compression: of the layers, instead of the spec's.
+        send: takes each layer as soon as it is made, from several threads, and the name of its image.
+    """
+
+    def __init__(self, run: BuildRun, compression: Compression | None = None, send: Send | None = None) -> None:
+        self._run = run
+        self._compression = compression or Compression(run.inputs.plan.compression)
+        self._send = send
+        self._context_layers: OnceEach = SingleFlight()  # that the roles of this run share
+
+    def new_cache(self) -> LayerCache:
+        """Returns a view of the machine's layer cache that knows which records it gave."""
+        return LayerCache(self._run.settings.cache / "layers", use_cache=not self._run.options.no_cache)
+
+    def plan(self, role: RoleStages, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
+        """Plans stages on a parent image; raises NeedsEngineError where only an engine can execute them on it."""
+        inputs = replace(role.inputs, debian=self._open_debian(role, cache))
+        planned = plan_stages(role.image.dockerfile, stages, inputs, parent)
+        return Appending(role=role, parent=parent, inputs=inputs, planned=planned, cache=cache)
+
+    @contextmanager
+    def append(self, appending: Appending, subject: str, *, compiles: bool = True) -> Iterator[DirectImage]:
+        """Makes the image; its layers can be read until the block ends.
+
+        Args:
+            appending: what `plan` returns.
+            subject: the name of the layers in progress output.
+            compiles: whether layers of wheels come with bytecode.
+
+        Raises what `direct.build.build_image` raises.
+        """
+        settings = self._run.settings
+        python = appending.role.image.plan.locked.variant.python
+        release = python_release(appending.parent.stored.config, python)
+
+        def find_interpreter(python: str) -> Interpreter | None:
+            from training_imgtool.core import interpreters
+
+            return interpreters.find_interpreter(python, settings.environ, release)
+
+        wheels = WheelPrefetcher(partial(open_wheel_store, self._run.inputs, settings), self._run.progress)
+        tools = LayerTools(
+            cache=appending.cache,
+            wheel_path=wheels.path,
+            find_interpreter=find_interpreter,
+            compression=self._compression,
+            mtime=settings.source_date_epoch or MTIME,
+            ready=partial(self._send_layer, subject),
+            expect=wheels.expect,
+            contexts=self._context_layers,
+            compiles=compiles,
+        )
+        try:
+            yield build_image(appending.planned, appending.inputs, tools, parent=appending.parent)
+        finally:
+            wheels.close()
+
+    def _send_layer(self, subject: str, layer: LayerSource) -> None:
+        if self._send is not None:
+            self._send(layer, subject)
+
+    def _open_debian(self, role: RoleStages, cache: LayerCache) -> DebianLayer | None:
+        """Opens what makes the layer of the role's Debian packages; None without any, or if an engine installs them."""
+        run, plan = self._run, role.image.plan
+        if plan.locked.debian is None or plan.locked.debian.engine:
+            return None
+        from training_imgtool.pipeline.debian_stage import open_layer
+
+        copies = read_linked_packages(run.inputs.spec_file, run.settings, run.progress)
+        return open_layer(plan, run.settings, cache, self._compression, run.progress, read_copy=copies)
+
+
+def python_release(base_config: bytes, python: str) -> str | None:
+    """Returns the full version of the image's Python if its environment names it, as Docker's official images do."""
+    release = image_config.read_environment(read_config(base_config).get("config") or {}).get("PYTHON_VERSION", "")
+    return release if release.startswith(f"{python}.") else None
