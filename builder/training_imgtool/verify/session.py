@@ -246,16 +246,17 @@ def _is_made_here(run: VerifyRun, image: RoleImage, layers: tuple[Layer, ...], r
 
     An equal layer has the same bytecode, whichever release of Python an image's own one is.
     """
-    from training_imgtool.pipeline.builders import append_stages, plan_role
+    from training_imgtool.pipeline.direct_builder import DirectBuilder
+    from training_imgtool.pipeline.parents import BaseParents
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
-    from training_imgtool.pipeline.start.images import BaseImages
+    from training_imgtool.pipeline.role_stages import plan_role
 
     own = {layer.digest for layer in layers if layer.own}
     again = BuildRun(inputs=run.inputs, options=BuildOptions(), settings=run.settings, progress=run.progress)
     try:
-        role = plan_role(run.inputs, image)
-        start = BaseImages(again, registries).start(role)
-        with append_stages(again, role, start, lambda *_: None, subject=str(image.role)) as made:
+        builder = DirectBuilder(again)
+        appending = BaseParents(again, registries, builder).of(plan_role(run.inputs, image))
+        with builder.append(appending, str(image.role)) as made:
             return own <= {layer.descriptor.digest for layer in made.layers}
     except ImgtoolError as error:
         run.progress(Note(f"{image.role}: this machine cannot make the image again: {error.message}"))
