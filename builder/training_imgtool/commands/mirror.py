@@ -101,7 +101,7 @@ def _entry(registry: Registry, tag: Tag, image: Manifest) -> dict[str, Any]:
 
 
 def mirror_setting(bases: tuple[MirroredBase, ...], target: str) -> str:
-    """The value of IMGTOOL_MIRRORS that reads the copies."""
+    """Makes the value of IMGTOOL_MIRRORS that reads the copies."""
     hosts = dict.fromkeys(parse_reference(base.base).repository.registry for base in bases)
     return ",".join(f"{host}={target.rstrip('/')}" for host in hosts)
 
@@ -199,7 +199,7 @@ def mirror_debian(
 
 
 def _is_there(path: Path, sha256: str) -> bool:
-    """Whether a file is there; raises UsageError if it is another one, which somebody may need."""
+    """Says whether a file is there; raises UsageError if it is another one, which somebody may need."""
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()

@@ -41,19 +41,19 @@ class Interpreter:
     version: str
 
     def cached(self, path: str) -> str:
-        """Where the bytecode of the source at `path` belongs (PEP 3147)."""
+        """Returns where the bytecode of the source at `path` belongs (PEP 3147)."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/__pycache__/{name.removesuffix('.py')}.{self.tag}.pyc"
 
 
 def this_platform() -> str:
-    """The platform of containers that this machine runs, such as `linux/amd64`."""
+    """Returns the platform of containers that this machine runs, such as `linux/amd64`."""
     machine = platform.machine().lower()
     return f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine, machine) }"
 
 
 def find_interpreter(python: str, environ: Mapping[str, str], release: str | None = None) -> Interpreter | None:
-    """A CPython of the minor version `python`: this one, one on PATH, of pyenv, or that uv knows; None without one.
+    """Finds a CPython of the minor version `python`: this one, one on PATH, of pyenv, or of uv; None without one.
 
     Args:
         python: the minor version, `3.11`.

@@ -55,7 +55,7 @@ class ArchiveBuilder:
         self._results: dict[tuple[str, str, str], Wheel | SourceBuildError] = {}
 
     def folders(self) -> tuple[Path, ...]:
-        """The folders of the wheels built so far, for uv's --find-links."""
+        """Lists the folders of the wheels built so far, for uv's --find-links."""
         return tuple(sorted({path.parent for wheel in self._wheels() if (path := self._store.path(wheel))}))
 
     def _wheels(self) -> tuple[Wheel, ...]:
@@ -182,7 +182,7 @@ def _is_archive(row: IndexedFile, version: str) -> bool:
 def _name_refused(
     refused: Mapping[str, Refused], resolve: Callable[[], tuple[ResolvedWheel, ...]]
 ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-    """A resolution without the refused archives, with a sentence for each package that is older because of one."""
+    """Resolves without the refused archives; adds a sentence for each package that is older because of one."""
     try:
         resolved = resolve()
     except ArchiveNeededError:

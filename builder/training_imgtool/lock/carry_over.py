@@ -21,7 +21,7 @@ class CarriedOver:
     commits: Mapping[str, str] = field(default_factory=dict)
 
     def versions(self, variant: str) -> Mapping[str, str]:
-        """The versions of a variant. A new variant takes those of the first variant that has the package."""
+        """Returns the versions of a variant. A new variant takes those of the first variant that has the package."""
         if variant in self.variants:
             return self.variants[variant]
         return {name: version for pins in reversed(tuple(self.variants.values())) for name, version in pins.items()}

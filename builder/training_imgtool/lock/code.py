@@ -114,7 +114,7 @@ class CodeBuilder:
 
 
 def _add_place(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
-    """The error with the place of its line; one about the network keeps its exit code."""
+    """Adds the place of its line to an error; one about the network keeps its exit code."""
     message = f"{requirement.where}: {requirement.origin}: {error.message}"
     hint = error.hint
     if isinstance(error, SourceBuildError) and hint is None:
@@ -156,7 +156,7 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
 
 
 def _hash_metadata(folder: Path) -> str:
-    """The hash of the files that say what a project requires, and of the lists that those name."""
+    """Hashes the files that say what a project requires, and of the lists that those name."""
     digest = hashlib.sha256()
     files = {path for pattern in _METADATA_FILES for path in folder.glob(pattern)}
     texts = [path.read_text(errors="replace") for path in files if path.name in _PROJECT_FILES]
@@ -167,7 +167,7 @@ def _hash_metadata(folder: Path) -> str:
 
 
 def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
-    """Whether a folder is the project whose code the trainer is: the program finds its packages without a wheel."""
+    """Says whether a folder is the trainer's own project: the program finds its packages without a wheel."""
     if requirement.is_git or is_archive(requirement.path):
         return False
     folder = requirement.path
@@ -178,7 +178,7 @@ def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
 
 
 def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:
-    """The folders where the program's imports start, relative to the spec's folder."""
+    """Lists the folders where the program's imports start, relative to the spec's folder."""
     entry = spec_file.entry
     first = entry.home if entry.script is None else posixpath.dirname(entry.script) or "."
     below = (f"{path}/" for path in spec_file.spec.env.get("PYTHONPATH", "").split(":"))
@@ -193,7 +193,7 @@ def _from_spec(spec_file: SpecFile, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _packages(place: Path, folder: str) -> tuple[str, tuple[str, ...]]:
-    """The folder that a project's imports start from, and its top-level packages, in `src` or beside pyproject.toml."""
+    """Finds where a project's imports start, and its top-level packages: in `src` or beside pyproject.toml."""
     root = "src" if any(place.glob("src/*/__init__.py")) else "."
     start = posixpath.normpath(posixpath.join(folder, root))
     names = (path.parent.name for path in sorted((place / root).glob("*/__init__.py")))

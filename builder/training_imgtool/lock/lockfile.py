@@ -27,7 +27,7 @@ _MAX_BYTES = 4 << 20
 
 
 def dump_lock(lock: Lock) -> str:
-    """The lock's text: deterministic, one wheel per line, newline at the end."""
+    """Writes the lock's text: deterministic, one wheel per line, newline at the end."""
     parts = [
         _HEADER,
         f"version = {LOCK_VERSION}\n",
@@ -51,12 +51,12 @@ class LockIdentity:
 
 
 def lock_path(spec_file: SpecFile) -> Path:
-    """Where a spec's lock lies; raises as `identify_lock`."""
+    """Returns where a spec's lock lies; raises as `identify_lock`."""
     return identify_lock(spec_file).path
 
 
 def identify_lock(spec_file: SpecFile) -> LockIdentity:
-    """The lock that a spec needs: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
+    """Says which lock a spec needs: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
 
     A spec with values from `--set` that the lock depends on has a lock of its own: `gpu.tensorflow-2.16.2.lock`.
     Raises as `lock_inputs`.
@@ -70,7 +70,7 @@ def identify_lock(spec_file: SpecFile) -> LockIdentity:
 
 
 def lock_inputs(spec_file: SpecFile) -> str:
-    """The hash over just what a lock depends on; needs neither the matrix nor the network.
+    """Hashes just what a lock depends on; needs neither the matrix nor the network.
 
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
@@ -90,7 +90,7 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
 
 def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
-    """The sha256 over versions, bases, requirements, platform and the matrix's version, in hexadecimal.
+    """Hashes versions, bases, requirements, platform and the matrix's version; returns hexadecimal digits.
 
     Args:
         spec: the user's choices.
@@ -120,7 +120,7 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
 
 
 def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
-    """What a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
+    """Returns what a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
     of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
     inputs: list[str | None] = [str(accelerator), of_role.base]
     if accelerator is Accelerator.GPU:
@@ -133,7 +133,7 @@ def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
 
 
 def differences(old: Lock, new: Lock) -> tuple[str, ...]:
-    """What changed, a line each, such as `cpu: numpy 1.26.3 -> 1.26.4`; empty when only the inputs' hash did."""
+    """Lists what changed, a line each, such as `cpu: numpy 1.26.3 -> 1.26.4`; empty when only the inputs' hash did."""
     lines = []
     if old.platform != new.platform:
         lines.append(f"platform {old.platform} -> {new.platform}")
@@ -190,7 +190,7 @@ def _debian_differences(old: LockedDebian | None, new: LockedDebian | None) -> l
 
 
 def _format_change(was: Wheel, now: Wheel) -> str:
-    """One package's change: of version, or of the file for the same version."""
+    """Formats one package's change: of version, or of the file for the same version."""
     return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
 
 

@@ -59,7 +59,7 @@ class DamagedLockError(InputError):
 
 
 def parse_lock(data: bytes, name: str) -> Lock:
-    """The lock in `data`; raises InputError.
+    """Parses the lock in `data`; raises InputError.
 
     Args:
         data: the file.
@@ -230,7 +230,7 @@ class _Reader:
 
 
 def _names_file(name: str, version: str, file: str) -> bool:
-    """Whether a wheel's file name begins with this name and version, as pip compares them."""
+    """Says whether a wheel's file name begins with this name and version, as pip compares them."""
     file_name, _, rest = file.partition("-")
     file_version = rest.partition("-")[0]
     if normalise_name(file_name) != normalise_name(name):

@@ -59,7 +59,7 @@ class TrimRule:
     owners: tuple[str, ...] = ()
 
     def is_named_by(self, tokens: frozenset[bytes]) -> bool:
-        """Whether an ELF file with exactly these of the rules' tokens may open the files."""
+        """Says whether an ELF file with exactly these of the rules' tokens may open the files."""
         return bool(tokens.intersection(self.words)) or (self.calls in tokens and self.inside not in tokens)
 
 
@@ -70,7 +70,7 @@ _TENSORFLOW = (
 
 
 def _library(name: str, package: str, word: str = "", *, calls: bytes = b"", inside: bytes = b"") -> TrimRule:
-    """A shared library of one of NVIDIA's packages."""
+    """Makes the rule of a shared library of one of NVIDIA's packages."""
     spellings = [f"lib{name}", rf"find_library\(\s*[\"']{name}"]
     if name == package:  # importing the package is naming the library
         spellings.append(rf"nvidia[./]{name}\b")
@@ -234,7 +234,7 @@ def _is_owner(package: str, owners: tuple[str, ...]) -> bool:
 
 
 def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """The first block is short, since it is all that is read of most files."""
+    """Yields a short block first, since it is all that is read of most files."""
     yield stream.read(len(ELF))
     while block := stream.read(_BLOCK):
         yield block

@@ -144,7 +144,7 @@ class _Maker:
         self._matrix_wheels: dict[str, Wheel] = {}
 
     def check(self, variant: Variant) -> list[Finding]:
-        """The rules about requirements, for one variant."""
+        """Applies the rules about requirements, for one variant."""
         minor, release = self._matrix.release(variant.tensorflow)
         cuda_base = variant.cuda is not None and self._spec.cuda_from == "base"
         platform = self._spec.platform
@@ -169,7 +169,7 @@ class _Maker:
             )
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:
-        """One variant: its base's digest, its wheels and its Debian packages."""
+        """Locks one variant: its base's digest, its wheels and its Debian packages."""
         self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
         digest = self._carried_over.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
@@ -190,7 +190,7 @@ class _Maker:
         )
 
     def _trims(self, variant: Variant) -> bool:
-        """Whether the variant's images leave out what nothing opens."""
+        """Says whether the variant's images leave out what nothing opens."""
         if self._spec.trim is not None:
             return self._spec.trim
         return self._spec.cuda_from == "wheels" and variant.accelerator is Accelerator.GPU
@@ -254,7 +254,7 @@ class _Maker:
 
 
 def _is_another_tensorflow(line: str, package: str) -> bool:
-    """Whether a line names a TensorFlow package that is not the variant's, such as tensorflow-gpu: a rule said so."""
+    """Says whether a line names another TensorFlow package than the variant's; a rule has said so."""
     name = normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0])
     return name in TENSORFLOW_PACKAGES and name not in {package, "tensorflow"}
 
@@ -282,7 +282,7 @@ class Sizes:
         self._lock = threading.Lock()
 
     def wheels(self, resolved: tuple[ResolvedWheel, ...]) -> tuple[Wheel, ...]:
-        """The wheels with their sizes: from the index's page, else from an earlier run, else from the server."""
+        """Adds sizes to the wheels: from the index's page, else from an earlier run, else from the server."""
         sizes = {row.sha256: row.size for row in resolved if row.size is not None}
         sizes = {**_read_sizes(self._path), **sizes}
         unknown = {row.sha256: row.url for row in resolved if row.sha256 not in sizes}

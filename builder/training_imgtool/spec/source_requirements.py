@@ -115,7 +115,7 @@ def _git_origin(place: str) -> str | None:
 
 
 def _path(name: str, place: str, *, is_named: bool) -> str | None:
-    """The path that a line names, relative to the spec's folder; None for a release, a wheel, or a URL of elsewhere."""
+    """Reads the path that a line names, relative to the spec's folder; None for a release, a wheel or a URL."""
     if place.startswith("file:"):
         place = unquote(place.removeprefix("file:"))
         is_named = True
@@ -130,5 +130,5 @@ def _split(extras: str | None) -> tuple[str, ...]:
 
 
 def is_archive(path: str) -> bool:
-    """Whether a path names a source archive and not a folder."""
+    """Says whether a path names a source archive and not a folder."""
     return path.endswith(_ARCHIVE)

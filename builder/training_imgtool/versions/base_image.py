@@ -47,7 +47,7 @@ class BaseImage:
 
 
 def describe(name: str, matrix: Matrix) -> BaseImage:
-    """What `name` tells, recognised by the last parts of its path so that mirrors and caches count too.
+    """Says what `name` tells, recognised by the last parts of its path so that mirrors and caches count too.
 
     Raises InvalidReferenceError when `name` is no image's name.
     """

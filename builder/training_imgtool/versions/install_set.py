@@ -36,7 +36,7 @@ class Request:
 
 
 def package(request: Request, accelerator: Accelerator) -> str:
-    """The distribution on the package index."""
+    """Names the distribution on the package index."""
     release = request.release
     if accelerator is Accelerator.GPU:
         cpu_only = release.cpu_wheel and "tensorflow-gpu" in release.packages
@@ -49,7 +49,7 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """TensorFlow and what a fresh install of it lacks."""
+    """Lists TensorFlow and what a fresh install of it lacks."""
     minor, gpu = request.minor, accelerator is Accelerator.GPU
     extra = "[and-cuda]" if gpu and request.wheels else ""
     yield f"{package(request, accelerator)}{extra}=={request.release.version}"
@@ -60,7 +60,7 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Without which the release does not install or import, or brings a gigabyte too much."""
+    """Lists the constraints without which the release does not install or import, or brings a gigabyte too much."""
     minor = request.minor
     yield from minor.constraints
     if accelerator is Accelerator.GPU and request.wheels and version_key(minor.name) >= _RANGES:
@@ -68,12 +68,12 @@ def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def lowest(pin: str) -> str:
-    """`==1.2` and `<2.0,>=1.2` as 1.2."""
+    """Reads `==1.2` and `<2.0,>=1.2` as 1.2."""
     return next(part.strip("=>") for part in pin.split(",") if part.startswith((">=", "==")))
 
 
 def libraries(minor: Minor) -> tuple[str, ...]:
-    """The sonames that the wheels open (tensorflow/compiler/xla/tsl dso_loader.cc)."""
+    """Lists the sonames that the wheels open (tensorflow/compiler/xla/tsl dso_loader.cc)."""
     names = _LIBRARIES.get(minor.cuda.partition(".")[0], ())
     if minor.cuda == "11.0":
         names = tuple(name.replace("cusolver.so.11", "cusolver.so.10") for name in names)

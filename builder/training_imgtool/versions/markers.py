@@ -6,7 +6,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def marker_environment(python: str, platform: str) -> dict[str, str]:
-    """The marker variables of CPython `python`, such as 3.11, on `platform`, such as linux/amd64; no extra."""
+    """Makes the marker variables of CPython `python`, such as 3.11, on `platform`, such as linux/amd64; no extra."""
     architecture = platform.split("/")[1]
     return {
         "implementation_name": "cpython",

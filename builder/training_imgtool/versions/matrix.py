@@ -153,11 +153,11 @@ class Matrix:
     ai_platform_tpu: tuple[str, ...]
 
     def minor_of(self, version: str) -> Minor:
-        """The minor that release `version` belongs to; raises KeyError for one that is not here."""
+        """Finds the minor that release `version` belongs to; raises KeyError for one that is not here."""
         return self.minors[".".join(version.split(".")[:2])]
 
     def release(self, version: str) -> tuple[Minor, Release]:
-        """The release `version` and its minor; raises FieldError on `tensorflow` that names the nearest."""
+        """Finds the release `version` and its minor; raises FieldError on `tensorflow` that names the nearest."""
         minor = self.minors.get(".".join(version.split(".")[:2]))
         if minor is not None and version in minor.releases:
             return minor, minor.releases[version]
@@ -200,7 +200,7 @@ def load_matrix(text: bytes | None = None) -> Matrix:
 
 
 def python_minors(text: str) -> tuple[str, ...]:
-    """`3.7-3.9 3.11` as ("3.7", "3.8", "3.9", "3.11")."""
+    """Expands `3.7-3.9 3.11` as ("3.7", "3.8", "3.9", "3.11")."""
     minors: list[str] = []
     for part in text.split():
         first, _, last = part.partition("-")
@@ -216,7 +216,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def _plain(node: Any) -> Any:
-    """A YAML tree as dictionaries, lists and the text that was typed: 3.10 is not 3.1."""
+    """Turns a YAML tree into dictionaries, lists and the text that was typed: 3.10 is not 3.1."""
     from training_imgtool.yamlfile.tree import Items, Table
 
     if isinstance(node, Table):

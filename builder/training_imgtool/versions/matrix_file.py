@@ -8,12 +8,12 @@ from training_imgtool.core.resources import data_file
 
 
 def matrix_bytes() -> bytes:
-    """The text of `data/compat.yaml`."""
+    """Reads the text of `data/compat.yaml`."""
     return data_file("compat.yaml").read_bytes()
 
 
 def matrix_version() -> str:
-    """The matrix's own version, which a lock depends on; reads no YAML."""
+    """Reads the matrix's own version, which a lock depends on, without parsing YAML."""
     match = re.search(rb'^version: "([^"\n]+)"$', matrix_bytes()[:4096], re.MULTILINE)
     if match is None:
         raise ValueError("compat.yaml has no version")

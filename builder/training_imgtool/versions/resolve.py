@@ -129,7 +129,7 @@ def _check_base(request: Request, group: _Group) -> list[Finding]:
 
 
 def _python(request: Request, groups: tuple[_Group, ...]) -> str:
-    """The one Python of all roles: the user's, else a base's own, else the newest there is an image for."""
+    """Chooses the one Python of all roles: the user's, else a base's own, else the newest there is an image for."""
     spec = request.spec
     if spec.python is not None:
         return spec.python
@@ -155,7 +155,7 @@ def _python(request: Request, groups: tuple[_Group, ...]) -> str:
 
 
 def _source(request: Request, image: BaseImage, python: str) -> str | None:
-    """How `image` comes by `python`: image, apt, deadsnakes, or None when it cannot."""
+    """Returns how `image` comes by `python`: image, apt, deadsnakes, or None when it cannot."""
     if image.is_python:
         return "image" if image.python in (None, python) else None
     if image.os is None:
@@ -215,7 +215,7 @@ def _executable(image: BaseImage, python: str) -> str:
 
 
 def _cuda_base(request: Request, python: str) -> FittingBase:
-    """The best tag that gives `python`: from its distribution, else from deadsnakes."""
+    """Chooses the best tag that gives `python`: from its distribution, else from deadsnakes."""
     minor, matrix = request.minor, request.matrix
     if not minor.bases:
         hint = "accelerator: cpu, TensorFlow 2.4 or newer, or a `base` of your own with CUDA " + minor.cuda
@@ -270,7 +270,7 @@ def _check_gpus(request: Request, group: _Group, cuda: str | None, python: str) 
 
 
 def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
-    """The GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
+    """Finds the GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
     words = f"_{service_name.upper().replace('-', '_')}_"
     named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
     return max(named, key=lambda gpu: len(gpu.name)) if named else None

@@ -44,7 +44,7 @@ def raise_errors(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
-    """The Pythons that `release` and what it needs have wheels for on `platform`, oldest first."""
+    """Lists the Pythons that `release` and what it needs have wheels for on `platform`, oldest first."""
     arm = platform.startswith("linux/arm64")
     pythons, lacks = (release.pythons_arm, release.lacks_arm) if arm else (release.pythons, release.lacks)
     return tuple(python for python in pythons if version_key(python) >= _OLDEST_PYTHON and python not in lacks)
@@ -71,7 +71,7 @@ def check_platform(platform: str, minor: Minor, release: Release, accelerators: 
 
 
 def check_python(python: str, release: Release, platform: str) -> list[Finding]:
-    """The Python must be one that this very patch release has wheels for; patches drop Pythons."""
+    """Checks that this very patch release has wheels for the Python; patches drop Pythons."""
     usable = usable_pythons(release, platform)
     if python in usable:
         return []
@@ -87,7 +87,7 @@ def check_python(python: str, release: Release, platform: str) -> list[Finding]:
 
 
 def check_package(release: Release, accelerator: Accelerator, minor: Minor) -> list[Finding]:
-    """A role's accelerator needs a TensorFlow package of this release."""
+    """Checks that this release has a TensorFlow package for a role's accelerator."""
     needed = accelerator is Accelerator.TPU and version_key(minor.name) >= _FIRST_TPU_PACKAGE
     if not needed or "tensorflow-tpu" in release.packages:
         return []
@@ -97,7 +97,7 @@ def check_package(release: Release, accelerator: Accelerator, minor: Minor) -> l
 
 
 def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list[Finding]:
-    """A TPU role's tpuTfVersion is the TensorFlow minor; TensorFlow never came to v6e."""
+    """Checks a TPU role: its tpuTfVersion is the TensorFlow minor, and TensorFlow never came to v6e."""
     tpu, where = spec.roles[role].tpu, f"roles.{role}.tpu"
     if tpu is None:
         return []
@@ -125,7 +125,7 @@ def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list
 
 
 def check_libtpu(release: Release, matrix: Matrix, sources: Iterable[str]) -> list[Finding]:
-    """tensorflow-tpu 2.16 to 2.18 pin a libtpu that only Google's own page has; `sources`: the machine's find-links."""
+    """Checks the find-links `sources`: tensorflow-tpu 2.16 to 2.18 pin a libtpu that only Google's own page has."""
     libtpu = matrix.libtpu.get(release.version)
     if libtpu is None or libtpu.on_index != "false" or any("libtpu" in source for source in sources):
         return []
@@ -134,7 +134,7 @@ def check_libtpu(release: Release, matrix: Matrix, sources: Iterable[str]) -> li
 
 
 def check_system(image: BaseImage, system: System | None, minor: Minor, field: str) -> list[Finding]:
-    """The base's glibc must be as new as the wheels ask; musl has none."""
+    """Checks that the base's glibc is as new as the wheels ask; musl has none."""
     if image.tag and _MUSL in image.tag:
         return [Finding(field, f"{image.name} has musl, and TensorFlow's wheels need glibc", "a -slim-bookworm image")]
     if system and version_key(system.glibc) < version_key(minor.glibc):
@@ -144,7 +144,7 @@ def check_system(image: BaseImage, system: System | None, minor: Minor, field: s
 
 
 def check_library_path(spec: ImageSpec) -> list[Finding]:
-    """Our images set LD_LIBRARY_PATH; an own one on a GPU role must keep the folder where GKE mounts the driver."""
+    """Checks LD_LIBRARY_PATH of a GPU role: an own one must keep the folder where GKE mounts the driver."""
     findings = []
     for role, of_role in spec.roles.items():
         for env, field in ((of_role.env, f"roles.{role}.env.LD_LIBRARY_PATH"), (spec.env, "env.LD_LIBRARY_PATH")):

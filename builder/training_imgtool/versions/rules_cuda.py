@@ -10,7 +10,7 @@ _BLACKWELL = 100  # compute capability 10.0: no wheel so far (TF#89272, TF#97387
 
 
 def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
-    """An nvidia/cuda base must exist and hold the CUDA and cuDNN that the wheels open."""
+    """Checks that an nvidia/cuda base exists and holds the CUDA and cuDNN that the wheels open."""
     if image.flavour == "base":
         return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
     if image.cuda is None:
@@ -98,7 +98,7 @@ def _list_supported(minor: Minor, matrix: Matrix, besides: str) -> str:
 
 
 def check_and_cuda(minor: Minor, release: Release, python: str) -> list[Finding]:
-    """`cuda_from: wheels` works from 2.14 on, and not in every release."""
+    """Checks `cuda_from: wheels`, which works from 2.14 on, and not in every release."""
     field = "cuda_from"
     if not minor.and_cuda:
         return [
@@ -120,7 +120,7 @@ def _it(why: str) -> str:
 
 
 def check_gpu(gpu: Gpu, minor: Minor, cuda: str | None, field: str) -> list[Finding]:
-    """The GPU must be one that the wheel has code for; a newer one is compiled for by the driver at start."""
+    """Checks that the wheel has code for the GPU; the driver compiles for a newer one at start."""
     if not minor.compute:
         return []
     codes = {name: int(name.rpartition("_")[2]) for name in minor.compute}
@@ -150,7 +150,7 @@ def _dot(compute: int) -> str:
 
 
 def check_driver(driver: str, cuda: str, matrix: Matrix, field: str) -> list[Finding]:
-    """The node's driver must be at least the floor of the CUDA major; below the toolkit's own it cannot compile PTX."""
+    """Checks the node's driver: at least the floor of the CUDA major; below the toolkit's own it cannot compile PTX."""
     rows = {version_key(key): row for key, row in matrix.drivers.items()}
     have, wanted = version_key(driver), version_key(cuda)
     if not have or not wanted:

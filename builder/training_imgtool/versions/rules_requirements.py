@@ -26,7 +26,7 @@ _LAST_GPU_PACKAGE = Version("2.11.0")
 def check_requirements(
     named: tuple[Named, ...], variant: Variant, minor: Minor, release: Release, *, platform: str, cuda_base: bool
 ) -> list[Finding]:
-    """Every finding about what the user's files name, for one variant.
+    """Collects every finding about what the user's files name, for one variant.
 
     Args:
         named: what the files name.
@@ -67,7 +67,7 @@ def check_requirements(
 
 
 def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
-    """A finding for every line that no lock can hold: a lock names wheels by hash, and any index that has them serves.
+    """Finds every line that no lock can hold: a lock names wheels by hash, and any index that has them serves.
 
     Args:
         texts: the requirements file and those it includes, by name.
@@ -121,7 +121,7 @@ def _merge(requirements: tuple[str, ...], environment: Mapping[str, str] | None 
 
 
 def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
-    """Whether some version may satisfy both: the versions that both name, and those just beside them, are tried."""
+    """Says whether a version may satisfy both: it tries those that both name, and those just beside them."""
     tried = set()
     for specifier in (*wanted, *allowed):
         text = specifier.version.removesuffix(".*")
@@ -140,7 +140,7 @@ def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
 
 
 def _before(parts: list[int]) -> Version | None:
-    """A high version below `parts`: 2.0 gives 1.9999."""
+    """Returns a high version below `parts`: 2.0 gives 1.9999."""
     for index in range(len(parts) - 1, -1, -1):
         if parts[index] > 0:
             return Version(".".join(map(str, [*parts[:index], parts[index] - 1, 9999])))

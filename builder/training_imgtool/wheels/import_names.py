@@ -79,7 +79,7 @@ class ImportNames:
         self._offline = False
 
     def provides(self, module: str) -> bool | None:
-        """Whether Python itself or a wheel provides a module; None when a wheel that may have it cannot be read."""
+        """Says whether Python itself or a wheel provides a module; None if a wheel that may have it cannot be read."""
         top = module.partition(".")[0]
         if self._is_standard(top) or self._is_named(module):
             return True
@@ -91,13 +91,13 @@ class ImportNames:
         return False if complete else None
 
     def _is_standard(self, top: str) -> bool:
-        """Whether the image's Python has a module, whatever the version of the Python that runs this."""
+        """Says whether the image's Python has a module, whatever the version of the Python that runs this."""
         if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
             return _STANDARD_SINCE.get(top, (3,)) <= self._python < _STANDARD_UNTIL.get(top, (4,))
         return (top in sys.stdlib_module_names and top not in _OTHER_SYSTEMS) or top in _ALWAYS_THERE
 
     def _is_named(self, module: str) -> bool:
-        """Whether a wheel has the module's name, the name that a namespace package goes by, or a well-known one."""
+        """Says whether a wheel has the module's name, the name of a namespace package, or a well-known one."""
         if DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
             return True
         if not module.partition(".")[0].islower():
@@ -149,7 +149,7 @@ def _list_by_tail(tail: bytes) -> list[str] | None:
 
 
 def find_root_modules(members: Iterable[str]) -> Iterator[str]:
-    """The dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
+    """Lists the dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
     paths = [_find_installed_path(member) for member in members if not member.endswith("/")]
     packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
     for path in paths:
@@ -162,7 +162,7 @@ def find_root_modules(members: Iterable[str]) -> Iterator[str]:
 
 
 def _find_installed_path(member: str) -> str:
-    """Where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
+    """Returns where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
     parts = member.split("/")
     if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
         return "/".join(parts[2:])

@@ -58,7 +58,7 @@ class WheelPrefetcher:
             self._begin(wheel)
 
     def path(self, wheel: Wheel) -> Path:
-        """The wheel's file; raises what fetching raises."""
+        """Returns the wheel's file; raises what fetching raises."""
         return self._store.path(wheel) or self._begin(wheel).result()
 
     def close(self) -> None:

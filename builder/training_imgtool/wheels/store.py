@@ -70,7 +70,7 @@ class WheelStore:
         return open_index(self._settings, self._folder, self._options())
 
     def path(self, wheel: Wheel) -> Path | None:
-        """The wheel's file when it is here with the right size, else None."""
+        """Returns the wheel's file when it is here with the right size, else None."""
         path = self._place(wheel)
         try:
             state = path.lstat()
@@ -82,7 +82,7 @@ class WheelStore:
         return path
 
     def require(self, wheel: Wheel) -> Path:
-        """The wheel's file; raises LocalFileError when it was not fetched."""
+        """Returns the wheel's file; raises LocalFileError when it was not fetched."""
         path = self.path(wheel)
         if path is None:
             raise LocalFileError(f"{wheel.file} is not in the cache {self._root}", hint="imgtool build fetches it")
@@ -114,7 +114,7 @@ class WheelStore:
             progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
     def read_tail(self, wheel: Wheel, offset: int) -> bytes:
-        """The bytes of a wheel on an index from `offset` on; raises LookupError when none has it, TemporaryError."""
+        """Reads a wheel on an index from `offset` on; raises LookupError when none has it, TemporaryError."""
         for url in self._list_urls(wheel):
             return b"".join(self.index.read(url, offset, limit=wheel.size))
         raise LookupError(wheel.file)
@@ -245,7 +245,7 @@ class WheelStore:
             yield path
 
     def _fetch_source(self, source: Source, work: Path, progress: Progress) -> tuple[Path, str]:
-        """The archive of a source, and the version that a Git tag gives it."""
+        """Fetches the archive of a source, and the version that a Git tag gives it."""
         from training_imgtool.wheels.sources.git import Git
         from training_imgtool.wheels.sources.pack import Packer
 
@@ -275,7 +275,7 @@ class WheelStore:
 
     @contextmanager
     def _open_part(self, wheel: Wheel) -> Iterator[tuple[BinaryIO, Path, Path]]:
-        """The file that a download grows in, held by this process alone, and where it goes when it is whole."""
+        """Opens the file that a download grows in, held by this process alone, and where it goes when it is whole."""
         target = self._place(wheel)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -290,14 +290,14 @@ class WheelStore:
 
 
 def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Iterator[bytes]:
-    """The blocks of a whole file, whatever part of it an earlier download left."""
+    """Yields the blocks of a whole file, whatever part of it an earlier download left."""
     restarted()
     yield from blocks
 
 
 @contextmanager
 def open_locked(path: Path) -> Iterator[BinaryIO]:
-    """`path` open for reading and writing, with a lock on the very file that has the name now."""
+    """Opens `path` for reading and writing, with a lock on the very file that has the name now."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -328,7 +328,7 @@ def hash_part(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """A cache file's bytes; raises OSError."""
+    """Yields a cache file's bytes; raises OSError."""
     with open_cache_file(path) as stream:
         while block := stream.read(BLOCK):
             yield block

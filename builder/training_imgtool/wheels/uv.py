@@ -95,7 +95,7 @@ class Indexes:
 
 
 def find_indexes(environ: Mapping[str, str], folder: Path, options: tuple[str, ...] = ()) -> Indexes:
-    """The indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default.
+    """Finds the indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default.
 
     Args:
         environ: the machine's environment for uv; its values replace `${NAME}` in options.
@@ -173,7 +173,7 @@ def _list_archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]
 
 
 def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
-    """An environment in which each Python that uv starts for a build ends before it runs any code of the archive."""
+    """Makes an environment in which a Python that uv starts for a build ends before it runs code of the archive."""
     trap = work / "trap"
     trap.mkdir()
     (trap / "sitecustomize.py").write_text("import os\nos._exit(1)\n", encoding="utf-8")
@@ -181,7 +181,7 @@ def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
 
 
 def _write_pylock(versions: Mapping[str, str]) -> str:
-    """A pylock.toml (PEP 751) of just these versions."""
+    """Writes a pylock.toml (PEP 751) of just these versions."""
     rows = (
         f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
         for name, version in versions.items()
@@ -211,7 +211,7 @@ def _choose(
 
 
 def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
-    """Hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
+    """Reads hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
     rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
     candidates = {}
     for row in rows if isinstance(rows, list) else []:
@@ -224,7 +224,7 @@ def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tup
 
 
 def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str], folder: Path) -> str:
-    """What `uv pip compile` of these requirements prints; `work` is a folder for its files."""
+    """Runs `uv pip compile` of these requirements and returns what it prints; `work` is a folder for its files."""
     (work / "spec.txt").write_text(requirements, encoding="utf-8")
     command = [
         find_program(),
@@ -255,7 +255,7 @@ def find_program() -> str:
 
 
 def read_version() -> str:
-    """What `uv --version` says, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
+    """Asks `uv --version`: `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
     try:
         done = subprocess.run([find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -288,18 +288,18 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
 
 
 def machine_of(platform: str) -> str:
-    """`linux/amd64` as `x86_64`; raises KeyError for a platform without TensorFlow wheels."""
+    """Returns `linux/amd64` as `x86_64`; raises KeyError for a platform without TensorFlow wheels."""
     return MACHINES["/".join(platform.split("/")[:2])]
 
 
 def name_uv_platform(platform: str, glibc: str) -> str:
-    """The platform in uv's words: the newest manylinux it knows that is not newer than `glibc`."""
+    """Names the platform in uv's words: the newest manylinux it knows that is not newer than `glibc`."""
     minor = int(glibc.split(".")[1])
     return f"{machine_of(platform)}-manylinux_2_{max(release for release in _UV_PLATFORMS if release <= minor)}"
 
 
 def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> str | None:
-    """The file name among `files` that pip would choose for CPython `python`, or None when none fits."""
+    """Chooses the file name among `files` that pip would choose for CPython `python`, or None when none fits."""
     order = _rank_tags(python, machine_of(platform), int(glibc.split(".")[1]))
     best: tuple[int, tuple[int, str], str] | None = None
     for file in files:

@@ -17,7 +17,7 @@ _KEYRING_SECONDS = 10
 
 
 def find_authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
-    """The Authorization header for `url`, or None when nobody gave credentials for its origin."""
+    """Makes the Authorization header for `url`, or None when nobody gave credentials for its origin."""
     target = urlsplit(url)
     own = [parts for parts in map(urlsplit, (url, *index_urls)) if _read_origin(parts) == _read_origin(target)]
     for parts in own:
@@ -31,7 +31,7 @@ def find_authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[s
 
 
 def without_login(url: str) -> str:
-    """`url` without user name and password."""
+    """Returns `url` without user name and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
 

@@ -58,13 +58,13 @@ class Index:
         self._client = IndexClient(client, lambda: self.places().urls, environ=environ, pause=pause)
 
     def places(self) -> Indexes:
-        """Where this machine looks; looks up the settings once."""
+        """Says where this machine looks; looks up the settings once."""
         with self._lock:
             self._indexes = self._indexes or self._find()
             return self._indexes
 
     def locate(self, name: str, file: str, sha256: str) -> str | None:
-        """The URL of a project's file with that hash, or None when no index has it.
+        """Finds the URL of a project's file with that hash, or None when no index has it.
 
         Raises TemporaryError when an index that might have it does not answer, CredentialsError when one refuses.
         """
@@ -75,15 +75,15 @@ class Index:
         return None
 
     def files(self, name: str) -> tuple[IndexedFile, ...]:
-        """Every file of a project on this machine's indexes; none when no index has the project. Raises as `locate`."""
+        """Lists every file of a project on this machine's indexes. Raises as `locate`."""
         return tuple(self._list_files(name))
 
     def linked(self) -> tuple[IndexedFile, ...]:
-        """Every file on the find-links pages and in the find-links folders. Raises as `locate`."""
+        """Lists every file on the find-links pages and in the find-links folders. Raises as `locate`."""
         return tuple(row for place in self.places().find_links for row in self._list_find_links(place))
 
     def size(self, url: str) -> int:
-        """A file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
+        """Asks for a file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
             return _path_of(url).stat().st_size
         for attempt in self._client.attempts(url):
@@ -96,7 +96,7 @@ class Index:
     def read(
         self, url: str, offset: int = 0, restarted: Callable[[], None] | None = None, *, limit: int
     ) -> Iterator[bytes]:
-        """A file's bytes from `offset` on, in blocks; raises VerificationError for a file of more than `limit` bytes.
+        """Yields a file's bytes from `offset` on; raises VerificationError for a file of more than `limit` bytes.
 
         A connection that breaks is continued with a Range request. When a server cannot do that, `restarted`
         is called and the bytes begin anew; without `restarted` that is a TemporaryError.
@@ -128,7 +128,7 @@ class Index:
             yield from self._list_page(make_page_url(index, name))
 
     def _list_find_links(self, place: str) -> Iterator[IndexedFile]:
-        """A find-links entry: a folder, or a page."""
+        """Lists the files of a find-links entry: a folder, or a page."""
         if "://" in place and not place.startswith("file:"):
             yield from self._list_page(place)
             return
@@ -161,7 +161,7 @@ class Index:
 
 
 def open_index(settings: Settings, folder: Path, options: tuple[str, ...] = ()) -> Index:
-    """The indexes that uv and pip use on this machine when they run in `folder` with a requirements file's options."""
+    """Opens the indexes that uv and pip use when they run in `folder` with a requirements file's options."""
     environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {read_pip_settings(settings.environ).get('trusted-host', '')}"
@@ -175,7 +175,7 @@ def open_index(settings: Settings, folder: Path, options: tuple[str, ...] = ()) 
 
 
 def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator[bytes]:
-    """The blocks, as long as they and the `have` bytes before them are at most `limit` bytes."""
+    """Yields the blocks, as long as they and the `have` bytes before them are at most `limit` bytes."""
     for block in blocks:
         have += len(block)
         if have > limit:
@@ -188,7 +188,7 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
 
 
 def _digest(url: str) -> str:
-    """The sha256 of a local file, so that another build of the same name hides no file with the right hash."""
+    """Hashes a local file, so that another build of the same name hides no file with the right hash."""
     try:
         with _path_of(url).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -225,7 +225,7 @@ class LinkedFiles:
         self._lock = threading.Lock()
 
     def read(self, names: Collection[str], sha256: str, size: int) -> bytes | None:
-        """The content of a file with one of these names, that hash and that size in bytes; None where there is none."""
+        """Reads the file with one of these names, that hash and that size in bytes; None where there is none."""
         with self._lock:
             rows = self._rows
         for row in rows:

@@ -35,7 +35,7 @@ class PageError(ValueError):
 
 
 def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, ...]:
-    """The files of a page that came from `url`; raises PageError when it is no such page."""
+    """Parses the files of a page that came from `url`; raises PageError when it is no such page."""
     try:
         if "json" in content_type:
             return _parse_json(data, url)
@@ -49,7 +49,7 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
 
 
 def make_page_url(index: str, name: str) -> str:
-    """Where an index has the page of a project (PEP 503 normalised)."""
+    """Returns where an index has the page of a project (PEP 503 normalised)."""
     return f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
 
 

@@ -24,7 +24,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
-    """The environment for uv: `environ`, with pip's index settings where it has no setting of uv's own.
+    """Makes the environment for uv: `environ`, with pip's index settings where it has no setting of uv's own.
 
     `UV_NO_INDEX`, which uv itself does not read, stands for its option --no-index.
 
@@ -58,7 +58,7 @@ def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) 
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The keys that matter here as pip sees them: its files in their order, then its variables."""
+    """Reads the keys that matter here as pip sees them: its files in their order, then its variables."""
     settings: dict[str, str] = {}
     for path in _list_files(environ):
         settings.update(_read(path))
@@ -70,7 +70,7 @@ def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_files(environ: Mapping[str, str]) -> list[Path]:
-    """Global, user, site, then PIP_CONFIG_FILE; later ones win. PIP_CONFIG_FILE=/dev/null means none at all."""
+    """Lists the files of pip: global, user, site, PIP_CONFIG_FILE; later ones win. /dev/null as the last means none."""
     chosen = environ.get("PIP_CONFIG_FILE")
     if chosen == "/dev/null":
         return []

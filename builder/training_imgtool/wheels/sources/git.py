@@ -108,7 +108,7 @@ class Git:
             raise InputError(f"{_hide_credentials(url)} has no commit {commit}", hint=hint) from error
 
     def _read_contents(self, folder: str, listing: bytes) -> Iterator[tuple[str, str, bytes]]:
-        """Mode, path and content of each file, in Git's order."""
+        """Reads mode, path and content of each file, in Git's order."""
         rows = []
         for row in filter(None, listing.split(b"\0")):
             head, _, name = row.partition(b"\t")

@@ -228,7 +228,7 @@ class _Digest:
 
 
 def _find_files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
-    """The files and links below a folder, sorted by path."""
+    """Finds the files and links below a folder, sorted by path."""
     with os.scandir(folder) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:

@@ -27,12 +27,12 @@ _LICENSES = frozenset({"LICENSE", "LICENSE.txt", "COPYING", "COPYING.txt"})
 
 
 def name_wheel(archive: SourceArchive) -> str:
-    """The wheel's file name."""
+    """Names the wheel's file."""
     return f"{archive.name}-{archive.version}-py3-none-any.whl"
 
 
 def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
-    """The wheel of a source archive.
+    """Makes the wheel of a source archive.
 
     Args:
         archive: which it is, with the hash of its bytes.
@@ -65,7 +65,7 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
 
 
 def remake_wheel(wheel: Wheel, index: Index) -> bytes | None:
-    """The wheel of one of the matrix' source archives; None for another wheel, or when no index has the archive."""
+    """Makes the wheel of one of the matrix' archives; None for another wheel, or when no index has the archive."""
     archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
     if archive is None or name_wheel(archive) != wheel.file:
         return None
