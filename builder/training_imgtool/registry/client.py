@@ -7,7 +7,7 @@ asks for images loads nothing that reads or writes them, so the methods that do 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,12 +131,6 @@ class Registry:
 
         return refuses_unknown_blobs(self.session, repository)
 
-    def mount(self, repository: Repository, descriptor: Descriptor, source: Repository) -> bool:
-        """Mounts a blob from another repository and returns whether the registry did; sends no content."""
-        from training_imgtool.registry.upload import mount_blob
-
-        return mount_blob(self.session, repository, descriptor, source)
-
     def upload(
         self,
         repository: Repository,
@@ -145,10 +139,8 @@ class Registry:
         *,
         mount_from: Repository | None = None,
         expect_missing: bool = False,
-        check_size: bool = False,
         subject: str = "",
         progress: Progress = silent,
-        before: Callable[[], object] = lambda: None,
     ) -> Uploaded:
         """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
 
@@ -163,10 +155,8 @@ class Registry:
             open_body=open_body,
             mount_from=mount_from,
             expect_missing=expect_missing,
-            check_size=check_size,
             subject=subject,
             progress=progress,
-            before=before,
         )
         return self.uploads.do((repository, descriptor.digest), upload.run)
 

@@ -60,11 +60,8 @@ class BlobUpload:
         mount_from: a repository that has the blob, of this registry or of a host that it mounts from. With
             `repository` itself the request that opens the upload also asks for the blob.
         expect_missing: sends no HEAD on the first try.
-        check_size: the descriptor is a claim: a mount is followed by a HEAD that must say the same size.
         subject: whose blob it is, for progress.
         progress: receives every block that was sent.
-        before: called before content is sent, and before an upload is opened that mounts nothing; what it raises ends
-            the upload.
     """
 
     session: Session
@@ -73,10 +70,8 @@ class BlobUpload:
     open_body: OpenBody
     mount_from: Repository | None = None
     expect_missing: bool = False
-    check_size: bool = False
     subject: str = ""
     progress: Progress = silent
-    before: Callable[[], object] = lambda: None
     _sent: int = field(default=0, init=False)  # bytes of content
     _began: float = field(default=0.0, init=False)
     _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
@@ -132,13 +127,9 @@ class BlobUpload:
         if asks and self._has_blob():
             return How.UPLOADED if self._sent else How.PRESENT
         self._cancel()
-        mounted = number == 0 and self.mount_from is not None and self._mount(self.mount_from)
-        if mounted and (not self.check_size or self._has_blob()):
+        if number == 0 and self.mount_from is not None and self._mount(self.mount_from):
             return How.MOUNTED
-        if self._location is None:
-            self.before()  # without content to send, a refusal does not matter
-            self._location = self._open()
-        self.before()
+        self._location = self._location or self._open()
         self._put(self._location)
         self._location = None
         if self._is_doubtful and not self._has_blob():
@@ -148,7 +139,7 @@ class BlobUpload:
     def _has_blob(self) -> bool:
         length = blob_length(self.session, self.repository, self.descriptor.digest, writing=True)
         self._is_doubtful = bool(length) and length != str(self.descriptor.size)
-        return length == str(self.descriptor.size) or (length == "" and not self.check_size)
+        return length in {"", str(self.descriptor.size)}
 
     def _read_back(self) -> None:
         """Reads the blob; raises VerificationError where the registry has kept something else."""
@@ -236,15 +227,6 @@ class BlobUpload:
             with contextlib.suppress(PassingError, ImgtoolError):
                 scopes = push(self.repository.path)
                 self.session.send("DELETE", location, scopes=scopes, doing=self.doing, seconds=_CANCEL_SECONDS)
-
-
-def mount_blob(session: Session, repository: Repository, descriptor: Descriptor, source: Repository) -> bool:
-    """Mounts a blob from another repository and returns whether the registry did; sends no content."""
-    upload = BlobUpload(session=session, repository=repository, descriptor=descriptor, open_body=lambda: iter(()))
-    try:
-        return upload._mount(source)  # noqa: SLF001 - the same module
-    finally:
-        upload._cancel()  # noqa: SLF001 - the same module
 
 
 def with_query(url: str, added: dict[str, str]) -> str:
