@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutation.changes import find_changes
+from scripts.mutation.changes import compiles, find_changes
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SCRIPT = CHECKOUT / "scripts/mutants"
@@ -67,6 +67,7 @@ PLANTED = {
 )
 def test_single_decisions_are_changed(source: str, changed: set[str]) -> None:
     assert {change.apply(source.encode()).decode() for change in find_changes(source.encode())} == changed
+    assert all(compiles(text.encode()) for text in changed)
 
 
 def _project(folder: Path) -> None:

@@ -103,6 +103,11 @@ class Test:
     seconds: float
     breadth: int
 
+    @property
+    def file(self) -> str:
+        """The file that it is in."""
+        return self.name.partition("::")[0]
+
 
 @dataclass(slots=True)
 class Reach:

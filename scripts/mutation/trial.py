@@ -118,9 +118,31 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
     ended = tree.pytest((*QUIET, "-x", f"@{names.name}"), 40 + 3 * sum(test.seconds for test in tests))
     if ended.status == 0:
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.output, re.MULTILINE)
-    failed = next((test for test in tests if found and found[1] == test.name), tests[0])
-    return _Failure("timeout" if ended.status is None else "killed", failed)
+    if ended.status is None:
+        return _Failure("timeout", tests[0])
+    lines = re.findall(r"^(?:FAILED|ERROR) (.+)$", ended.output, re.MULTILINE)  # of a test, or of a file
+    failed = [test for test in tests for line in lines if _is_of(line, test)]
+    if not failed:
+        raise RuntimeError(f"pytest ended with {ended.status} and names no test:\n{ended.output}")
+    return _Failure("killed", failed[0])
+
+
+def _is_of(line: str, test: Test) -> bool:
+    return line.startswith((f"{test.name} - ", f"{test.file} - ")) or line in {test.name, test.file}
+
+
+def existing(tree: Tree, known: Reach) -> Reach:
+    """Leaves out the tests of a record that are no more."""
+    listed = set(tree.pytest((*QUIET, "--collect-only"), 600).output.splitlines())
+    tests = [test for test in known.tests if test.name in listed]
+    places = {test: place for place, test in enumerate(tests)}
+    return Reach(
+        tests,
+        {
+            function: [places[known.tests[number]] for number in numbers if known.tests[number] in places]
+            for function, numbers in known.functions.items()
+        },
+    )
 
 
 def format_diff(source: bytes, change: Change) -> str:
