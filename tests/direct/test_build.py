@@ -93,7 +93,7 @@ def test_the_root_of_a_base_that_is_only_listed(make: Maker) -> None:
         ("COPY b.txt /lib/x/", {}, "/usr/lib is too much"),
         ("COPY b.txt /dev/x/", {}, "/dev"),
         ("COPY b.txt /opt/f\nCOPY code /opt/f", {}, "is a file"),
-        ("COPY b.txt /opt/f\nCOPY b.txt /opt/f/", {}, "is a file"),
+        ("COPY b.txt /opt/f\nCOPY b.txt /opt/f/", {}, "/opt/f is a file, no folder"),
         ("COPY b.txt /opt/f\nWORKDIR /opt/f", {}, "is a file"),
         ("COPY b.txt /opt/sub\nCOPY code /opt", {}, "is a file or a link"),
         ("COPY code /opt/b.txt\nCOPY b.txt /opt/", {}, "is a folder"),

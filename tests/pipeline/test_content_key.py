@@ -160,6 +160,16 @@ def test_arguments_before_from_count_where_they_are_taken() -> None:
     assert key_of("ARG A=1\n" + FROM + "RUN true\n") == key_of("ARG A=2\n" + FROM + "RUN true\n")
 
 
+def test_the_platform_of_a_stage_counts() -> None:
+    texts = [
+        f"FROM {flag}python:3@{DIGEST}\nRUN true\n"
+        for flag in ("", "--platform=linux/amd64 ", "--platform=linux/arm64 ")
+    ]
+    own, same, other = map(key_of, texts)
+    assert own == same != other
+    assert key_of(texts[2], platform="linux/riscv64") == other
+
+
 def test_copied_stages_count() -> None:
     text = FROM + "RUN {}\nFROM scratch\nCOPY --from=a /x /x\n"
     assert key_of(text.format("a")) != key_of(text.format("b"))

@@ -139,11 +139,7 @@ def _resolve_target(layer: _Layer, source: CopySource, target: str, word: str) -
     """Decides where a file goes: into the destination if that is or is written as a folder, else under its name."""
     real = layer.files.resolve(target)
     node = layer.node(real)
-    if node is not None and node.kind is Kind.FOLDER:
-        return posixpath.join(real, source.name)
-    if word.endswith("/"):
-        if node is not None:
-            raise DependsOnBaseError(f"{layer.where}: {real} is a file, no folder")
+    if word.endswith("/") or (node is not None and node.kind is Kind.FOLDER):
         return posixpath.join(real, source.name)
     if posixpath.basename(word) in {".", ".."}:
         raise DependsOnBaseError(f"{layer.where}: engines differ in whether {word} is a folder that is not there yet")
