@@ -19,7 +19,7 @@ def job(
     hosts: str | None = None,
     allow_unknown: bool = False,
 ) -> dict[str, Any]:
-    """The data of `imgtool config --format json`: what a program sends to the service's API.
+    """Returns the data of `imgtool config --format json`: what a program sends to the service's API.
 
     For vertex that is a CustomJob or a HyperparameterTuningJob, for ai-platform a Job, for the Kubernetes targets an
     object or a List, for compose the file, for tf-config the variables of each node, for skypilot the task, for slurm

@@ -124,7 +124,7 @@ class Lock:
     variants: tuple[LockedVariant, ...]
 
     def variant_of(self, role: Role) -> LockedVariant:
-        """The variant that `role` is built from; raises KeyError when the lock has none."""
+        """Returns the variant that `role` is built from; raises KeyError when the lock has none."""
         for locked in self.variants:
             if role in locked.variant.roles:
                 return locked
@@ -170,7 +170,7 @@ class Plan:
     compression: str
 
     def role(self, role: Role) -> RolePlan:
-        """The plan of `role`; raises KeyError when the spec has none."""
+        """Returns the plan of `role`; raises KeyError when the spec has none."""
         for plan in self.roles:
             if plan.role is role:
                 return plan

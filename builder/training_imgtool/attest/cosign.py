@@ -151,7 +151,7 @@ class Cosign:
             raise CredentialsError(f"cosign does not sign {image}: {_read_complaint(done)}", hint=hint)
 
     def _list_access(self, image: Digest) -> Iterator[str]:
-        """The registry's options, from the machine's settings; logins cosign reads from DOCKER_CONFIG itself."""
+        """Yields the registry's options, from the machine's settings; logins cosign reads from DOCKER_CONFIG itself."""
         if speaks_http(image.repository.registry, self.settings.insecure):
             yield "--allow-http-registry=true"
         if self.settings.ca_file is not None:
@@ -159,14 +159,14 @@ class Cosign:
 
 
 def _read_complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """What the program said last; it says each error twice."""
+    """Picks what the program said last; it says each error twice."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
     return join_lines((errors or lines or [f"exit code {done.returncode}"])[-1], limit=300)
 
 
 def _read_lines(text: str) -> Iterator[dict[str, Any]]:
-    """The objects that the program prints, one a line or in lists."""
+    """Yields the objects that the program prints, one a line or in lists."""
     for line in text.splitlines():
         try:
             found = json.loads(line)
@@ -184,7 +184,7 @@ def _is_signature(entry: Mapping[str, Any], image: Digest) -> bool:
 
 
 def _read_predicate(entry: Mapping[str, Any], image: Digest, kind: str) -> Any:
-    """The predicate in an envelope around an in-toto statement of a kind about an image; None for anything else."""
+    """Reads the predicate in an envelope around an in-toto statement about an image; None for anything else."""
     try:
         statement = json.loads(base64.b64decode(entry["payload"], validate=True))
         about = [subject["digest"]["sha256"] for subject in statement["subject"]]

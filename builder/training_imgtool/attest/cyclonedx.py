@@ -26,7 +26,7 @@ SAFE = ".-_~"  # characters that package URLs leave as they are
 def describe_variant(
     name: str, plan: RolePlan, debian: Iterable[DebianPackage] = (), *, epoch: int = 0
 ) -> dict[str, Any]:
-    """The bill of what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
+    """Lists what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
 
     Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It does
     not list the Debian packages that are in the base.
@@ -68,7 +68,7 @@ def make_bill(
     *,
     epoch: int = 0,
 ) -> dict[str, Any]:
-    """A bill's document.
+    """Wraps components as a document of CycloneDX.
 
     Args:
         subject: the component that the bill is about.
@@ -94,7 +94,7 @@ def make_bill(
 
 
 def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
-    """A wheel's component."""
+    """Makes a wheel's component."""
     name = normalise_name(wheel.name)
     return {
         "type": "library",
@@ -108,7 +108,7 @@ def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
 
 
 def read_distribution(os: str | None) -> tuple[str, str] | None:
-    """The ID and VERSION_ID of a base of which the plan says, for example, debian12; None if the plan does not know."""
+    """Reads the ID and VERSION_ID of a base that the plan says is, for example, debian12; None if it does not."""
     match = re.fullmatch(r"([a-z]+)([0-9.]+)", os or "")
     return (match[1], match[2]) if match else None
 
@@ -116,7 +116,7 @@ def read_distribution(os: str | None) -> tuple[str, str] | None:
 def make_debian_component(
     name: str, version: str, architecture: str, distribution: tuple[str, str] | None, *, sha256: str = ""
 ) -> dict[str, Any]:
-    """A Debian package's component; without a known distribution it has no package URL."""
+    """Makes a Debian package's component; without a known distribution it has no package URL."""
     component: dict[str, Any] = {
         "type": "library",
         "bom-ref": f"deb:{name}:{architecture}:{version}",

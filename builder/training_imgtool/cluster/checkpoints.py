@@ -27,7 +27,7 @@ class Checkpoint:
 
 
 def latest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint below `folder`, or None; a folder that cannot be read has none."""
+    """Returns the newest checkpoint below `folder`, or None; a folder that cannot be read has none."""
     checkpoints = [checkpoint for file in _files(folder) if (checkpoint := _read(file, folder)) is not None]
     return max(checkpoints, key=lambda checkpoint: checkpoint.written, default=None)
 

@@ -45,7 +45,7 @@ class Share:
 
 
 def request_of(role: RoleSpec) -> Request:
-    """What a role's replica asks for: its own `cpus` and `memory`, else those of its machine type."""
+    """Returns what a role's replica asks for: its own `cpus` and `memory`, else those of its machine type."""
     cpus, memory = machine_size(role.machine)
     own_cpus, own_memory = quantity(role.cpus), quantity(role.memory)
     return Request(
@@ -56,7 +56,7 @@ def request_of(role: RoleSpec) -> Request:
 
 
 def machine_size(machine: str | None) -> tuple[float | None, int | None]:
-    """CPUs and bytes of a machine type such as `n1-standard-4`; (None, None) for one whose name does not say."""
+    """Reads CPUs and bytes from a machine type such as `n1-standard-4`; (None, None) if its name does not say."""
     match = _MACHINE.match(machine or "")
     if match is None:
         return None, None
@@ -65,7 +65,7 @@ def machine_size(machine: str | None) -> tuple[float | None, int | None]:
 
 
 def quantity(text: str | None) -> float | None:
-    """A Kubernetes quantity as a number: `500m` is 0.5, `16Gi` 17179869184; None for None or another text."""
+    """Reads a Kubernetes quantity: `500m` is 0.5, `16Gi` 17179869184; None for None or another text."""
     match = _QUANTITY.match(text or "")
     return float(match["number"]) * _UNITS[match["unit"] or ""] if match else None
 
@@ -98,7 +98,7 @@ def shares(
 
 
 def _cards(requests: Mapping[str, Request], gpus: Sequence[str] | None) -> dict[str, tuple[str, ...] | int]:
-    """GPUs dealt out in turn, so that replicas share one only when there are too few."""
+    """Deals GPUs out in turn, so that replicas share one only when there are too few."""
     if gpus is None:
         return {name: request.gpus for name, request in requests.items()}
     dealt: dict[str, tuple[str, ...] | int] = {}

@@ -62,7 +62,7 @@ class Watcher:
         _thread(f"imgtool-memory-{name}", lambda: self._measure(name, container_id, used))
 
     def next(self, seconds: float) -> Report | None:
-        """The next report, or None when there was none for `seconds`."""
+        """Returns the next report, or None when there was none for `seconds`."""
         with suppress(queue.Empty):
             return self._reports.get(timeout=seconds)
         return None
@@ -111,7 +111,7 @@ class Watcher:
 
 
 def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a stream of bytes, as UTF-8, made safe for a terminal; an unfinished one at the end counts.
+    """Yields the lines of a stream of bytes, as UTF-8, made safe for a terminal; an unfinished one at the end counts.
 
     A progress bar, which writes over its line, gives its last state when the line ends.
     """

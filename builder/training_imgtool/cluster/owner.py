@@ -40,12 +40,12 @@ class Owner:
     started: str
 
     def labels(self, run: str) -> dict[str, str]:
-        """The labels of everything that belongs to `run`."""
+        """Returns the labels of everything that belongs to `run`."""
         return {RUN: run, _HOST: self.host, _BOOT: self.boot, _PID: str(self.pid), _STARTED: self.started}
 
 
 def this_process() -> Owner:
-    """The owner that this process is."""
+    """Describes this process as an owner."""
     pid = os.getpid()
     return Owner(
         host=f"{platform.node()} {_read_link('/proc/self/ns/pid')}".strip(),
@@ -56,7 +56,7 @@ def this_process() -> Owner:
 
 
 def started(pid: int) -> str | None:
-    """When a process began, in clock ticks after the boot; "" when it lives and does not say, None when it is gone.
+    """Reads when a process began, in clock ticks after the boot; "" if it does not say, None if it is gone.
 
     Source: proc(5), field 22 of /proc/PID/stat; the second field may hold spaces and parentheses.
     """
@@ -71,7 +71,7 @@ def started(pid: int) -> str | None:
 
 
 def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], str | None] = started) -> bool:
-    """Whether the process that made it has ended; False when that cannot be known from this machine."""
+    """Returns whether the process that made it has ended; False when that cannot be known from this machine."""
     if labels.get(_HOST) != here.host or not labels.get(_PID, "").isdigit():
         return False
     if labels.get(_BOOT) != here.boot:

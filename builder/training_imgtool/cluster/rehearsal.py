@@ -103,7 +103,7 @@ def _role(word: str) -> Role | None:
 
 
 def judge(service: Service, death: Death, scheduling: Scheduling | None = None) -> Verdict:
-    """What the service does with a replica that died.
+    """Decides what the service does with a replica that died.
 
     A program that fails by itself before the first checkpoint would do so again: the run ends at once.
     """

@@ -37,19 +37,19 @@ class Service(StrEnum):
 
 
 def parse_service(text: str) -> Service:
-    """The service of that name; raises UsageError."""
+    """Finds the service of that name; raises UsageError."""
     if text not in list(Service):
         raise UsageError(f"--as {text}: expected {', '.join(Service)}")
     return Service(text)
 
 
 def target_of(service: Service) -> Target:
-    """A target whose jobs the service runs."""
+    """Returns a target whose jobs the service runs."""
     return Target.COMPOSE if service is Service.LOCAL else Target(service.value)
 
 
 def service_of(target: Target | None) -> Service:
-    """The service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
+    """Returns the service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
     return Service(target.value) if target is not None and target.value in list(Service) else Service.LOCAL
 
 
@@ -110,7 +110,7 @@ class Cluster:
 def adapt(
     spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
 ) -> ImageSpec:
-    """The spec with other counts and arguments; raises UsageError for a role that it has not."""
+    """Changes counts and arguments of the spec; raises UsageError for a role that it has not."""
     roles = dict(spec.roles)
     for role, count in ((Role.WORKER, workers), (Role.PS, ps)):
         if count is None or (count == 0 and role not in roles):
@@ -130,7 +130,7 @@ def make_cluster(
     *,
     run_images: Mapping[Role, str] | None = None,
 ) -> Cluster:
-    """The replicas of a spec.
+    """Makes the replicas of a spec.
 
     Args:
         spec: the spec, adapted to the command line.
@@ -174,7 +174,7 @@ def _volume_mount(spec: ImageSpec) -> str | None:
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
-    """Whose TF_CONFIG it is, with `master` or `chief` as the job file chooses."""
+    """Decides whose TF_CONFIG it is, with `master` or `chief` as the job file chooses."""
     chief = says_chief(spec)
     match service:
         case Service.AI_PLATFORM:
@@ -189,7 +189,7 @@ def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
 
 
 def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -> dict[Role, tuple[str, ...]]:
-    """Every replica's host name, in the form that the service gives it; raises InputError when one is too long."""
+    """Names every replica's host in the form that the service gives it; raises InputError when one is too long."""
     flavour = flavour_of(spec, service)
     pools = {role: f"workerpool{number}" for number, role in enumerate(Role)}
 
@@ -215,7 +215,7 @@ def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -
 
 
 def _stable_id(spec: ImageSpec) -> str:
-    """Ten characters, the same in every run of the spec, where the service has an ID of its own making."""
+    """Returns Ten characters, the same in every run of the spec, where the service has an ID of its own making."""
     return hashlib.sha256(f"{spec.name} {spec.job.id or ''}".encode()).hexdigest()[:10]
 
 
@@ -258,7 +258,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
 
 
 def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
-    """The job's ID, and in a tuning job the first trial's number and where cloudml-hypertune reports."""
+    """Returns the job's ID, and in a tuning job the first trial's number and where cloudml-hypertune reports."""
     env = {"CLOUD_ML_JOB_ID": _stable_id(spec)}
     if spec.job.hyperparameters:
         env |= {"CLOUD_ML_TRIAL_ID": _TRIAL, "CLOUD_ML_HP_METRIC_FILE": "/tmp/hypertune/output.metrics"}  # noqa: S108
@@ -270,7 +270,7 @@ def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
 def _job(
     spec: ImageSpec, images: Mapping[Role, Digest], service: Service
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """What the service puts under `job`, and a note when this spec is not one that it would run."""
+    """Returns what the service puts under `job`, and a note when this spec is not one that it would run."""
     if service not in {Service.AI_PLATFORM, Service.VERTEX}:
         return None, ()
     try:

@@ -66,7 +66,7 @@ class Ready:
 
 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
-    """The spec adapted to the request; raises UsageError for a replica that is to be killed and does not exist."""
+    """Adapts the spec to the request; raises UsageError for a replica that is to be killed and does not exist."""
     spec = adapt(spec, workers=request.workers, ps=request.ps, args=request.args)
     counts = replicas(view_of(spec, {}, target_of(_service(spec, request))).spec)
     for kill in request.kills:
@@ -155,7 +155,7 @@ def _is_local(engine: DockerEngine) -> bool:
 
 
 def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
-    """The job directory; a new one is marked, so that it enters no image of the folder that it lies in."""
+    """Makes the job directory; a new one is marked, so that it enters no image of the folder that it lies in."""
     try:
         if not folder.is_dir():
             if folder.is_symlink():

@@ -88,7 +88,7 @@ class Summary:
 
 
 def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
-    """A death that the service would not forgive, as the run's failure."""
+    """Describes a death that the service would not forgive as the run's failure."""
     message, hint = f"{death.name} exited {death.exit_code}", f"it is not restarted: {death.verdict.because}"
     if ended and ended.out_of_memory and not death.rehearsed:
         limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
@@ -101,7 +101,7 @@ def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines
 
 
 def error_of(summary: Summary) -> VerificationError | None:
-    """The error that a failed run, or a rehearsal that did not happen, ends with; else None."""
+    """Returns the error that a failed run, or a rehearsal that did not happen, ends with; else None."""
     failure = summary.failure
     if failure is None:
         if not summary.missed:
@@ -113,7 +113,7 @@ def error_of(summary: Summary) -> VerificationError | None:
 
 
 def as_data(summary: Summary) -> dict[str, Any]:
-    """The summary as plain data: what `--json` prints."""
+    """Returns what `--json` prints."""
     return {
         "ok": error_of(summary) is None,
         "run": summary.run,
@@ -168,7 +168,7 @@ def _death_data(death: DeathResult, summary: Summary) -> dict[str, Any]:
 
 
 def as_lines(summary: Summary) -> str:
-    """The summary for people: a line for the run, one per replica, one per death, and where results are."""
+    """Formats a line for the run, one per replica, one per death, and where results are."""
     return "".join(f"{line}\n" for line in _lines(summary))
 
 
@@ -223,7 +223,7 @@ def _describe_effect(death: DeathResult) -> str:
 
 
 def _went_on(death: DeathResult, summary: Summary) -> bool:
-    """The replica came back and the chief ended with 0 after that."""
+    """Returns whether the replica came back and the chief ended with 0 after that."""
     return death.back_after is not None and summary.failure is None
 
 

@@ -140,7 +140,7 @@ class Supervisor:
             live.killed = False
 
     def _about(self, report: Report | None) -> _Live | None:
-        """The replica that a report is about; None when it is about an earlier container of it."""
+        """Returns the replica that a report is about; None when it is about an earlier container of it."""
         live = self._live[report.name] if report else None
         return live if report and live and live.running and report.attempt == live.attempt else None
 
@@ -192,7 +192,7 @@ class Supervisor:
             self._failure = failure_of(death, live.last, share, self._last_lines(live))
 
     def _last_lines(self, live: _Live) -> tuple[str, ...]:
-        """The end of a replica's output, which the stream of all output may not have reached."""
+        """Returns the end of a replica's output, which the stream of all output may not have reached."""
         with suppress(ImgtoolError):
             output = self._containers.last_output(live.container_id, live.name, LAST_LINES)
             errors = self._containers.last_output(live.container_id, live.name, lines_near(output), only_errors=True)
@@ -218,7 +218,7 @@ class Supervisor:
         self._containers.signal(live.container_id, "SIGKILL")
 
     def _restart(self, live: _Live) -> None:
-        """A new container in place of the old one: same name, host name and address, nothing of its files."""
+        """Puts a new container in place of the old one: same name, host name and address, nothing of its files."""
         live.restart_at = None
         if live.last is not None:
             self._watcher.drain([live.name], _DRAIN_RESTART_SECONDS)

@@ -93,4 +93,4 @@ class Progress(Protocol):
 
 
 def silent(event: Event) -> None:
-    """A Progress that shows nothing."""
+    """Shows nothing."""

@@ -39,7 +39,7 @@ class SecretSource:
         return f"id={self.id}," + (f'"{place.replace(QUOTE, QUOTE * 2)}"' if set(place) & {",", QUOTE} else place)
 
     def read(self, environ: Mapping[str, str]) -> str | None:
-        """The value as text; None when the variable is not set, or there is no such file, or none of a secret's size.
+        """Reads the value; None when the variable is not set, or there is no such file, or none of a secret's size.
 
         A pipe is no file: whoever reads it first takes it from all others.
         """
@@ -114,7 +114,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
 
 
 def _certificates(user: Path) -> tuple[Path, ...]:
-    """Where Docker looks for them, then where Podman does: the user's own first, as engines without root do."""
+    """Returns where Docker looks for them, then where Podman does: the user's own first, as engines without root do."""
     parts = ("docker", "containers")
     return tuple(folder / part / "certs.d" for part in parts for folder in (user, Path("/etc")))
 
@@ -124,7 +124,7 @@ def _mirrors(environ: Mapping[str, str], variable: str) -> dict[str, str]:
 
 
 def _hosts(environ: Mapping[str, str], variable: str) -> dict[str, str]:
-    """`HOST=[http://]HOST[/PREFIX],…`; raises UsageError."""
+    """Returns `HOST=[http://]HOST[/PREFIX],…`; raises UsageError."""
     hosts = {}
     for part in filter(None, (part.strip() for part in environ.get(variable, "").split(","))):
         source, equals, target = part.partition("=")

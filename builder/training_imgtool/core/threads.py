@@ -78,7 +78,7 @@ class SingleFlight(Generic[T]):
         return result
 
     def has(self, key: Hashable) -> bool:
-        """Whether some work for `key` has not failed."""
+        """Returns whether some work for `key` has not failed."""
         with self._lock:
             return key in self._results
 

@@ -104,7 +104,7 @@ class BaseReader:
 
 
 def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
-    """The same blocks; raises VerificationError at the end where they are not the content that the config names."""
+    """Passes blocks on; raises VerificationError at the end if they are not the content that the config names."""
     digest = hashlib.sha256()
     for block in blocks:
         digest.update(block)
@@ -116,7 +116,7 @@ def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[byte
 
 
 def _call_once(source: Source) -> Source:
-    """The same source, called once however many threads want it."""
+    """Wraps a source so that it is called once, however many threads want it."""
     flight: SingleFlight[Node] = SingleFlight()
     return lambda: flight.do(None, source)
 

@@ -90,7 +90,7 @@ def plan_stages(
 
 
 def _places_files(stage: Stage) -> bool:
-    """Whether a stage puts files where its base's settings may say, as `COPY x .` does."""
+    """Returns whether a stage puts files where its base's settings may say, as `COPY x .` does."""
     return any(
         instruction.name in {"ADD", "WORKDIR"} or (instruction.name == "COPY" and instruction.flag("from") is None)
         for instruction in stage.instructions

@@ -130,7 +130,7 @@ def split_stages(dockerfile: Dockerfile, target: str, inputs: StageInputs) -> St
 def plan_stage(
     dockerfile: Dockerfile, stage: Stage, state: State, inputs: StageInputs
 ) -> tuple[tuple[Step, ...], State]:
-    """The stage's steps and the state after it.
+    """Plans the stage's steps and the state after it.
 
     Raises:
         NeedsEngineError: an instruction needs an engine; the message says which and why.
@@ -205,7 +205,7 @@ def _plan_step(
 
 
 def _plan_packages(step: Expanded, state: State, inputs: StageInputs) -> tuple[Step, State]:
-    """The stage's Debian packages, when imgtool knows what installing them leaves behind."""
+    """Plans the stage's Debian packages, when imgtool knows what installing them leaves behind."""
     where = f"line {step.instruction.line}: RUN apt-get install"
     reason = inputs.locked.debian.engine if inputs.locked.debian else ""
     if reason:
@@ -296,6 +296,6 @@ def _list_wheels_steps(inputs: StageInputs) -> list[tuple[str, str]]:
 
 
 def _list_ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
-    """The stage and those it starts from, lowest first."""
+    """Lists the stage and those it starts from, lowest first."""
     below = dockerfile.earlier(stage.base, stage)
     return (*_list_ancestry(dockerfile, below), stage) if below else (stage,)

@@ -25,7 +25,7 @@ _DEADSNAKES = rf"""    apt-get install --yes --no-install-recommends ca-certific
 
 
 def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[str, ...]:
-    """The packages of the `system` stage: Python where the base lacks it, and those that are named; sorted."""
+    """Returns the packages of the `system` stage: Python where the base lacks it, and those that are named; sorted."""
     wanted = set(system_packages)
     if variant.python_from in {"apt", "deadsnakes"}:
         wanted |= {f"python{variant.python}", "ca-certificates"}
@@ -36,12 +36,12 @@ def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[st
 
 
 def libraries_to_open(plan: RolePlan) -> tuple[str, ...]:
-    """The libraries that the script opens once the packages are there."""
+    """Returns the libraries that the script opens once the packages are there."""
     return plan.locked.variant.libraries if plan.cuda_base else ()
 
 
 def library_check(libraries: tuple[str, ...]) -> str:
-    """A Python program that opens each library: no GPU needed, and a wrong base fails here, not in the job."""
+    """Writes a Python program that opens each library: without a GPU, and a wrong base fails here, not in the job."""
     if not libraries:
         return ""
     names = ", ".join(f'"{name}"' for name in libraries)
@@ -49,12 +49,12 @@ def library_check(libraries: tuple[str, ...]) -> str:
 
 
 def instruction_text(script: str) -> str:
-    """The text of the instruction `RUN script` as a Dockerfile's parser gives it."""
+    """Returns the text of the instruction `RUN script` as a Dockerfile's parser gives it."""
     return parse(f"FROM scratch\nRUN {script}\n").stages[0].instructions[0].text
 
 
 def install_script(variant: Variant, packages: tuple[str, ...], libraries: tuple[str, ...]) -> str:
-    """The argument of RUN.
+    """Writes the argument of RUN.
 
     Args:
         variant: whose Python is installed, from deadsnakes' archive where `python_from` says so.

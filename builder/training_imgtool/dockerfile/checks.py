@@ -77,7 +77,7 @@ def _check_volume(instruction: Instruction) -> None:
 
 
 def json_words(rest: str) -> tuple[str, ...] | None:
-    """The JSON form's words; None when it is a shell form. An array of other things than text is an error."""
+    """Returns the JSON form's words; None when it is a shell form. An array of other things than text is an error."""
     if not rest.startswith("["):
         return None
     try:
@@ -95,12 +95,12 @@ def json_words(rest: str) -> tuple[str, ...] | None:
 
 
 def is_signal(text: str) -> bool:
-    """Whether engines take `text` for a signal: a number from 1 on, or a name (moby/sys `signal`)."""
+    """Returns whether engines take `text` for a signal: a number from 1 on, or a name (moby/sys `signal`)."""
     return int(text) > 0 if text.isascii() and text.isdecimal() else re.fullmatch(_SIGNAL, text.upper()) is not None
 
 
 def nanoseconds(text: str) -> Decimal | None:
-    """Go's `time.ParseDuration`, such as `1m30s`; None for what is none, and for what is negative."""
+    """Returns Go's `time.ParseDuration`, such as `1m30s`; None for what is none, and for what is negative."""
     from decimal import Decimal
 
     if text in {"0", "+0"}:

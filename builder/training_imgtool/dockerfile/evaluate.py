@@ -59,7 +59,7 @@ class Scope:
 
 
 def evaluate(dockerfile: Dockerfile, stage: Stage, base_env: Mapping[str, str]) -> tuple[Expanded, ...]:
-    """The stage's instructions with variables put in.
+    """Puts variables into the stage's instructions.
 
     Args:
         dockerfile: the file, for the ARGs before its first FROM.
@@ -73,7 +73,7 @@ def evaluate(dockerfile: Dockerfile, stage: Stage, base_env: Mapping[str, str]) 
 
 
 def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Expanded, ...], Scope]:
-    """As `evaluate`, with the scope at the stage's end."""
+    """Evaluates as `evaluate`, and returns the scope at the stage's end too."""
     given = global_args(dockerfile.args)
     steps = []
     for instruction in stage.instructions:
@@ -90,7 +90,7 @@ def walk(dockerfile: Dockerfile, stage: Stage, scope: Scope) -> tuple[tuple[Expa
 
 
 def ambiguous_args(dockerfile: Dockerfile, stage: Stage, env: Mapping[str, str]) -> frozenset[str]:
-    """The variables that only BuildKit finds: ARGs of a stage below, and those of the platform, such as TARGETARCH.
+    """Finds the variables that only BuildKit sees: ARGs of a stage below, and the platform's, such as TARGETARCH.
 
     Args:
         dockerfile: the file.

@@ -24,33 +24,33 @@ _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's W
 
 
 def context_folder(locked: LockedVariant) -> str:
-    """Where the variant's wheels lie in the build context."""
+    """Returns where the variant's wheels lie in the build context."""
     return f"{context_root()}/{locked.variant.name}"
 
 
 def context_root() -> str:
-    """The folder of the build context that is imgtool's own."""
+    """Returns the folder of the build context that is imgtool's own."""
     return "wheels"
 
 
 def site_packages(locked: LockedVariant) -> str:
-    """The environment's site-packages, an absolute path in the image."""
+    """Returns the environment's site-packages, an absolute path in the image."""
     return f"{VENV}/lib/python{locked.variant.python}/site-packages"
 
 
 def pyvenv_cfg(locked: LockedVariant) -> str:
-    """The text of pyvenv.cfg (PEP 405)."""
+    """Returns the text of pyvenv.cfg (PEP 405)."""
     home = PurePosixPath(locked.variant.python_executable).parent
     return f"home = {home}\ninclude-system-site-packages = false\nversion = {locked.variant.python}\n"
 
 
 def requirements_text(locked: LockedVariant) -> str:
-    """A requirements file of exactly the locked wheels, each with its hash (pip's --require-hashes form)."""
+    """Returns a requirements file of exactly the locked wheels, each with its hash (pip's --require-hashes form)."""
     return "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
 
 
 def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The shell commands that make /opt/venv, one string each.
+    """Returns the shell commands that make /opt/venv, one string each.
 
     Args:
         locked: what to install, and with which interpreter.
@@ -79,7 +79,7 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tu
 
 
 def compile_command(locked: LockedVariant) -> str:
-    """The shell command that compiles /opt/venv once.
+    """Returns the shell command that compiles /opt/venv once.
 
     -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files that are
     not for this Python; they are left uncompiled, as pip does.
@@ -91,5 +91,5 @@ def compile_command(locked: LockedVariant) -> str:
 
 
 def install_script(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> str:
-    r"""The argument of RUN: the commands joined by `; \` and a newline."""
+    r"""Writes the argument of RUN: the commands joined by `; \` and a newline."""
     return "; \\\n    ".join(install_commands(locked, exclude))

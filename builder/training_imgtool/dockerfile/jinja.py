@@ -32,18 +32,18 @@ class RefusedError(Exception):
 
 
 def quote(value: object) -> str:
-    """A value of ENV or LABEL in double quotes, so that it arrives byte for byte."""
+    """Quotes a value of ENV or LABEL in double quotes, so that it arrives byte for byte."""
     text = _plain(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
 
 
 def shell(value: object) -> str:
-    """A value as one word of a shell command."""
+    """Returns a value as one word of a shell command."""
     return shlex.quote(_plain(value))
 
 
 def exec_json(value: object) -> str:
-    """A list of words as the JSON form of RUN, CMD or ENTRYPOINT."""
+    """Returns a list of words as the JSON form of RUN, CMD or ENTRYPOINT."""
     if not isinstance(value, list | tuple):
         raise RefusedError(f"exec_json takes a list of text, not {_kind(value)}")
     return json.dumps([_plain(word) for word in value], ensure_ascii=False)
@@ -115,7 +115,7 @@ def _text(template: Any, values: Mapping[str, Any], limit: int) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _environment(builtin: str, builtin_names: tuple[str, ...], user: str | None, limit: int) -> Any:
-    """Jinja with our rules; kept, so that the roles of a spec compile a template once."""
+    """Makes Jinja with our rules; kept, so that the roles of a spec compile a template once."""
     from jinja2 import StrictUndefined, Undefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -156,7 +156,7 @@ def _loader(builtin: str, builtin_names: tuple[str, ...], user: str | None, limi
 
 
 def _source(root: str, name: str, limit: int) -> str | None:
-    """The text of a template below `root`; None when it is not there. Raises RefusedError for one outside."""
+    """Returns the text of a template below `root`; None when it is not there. Raises RefusedError for one outside."""
     top = Path(root).resolve()
     path = (top / name).resolve()
     if not path.is_relative_to(top):
@@ -177,7 +177,7 @@ def _source(root: str, name: str, limit: int) -> str | None:
 
 
 def _find_place(traceback: TracebackType | None) -> str:
-    """`TEMPLATE:LINE` of the innermost template in a traceback that Jinja rewrote."""
+    """Finds `TEMPLATE:LINE` of the innermost template in a traceback that Jinja rewrote."""
     where = ""
     while traceback is not None:
         if "__jinja_exception__" in traceback.tb_frame.f_globals:
@@ -187,7 +187,7 @@ def _find_place(traceback: TracebackType | None) -> str:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: no network, no processes, no writing."""
+    """Refuses, as an audit hook, network, processes and writing."""
     if event.startswith(_FORBIDDEN) or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES):
         raise RefusedError(f"a template may not do this: {event}")
 

@@ -49,12 +49,12 @@ class LogicalLine:
 
 
 def physical_lines(text: str) -> list[str]:
-    r"""The lines with their newlines, as Go's scanner sees them: only `\n` and `\r\n` end a line."""
+    r"""Returns the lines with their newlines, as Go's scanner sees them: only `\n` and `\r\n` end a line."""
     return re.findall(r"[^\n]*\n|[^\n]+\Z", text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 
 def directives(lines: list[str]) -> dict[str, str]:
-    """The parser directives at the top, such as `# escape=`; raises LineError when one is wrong."""
+    """Returns the parser directives at the top, such as `# escape=`; raises LineError when one is wrong."""
     values: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         match = _DIRECTIVE.match(line.strip())
@@ -95,7 +95,7 @@ def logical_lines(lines: list[str], escape: str) -> Iterator[LogicalLine]:
 
 
 def _heredocs(text: str, lines: list[str], at: int, escape: str, number: int) -> tuple[tuple[Heredoc, ...], int]:
-    """The heredocs that an instruction's joined line opens, and the line after them."""
+    """Returns the heredocs that an instruction's joined line opens, and the line after them."""
     words = split_words(text, escape)
     name = "".join(words[:1]).upper()
     if name == "ONBUILD":

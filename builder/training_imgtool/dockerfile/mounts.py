@@ -46,7 +46,7 @@ class Mount:
 
 
 def list_mounts(instruction: Instruction) -> tuple[Mount, ...]:
-    """The mounts of an instruction, in order."""
+    """Lists the mounts of an instruction, in order."""
     return tuple(_mount(value or "") for flag, value in instruction.flags if flag == "mount")
 
 
@@ -64,24 +64,24 @@ def _mount(text: str) -> Mount:
 
 
 def list_secrets(instruction: Instruction) -> tuple[Mount, ...]:
-    """The secrets that a RUN mounts."""
+    """Lists the secrets that a RUN mounts."""
     return tuple(mount for mount in list_mounts(instruction) if mount.kind == "secret")
 
 
 def bound_sources(instruction: Instruction) -> tuple[str, ...]:
-    """The paths of the context that a RUN mounts."""
+    """Returns the paths of the context that a RUN mounts."""
     return tuple(mount.source for mount in list_mounts(instruction) if mount.reads_context)
 
 
 def image_names(instruction: Instruction) -> tuple[str, ...]:
-    """The stages and images that an instruction reads, by the names that it gives them."""
+    """Returns the stages and images that an instruction reads, by the names that it gives them."""
     copied = instruction.flag("from") if instruction.name in {"ADD", "COPY"} else None
     mounted = [mount.image for mount in list_mounts(instruction)]
     return tuple(dict.fromkeys(name for name in (copied, *mounted) if name))
 
 
 def buildkit_syntax(dockerfile: Dockerfile, target: str) -> str | None:
-    """The first thing in a stage, or in a stage that it needs, that only BuildKit executes: `line 7: RUN --mount`."""
+    """Finds the first thing in a stage, or one that it needs, that only BuildKit executes: `line 7: RUN --mount`."""
     for stage in needed_stages(dockerfile, dockerfile.stage(target)):
         for instruction in stage.instructions:
             if syntax := _only_buildkit(instruction, _PLAIN_FLAGS):
@@ -90,7 +90,7 @@ def buildkit_syntax(dockerfile: Dockerfile, target: str) -> str | None:
 
 
 def needed_stages(dockerfile: Dockerfile, stage: Stage) -> Iterator[Stage]:
-    """The stage and all those that it starts from or copies from, each once, the lowest first."""
+    """Yields the stage and all those that it starts from or copies from, each once, the lowest first."""
     seen: dict[int, Stage] = {}
 
     def visit(current: Stage) -> None:
@@ -106,7 +106,7 @@ def needed_stages(dockerfile: Dockerfile, stage: Stage) -> Iterator[Stage]:
 
 
 def classic_refusal(instruction: Instruction) -> str | None:
-    """What Docker's classic builder refuses in an instruction, or leaves out and succeeds: `RUN with a heredoc`.
+    """Names what Docker's classic builder refuses, or leaves out and succeeds, such as `RUN with a heredoc`.
 
     Seen with Docker 28: it runs `RUN <<EOF` without the lines below it, takes no notice of --exclude and --unpack, and
     gives `ARG TARGETARCH` no value.
@@ -115,7 +115,7 @@ def classic_refusal(instruction: Instruction) -> str | None:
 
 
 def platform_arg(instruction: Instruction) -> str | None:
-    """The variable of an ARG that BuildKit alone gives a value, such as TARGETARCH; None where there is none."""
+    """Finds the variable of an ARG that BuildKit alone gives a value, such as TARGETARCH; None without one."""
     pairs = instruction.pairs if instruction.name == "ARG" else ()
     return next((name for name, value in pairs if value is None and name in _PLATFORM_ARGS), None)
 

@@ -63,7 +63,7 @@ class Instruction:
     escape: str = "\\"
 
     def flag(self, name: str) -> str | None:
-        """The value of the last `--name=…`; empty for a bare `--name`; None when it is not there."""
+        """Returns the value of the last `--name=…`; empty for a bare `--name`; None when it is not there."""
         values = [value or "" for flag, value in self.flags if flag == name]
         return values[-1] if values else None
 
@@ -125,7 +125,7 @@ class Dockerfile:
     directives: Mapping[str, str]
 
     def stage(self, name: str) -> Stage:
-        """The stage called `name`, or with that number; raises KeyError when there is none."""
+        """Returns the stage called `name`, or with that number; raises KeyError when there is none."""
         wanted = name.lower()
         for stage in self.stages:
             if wanted in (stage.name, str(stage.index)):
@@ -133,7 +133,7 @@ class Dockerfile:
         raise KeyError(name)
 
     def earlier(self, reference: str, before: Stage) -> Stage | None:
-        """The stage above `before` that `FROM` or `--from` means by `reference`; None when it means an image."""
+        """Finds the stage above `before` that `FROM` or `--from` means by `reference`; None when it means an image."""
         wanted = reference.lower()
         for stage in reversed(self.stages[: before.index]):
             if wanted in (stage.name, str(stage.index)):
@@ -141,7 +141,7 @@ class Dockerfile:
         return None
 
     def below(self, stage: Stage) -> tuple[Stage, ...]:
-        """The stages that a stage starts from, the lowest first."""
+        """Returns the stages that a stage starts from, the lowest first."""
         stages: list[Stage] = []
         while (earlier := self.earlier(stage.base, stage)) is not None:
             stages.insert(0, stage := earlier)
@@ -231,7 +231,7 @@ def _group_stages(instructions: tuple[Instruction, ...], directive_values: Mappi
 
 
 def global_args(args: tuple[Instruction, ...]) -> dict[str, str]:
-    """The values of the ARGs before the first FROM that have one."""
+    """Returns the values of the ARGs before the first FROM that have one."""
     variables: dict[str, str] = {}
     for instruction in args:
         variables |= {

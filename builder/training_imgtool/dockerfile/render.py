@@ -43,7 +43,7 @@ class TemplateRoots:
 
 
 def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, cache: RenderCache | None = None) -> str:
-    """The Dockerfile of one role; ends in one newline.
+    """Renders the Dockerfile of one role; ends in one newline.
 
     Args:
         plan: every choice made.
@@ -69,12 +69,12 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, cache: Rend
 
 
 def with_key(text: str, key: str) -> str:
-    """A rendered Dockerfile with its content key as the last label, which the key itself does not cover."""
+    """Returns a rendered Dockerfile with its content key as the last label, which the key itself does not cover."""
     return f'{text}LABEL {KEY_LABEL}="{key}"\n'
 
 
 def _harmless_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values with a plain letter for all free text."""
+    """Returns the same values with a plain letter for all free text."""
     free = {"env": values["env"], "labels": values["labels"]}
     return {
         **values,
@@ -121,7 +121,7 @@ def _render_here(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_sources(roots: TemplateRoots) -> list[Path]:
-    """What a text of our own templates depends on beside the values; Jinja by the file that names its version."""
+    """Lists what a text of our own templates depends on beside the values; Jinja by the file that names its version."""
     jinja = find_spec("jinja2")
     ours = [*(roots.builtin / name for name in sorted(BUILTIN)), Path(__file__).with_name("jinja.py")]
     return [*ours, Path(jinja.origin)] if jinja and jinja.origin else ours
@@ -175,7 +175,7 @@ def _template_error(template: str, error: Mapping[str, str], values: Mapping[str
 
 
 def _normalise(text: str) -> str:
-    """Unix lines, no blank lines at the ends, one between instructions, none inside one."""
+    """Writes Unix lines, no blank lines at the ends, one between instructions, none inside one."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
     blank = {
         number
@@ -188,7 +188,7 @@ def _normalise(text: str) -> str:
 
 
 def _continued_instructions(text: str) -> list[Any]:
-    """The instructions over several lines whose blank lines mean nothing."""
+    """Returns the instructions over several lines whose blank lines mean nothing."""
     try:
         dockerfile = parse(text)
     except InputError:

@@ -33,7 +33,7 @@ class RenderCache:
         self._sources = b"".join(hashlib.sha256(source.read_bytes()).digest() for source in sources)
 
     def answer(self, request: Mapping[str, Any], revision: str, make: Callable[[], Answer]) -> Answer:
-        """The answer to `request`: kept, else made and, when it holds texts, kept.
+        """Returns the answer to `request`: kept, else made and, when it holds texts, kept.
 
         Args:
             request: the request, in plain values.

@@ -22,12 +22,12 @@ class SubstitutionError(InputError):
 
 
 def is_space(character: str) -> bool:
-    """Whether Go's `unicode.IsSpace` says so."""
+    """Returns whether Go's `unicode.IsSpace` says so."""
     return character.isspace() and character not in _NOT_SPACE
 
 
 def fields(text: str, most: int = 0) -> list[str]:
-    """The parts of a line that quotes mean nothing in, at most `most` of them; U+00A0 is a character of a part."""
+    """Splits a line in which quotes mean nothing into at most `most` parts; U+00A0 is a character of a part."""
     trimmed = text.strip(_SPACES)
     return _BETWEEN_FIELDS.split(trimmed, maxsplit=max(0, most - 1)) if trimmed else []
 
@@ -68,7 +68,7 @@ def split_words(text: str, escape: str = "\\") -> tuple[str, ...]:
 
 
 def raw_pairs(text: str, escape: str = "\\") -> tuple[tuple[str, str], ...]:
-    """The names and values of ENV or LABEL, not yet expanded: `A=1 B="2 3"`, or the old form `A 1`.
+    """Returns the names and values of ENV or LABEL, not yet expanded: `A=1 B="2 3"`, or the old form `A 1`.
 
     Raises SubstitutionError when a word has no `=`, or when there is only a name.
     """
@@ -97,7 +97,7 @@ def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:
 
 
 def has_variable(word: str, escape: str = "\\") -> bool:
-    """Whether `expand` looks a variable up; raises SubstitutionError for a word that is wrong before one."""
+    """Returns whether `expand` looks a variable up; raises SubstitutionError for a word that is wrong before one."""
     reader = _Reader(word, {}, escape)
     try:
         reader.until("")

@@ -24,7 +24,7 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 
 
 def template_values(plan: RolePlan) -> dict[str, Any]:
-    """What a template can use: text, lists and dictionaries of text, nothing else."""
+    """Returns what a template can use: text, lists and dictionaries of text, nothing else."""
     variant = plan.locked.variant
     packages = apt_step.apt_packages(variant, plan.system_packages)
     labels = {**plan.labels, BASE_NAME: plan.base_name, BASE_DIGEST: plan.base.digest}
@@ -66,17 +66,17 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
 
 
 def _in_image(path: str) -> str:
-    """Where COPY puts a path of the context; with a `/` at the end if it has one."""
+    """Returns where COPY puts a path of the context; with a `/` at the end if it has one."""
     return posixpath.normpath(posixpath.join(APP, path)) + ("/" if path.endswith("/") else "")
 
 
 def _list_sources(entry: EntryPoint) -> list[str]:
-    """What the code's COPY instructions name: folders end with `/`."""
+    """Lists what the code's COPY instructions name: folders end with `/`."""
     return [path if path in entry.files else f"{path}/" for path in entry.paths]
 
 
 def _base_reference(plan: RolePlan) -> str:
-    """`REPOSITORY:TAG@DIGEST`: the tag is for people, the digest decides."""
+    """Returns `REPOSITORY:TAG@DIGEST`: the tag is for people, the digest decides."""
     name, colon, tag = plan.base_name.rpartition(":")
     with_tag = f":{tag}" if colon and "/" not in tag and "@" not in name else ""
     return f"{plan.base.repository}{with_tag}@{plan.base.digest}"

@@ -51,7 +51,7 @@ class Engine(Protocol):
     refuses_unknown: bool  # whether it refuses all syntax that only BuildKit has; Docker's classic builder drops some
 
     def image_id(self, key: str) -> str | None:
-        """The image built under `key` that the engine still has, or None."""
+        """Returns the image built under `key` that the engine still has, or None."""
 
     def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
         """Makes the base available under its digest; raises RegistryRefusedError, CredentialsError, TemporaryError."""

@@ -27,7 +27,7 @@ class Network:
     addresses: ipaddress.IPv4Network | None
 
     def address(self, number: int) -> str | None:
-        """The address of the container `number` (from 0), or None to take whichever is free."""
+        """Returns the address of the container `number` (from 0), or None to take whichever is free."""
         if self.addresses is None or number + 3 >= self.addresses.num_addresses:
             return None
         return str(self.addresses.network_address + 2 + number)  # .1 is the gateway

@@ -74,7 +74,7 @@ class StageRunner:
         return run_all({r.subject: partial(self._image, r, r.target) for r in recipes}, most=_SIDE_BY_SIDE)
 
     def _image(self, recipe: Recipe, name: str) -> str:
-        """The image of one stage: built now, by another thread, or before."""
+        """Returns the image of one stage: built now, by another thread, or before."""
         key = recipe.keys[name]
         with self._lock:
             future = self._images.get(key)
@@ -126,7 +126,7 @@ class StageRunner:
         return image
 
     def _parent(self, recipe: Recipe, stage: Stage) -> tuple[str, bool]:
-        """What FROM names: an image ID of a stage, or a base by digest that the engine has pulled."""
+        """Returns what FROM names: an image ID of a stage, or a base by digest that the engine has pulled."""
         earlier = recipe.dockerfile.earlier(stage.base, stage)
         if earlier is not None and earlier.instructions:
             return self._image(recipe, earlier.label), True
@@ -157,21 +157,21 @@ class StageRunner:
 
 
 def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> dict[str, str]:
-    """The stages that `COPY --from` names: their labels, by what the text says."""
+    """Returns the stages that `COPY --from` names: their labels, by what the text says."""
     names = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
     stages = {name: dockerfile.earlier(name, stage) for name in names if name is not None}
     return {name: other.label for name, other in stages.items() if other is not None}
 
 
 def _copied_images(stage: Stage, dockerfile: Dockerfile) -> list[Digest]:
-    """The images that `COPY --from` names; an engine that pulls one by itself has no login for it."""
+    """Returns the images that `COPY --from` names; an engine that pulls one by itself has no login for it."""
     named = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
     images = [parse_reference(name) for name in named if name and dockerfile.earlier(name, stage) is None]
     return [image for image in dict.fromkeys(images) if isinstance(image, Digest)]
 
 
 def context_sources(stage: Stage) -> tuple[str, ...]:
-    """What the stage's COPY and ADD instructions take from the context."""
+    """Returns what the stage's COPY and ADD instructions take from the context."""
     taken: list[str] = []
     for instruction in stage.instructions:
         if instruction.name in {"COPY", "ADD"} and instruction.flag("from") is None:
@@ -180,7 +180,7 @@ def context_sources(stage: Stage) -> tuple[str, ...]:
 
 
 def stage_text(dockerfile: Dockerfile, stage: Stage, parent: str, images: Mapping[str, str]) -> str:
-    """The stage on its own: global ARGs, FROM its parent, and each `COPY --from` of a stage from that stage's image."""
+    """Writes the stage on its own: global ARGs, FROM its parent, each `COPY --from` of a stage from its image."""
     lines = [*(_line(argument.raw) for argument in dockerfile.args), f"FROM {parent}\n"]
     for instruction in stage.instructions:
         source = instruction.flag("from")

@@ -106,7 +106,7 @@ def _run(request: Request, events: queue.Queue[Any], done: threading.Event) -> N
 def _receive(
     events: queue.Queue[Any], stopped: threading.Event, answers: Callable[[], bool], silence_seconds: float
 ) -> Iterator[Event | str]:
-    """The events, or why there will be no more."""
+    """Yields the events, or why there will be no more."""
     heard = time.monotonic()
     silent = 0
     while True:
@@ -132,7 +132,7 @@ def _receive(
 
 
 def blocks_of(write: Callable[[IO[bytes]], None], stopped: Callable[[], bool]) -> Iterator[bytes]:
-    """What `write` writes, in blocks, through a pipe: memory stays flat however much it is.
+    """Yields what `write` writes, in blocks, through a pipe: memory stays flat however much it is.
 
     Raises ContextError with what `write` raised, or with EngineUnavailableError once `stopped` says so.
     """

@@ -76,7 +76,7 @@ def read_trace(image: RoleImage, config: Mapping[str, Any]) -> Trace:
 
 
 def list_makers(inputs: Inputs, image: RoleImage, trace: Trace) -> dict[str, bool]:
-    """The stages of an image by label, lowest first, each with whether an engine ran it; without empty stages."""
+    """Lists the stages of an image by label, lowest first, each with whether an engine ran it; without empty stages."""
     own = image.dockerfile.stages[-1]
     below = _ran_below(inputs, image, own, trace) if trace.direct else _ran(inputs, image, own, trace)
     engine = {*below, *([own.base] if trace.compiled else [])}
@@ -85,7 +85,7 @@ def list_makers(inputs: Inputs, image: RoleImage, trace: Trace) -> dict[str, boo
 
 
 def _ran(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> Iterator[str]:
-    """The labels of what an engine runs that is told to run a stage."""
+    """Yields the labels of what an engine runs that is told to run a stage."""
     if trace.builder:
         yield stage.label
         yield from _ran_below(inputs, image, stage, trace)
@@ -94,7 +94,7 @@ def _ran(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> Iterat
 
 
 def _ran_below(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> Iterator[str]:
-    """The labels of what engines run below a stage, where imgtool makes all that it can make."""
+    """Yields the labels of what engines run below a stage, where imgtool makes all that it can make."""
     for name in (stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))):
         earlier = image.dockerfile.earlier(name, stage)
         lower = plan_stage_image(inputs, image, earlier.label).split.engine_stage if earlier else None
@@ -112,7 +112,7 @@ class Attestation:
 
 
 def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> dict[str, dict[str, Any]]:
-    """What there is to say of an image: the bill of materials and the provenance, by predicate type.
+    """Describes what there is to say of an image: the bill of materials and the provenance, by predicate type.
 
     Args:
         inputs: what the images are made from.
@@ -129,7 +129,7 @@ def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> d
 
 
 def make_attestation(made: Digest, descriptor: Descriptor, predicates: Mapping[str, Mapping[str, Any]]) -> Attestation:
-    """The attestation of an image of which `predicates` is what `describe` says."""
+    """Makes the attestation of an image of which `predicates` is what `describe` says."""
     bill = encode(predicates[cyclonedx.PREDICATE])
     bill_descriptor = Descriptor(cyclonedx.MEDIA_TYPE, sha256_digest(bill), len(bill))
     statement = encode(make_statement(made, provenance.PREDICATE, predicates[provenance.PREDICATE]))
@@ -146,7 +146,7 @@ def make_attestation(made: Digest, descriptor: Descriptor, predicates: Mapping[s
 def ensure_attested(
     inputs: Inputs, image: RoleImage, repository: Repository, stored: Manifest, registry: Registry, *, epoch: int
 ) -> dict[str, dict[str, Any]]:
-    """What there is to say of an image in the registry, which is attached first if it is not there; as `describe`.
+    """Returns what there is to say of an image in the registry; attaches it first if it is not there.
 
     Raises what reading and writing in the registry raise.
     """
@@ -162,7 +162,7 @@ def ensure_attested(
 
 
 def _list_laid_out(image: RoleImage, makers: Mapping[str, bool]) -> tuple[DebianPackage, ...]:
-    """The Debian packages that imgtool laid out itself: those of the lock, or none.
+    """Lists the Debian packages that imgtool laid out itself: those of the lock, or none.
 
     An engine that runs the stage has apt install the versions that the archive has by then.
     """
@@ -197,7 +197,7 @@ class Attestations:
         self._begin(task)
 
     def add_from_engine(self, image: RoleImage, made: Digest, *, by_builder: bool) -> None:
-        """The same for an image that an engine pushed: a builder of buildx, or one with a store of its own."""
+        """Attests an image that an engine pushed: a builder of buildx, or one with a store of its own."""
         trace = Trace(direct=False, builder=by_builder)
         self._begin(partial(self._attach, image, made, trace, None, is_first=False, has_bill=False))
 

@@ -31,7 +31,7 @@ def stage_keys(
     compression: str = _DEFAULT,
     runs: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The content key (64 hexadecimal digits) of every stage, by its name, else its number.
+    """Returns the content key (64 hexadecimal digits) of every stage, by its name, else its number.
 
     A stage without instructions is its parent: it has the parent's key, or the digits of its base's digest.
 
@@ -62,7 +62,7 @@ def stage_keys(
 
 
 def context_sources(dockerfile: Dockerfile) -> tuple[str, ...]:
-    """Every path or pattern that the file copies or mounts from the build context, each once."""
+    """Returns every path or pattern that the file copies or mounts from the build context, each once."""
     sources = [
         source
         for stage in dockerfile.stages
@@ -89,7 +89,7 @@ class _Reader:
     runs: Mapping[str, str]
 
     def identity(self, reference: str) -> str:
-        """The key of the stage, or the digits of the image's digest, that `FROM` or `--from` names."""
+        """Returns the key of the stage, or the digits of the image's digest, that `FROM` or `--from` names."""
         earlier = self.dockerfile.earlier(reference, self.stage)
         if earlier is not None:
             return self.keys[earlier.label]
@@ -101,7 +101,7 @@ class _Reader:
         return image.hex
 
     def hash_parts(self, instruction: Instruction) -> list[object]:
-        """What of one instruction goes into the hash; empty when nothing does."""
+        """Returns the parts of an instruction that its key depends on."""
         try:
             if instruction.name == "LABEL":
                 pairs = [pair for pair in instruction.pairs if expand(pair[0], {}, instruction.escape) != KEY_LABEL]
@@ -124,7 +124,7 @@ class _Reader:
             ) from error
 
     def _sources(self, instruction: Instruction) -> list[str]:
-        """The identities of what an instruction reads besides its own text."""
+        """Returns the identities of what an instruction reads besides its own text."""
         if instruction.name == "RUN":
             installed = [self.runs[instruction.text]] if instruction.text in self.runs else []
             return installed + [self._read_mount(mount) for mount in list_mounts(instruction)]
@@ -144,7 +144,7 @@ class _Reader:
 
 
 def _args(dockerfile: Dockerfile, stage: Stage) -> list[object]:
-    """The ARGs before the first FROM, when the stage has an ARG that could take one's value."""
+    """Returns the ARGs before the first FROM, when the stage has an ARG that could take one's value."""
     taken = {
         name
         for instruction in stage.instructions

@@ -163,7 +163,7 @@ def _make_lock(
 
 
 def digest_of(reference: str, platform: str, registries: Registries) -> str:
-    """The digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
+    """Returns the digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
 
     An index is followed to its child, so that every builder sees the same image. Raises RegistryRefusedError
     when there is no such image, InputError when it is for another platform, and what reading a manifest raises.

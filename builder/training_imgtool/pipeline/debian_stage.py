@@ -37,7 +37,7 @@ def open_layer(
     *,
     read_copy: ReadCopy,
 ) -> LayerMaker:
-    """What makes the layer of a role's locked packages; it reads the base and fetches packages only when it must.
+    """Opens what makes the layer of a role's locked packages; it reads the base and fetches packages only when it must.
 
     Raises NeedsEngineError for a platform whose packages imgtool does not know.
     """
@@ -48,7 +48,7 @@ def open_layer(
 
 
 def open_store(locked: LockedVariant, settings: Settings, progress: Progress, read_copy: ReadCopy) -> PackageStore:
-    """The Debian packages of a variant on this machine; its archives are those of the variant's base."""
+    """Opens the Debian packages of a variant; its archives are those of the variant's base."""
     base = _name_base(locked.variant, locked.base_digest, settings)
     return _open_store(partial(_read_system, base, settings, progress, None), settings, progress, read_copy)
 
@@ -93,7 +93,7 @@ def _make_maker(
 
 
 def _name_architecture(platform: str) -> str:
-    """Debian's name of a platform's architecture."""
+    """Translates a platform's architecture to Debian's name."""
     if platform not in _ARCHITECTURES:
         raise NeedsEngineError(f"imgtool does not know the Debian packages of {platform}")
     return _ARCHITECTURES[platform]
@@ -109,7 +109,7 @@ def lock_debian(
     registries: Registries,
     read_copy: ReadCopy,
 ) -> LockedDebian | None:
-    """What apt installs for a variant's `system` stage; None when it installs nothing.
+    """Returns what apt installs for a variant's `system` stage; None when it installs nothing.
 
     It makes the layer too, which proves that imgtool can; where it cannot, the result says why an engine has to.
 
@@ -150,7 +150,7 @@ class _Resolver:
     read_copy: ReadCopy
 
     def resolve(self, base_digest: str) -> LockedDebian:
-        """The packages, once their layer is made; raises NeedsEngineError where an engine has to install them."""
+        """Resolves the packages and makes their layer; raises NeedsEngineError where an engine has to install them."""
         from training_imgtool.debian.apt import resolve_packages
 
         variant, platform = self.variant, self.spec.platform

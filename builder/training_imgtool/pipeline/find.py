@@ -33,7 +33,7 @@ def find_images(
 
 
 def head(registries: Registries, tag: Tag) -> Digest | None:
-    """The digest that a registry has under a tag, by one HEAD request."""
+    """Returns the digest that a registry has under a tag, by one HEAD request."""
     digest = registries.at(tag.repository).head(tag)
     return tag.repository.digest(digest) if digest else None
 

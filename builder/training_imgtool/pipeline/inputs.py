@@ -71,7 +71,7 @@ class RoleImage:
         return self.keys[self.label]
 
     def subject_of(self, label: str) -> str:
-        """What progress calls a stage: the role for its own, the stage and the variant for one that roles share."""
+        """Returns what progress calls a stage: the role for its own; stage and variant for one that roles share."""
         return str(self.role) if label == self.label else f"{label} {self.plan.locked.variant.name}"
 
 
@@ -92,12 +92,12 @@ class Inputs:
         return (replace(self, others=()), *self.others)
 
     def index_key(self, role: Role) -> str:
-        """The key of the index over all platforms, 64 hexadecimal digits."""
+        """Returns the key of the index over all platforms, 64 hexadecimal digits."""
         keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.every]
         return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
     def named_by_index(self) -> Inputs:
-        """These inputs with the tags of the indexes over all platforms; the same where there is one platform."""
+        """Adds the tags of the indexes over all platforms; changes nothing where there is one platform."""
         repository = self.plan.repository
         if not self.others or repository is None:
             return self
@@ -115,7 +115,7 @@ class Inputs:
         return self.plan.repository
 
     def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
-        """The images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
+        """Returns the images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
         present = tuple(image.role for image in self.images)
         for role in roles:
             if role not in present:
@@ -211,7 +211,7 @@ def _render_images(
 
 
 def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mapping[str, str]:
-    """The rules of trimming whose files the user's own files name; nothing where the lock trims nothing."""
+    """Returns the rules of trimming whose files the user's own files name; nothing where the lock trims nothing."""
     if spec_file.spec.trim is False or not any(locked.unused for locked in lock.variants):
         return {}
     from training_imgtool.pipeline.named_libraries import named_by_user
@@ -220,7 +220,7 @@ def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mappi
 
 
 def _registry(named: str | None, settings: Settings) -> str | None:
-    """The registry that the command line or the environment names; raises UsageError for an invalid one."""
+    """Returns the registry that the command line or the environment names; raises UsageError for an invalid one."""
     text = named or settings.registry
     try:
         return check_registry(text) if text else None
@@ -229,13 +229,13 @@ def _registry(named: str | None, settings: Settings) -> str | None:
 
 
 def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> frozenset[str]:
-    """What the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
+    """Lists what the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
     every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
     return frozenset(source for source in every if source.split("/")[0] != install_step.context_root())
 
 
 def debian_runs(role: RolePlan) -> dict[str, str]:
-    """The RUN that installs the role's locked Debian packages, and their identity; nothing when an engine runs it."""
+    """Finds the RUN that installs the role's locked Debian packages; nothing when an engine runs it."""
     debian = role.locked.debian
     if debian is None or debian.engine:
         return {}

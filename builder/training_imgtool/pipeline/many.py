@@ -116,7 +116,7 @@ def _require_own_tags(choices: tuple[SpecChoice, ...], options: BuildOptions, re
 
 
 def _share_reads(choices: tuple[SpecChoice, ...], settings: Settings) -> Iterator[SharedReads]:
-    """What each choice shares with the others of its spec, which follow each other; it ends with the last of them."""
+    """Yields one SharedReads per spec, repeated for each of its variants."""
     for _, variants in itertools.groupby(choices, key=lambda choice: choice.path):
         shared = SharedReads(settings.cache)
         yield from (shared for _ in variants)

@@ -44,7 +44,7 @@ def _settings(spec: ImageSpec) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _in_text(text: str) -> frozenset[str]:
-    """A value such as `LD_PRELOAD=libnvblas.so.12` names a library as an ELF file does."""
+    """Returns a value such as `LD_PRELOAD=libnvblas.so.12` names a library as an ELF file does."""
     data = text.encode(errors="surrogateescape")
     return names_in_source(data) | names_in_elf([data])
 

@@ -47,7 +47,7 @@ def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult,
 
 
 def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Registries) -> str | None:
-    """What is wrong with the index of a role, compared with the images of its platforms; None if nothing is.
+    """Returns what is wrong with the index of a role, compared with the images of its platforms; None if nothing is.
 
     Raises what reading from the registry raises.
     """

@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 def build_renewed(
     prepare: Callable[[Renewal | None], Inputs], make: Callable[[Inputs], Made], progress: Progress, *, locked: bool
 ) -> Made:
-    """What `make` returns for the prepared inputs.
+    """Builds what `make` returns for the prepared inputs.
 
     Args:
         prepare: reads the inputs; with a renewal it makes a new lock first.

@@ -32,7 +32,7 @@ class SpecChoice:
 
 
 def expand_choices(specs: Sequence[Path], settings: Sequence[str]) -> tuple[SpecChoice, ...]:
-    """Every spec with every combination of the values of `--set KEY=VALUE[,VALUE…]`; raises UsageError."""
+    """Expands every spec with every combination of the values of `--set KEY=VALUE[,VALUE…]`; raises UsageError."""
     keys: dict[str, list[str]] = {}
     for text in settings:
         key, equals, values = text.partition("=")
@@ -83,7 +83,7 @@ class BuildOptions:
 
 
 def name_for_role(name: str, role: Role, *, of: int) -> str:
-    """What `--tag NAME` calls a role's image: NAME where it is the only one `of` the run, else ROLE-NAME."""
+    """Names what `--tag NAME` calls a role's image: NAME where it is the only one `of` the run, else ROLE-NAME."""
     return name if of == 1 else f"{role}-{name}"
 
 
@@ -132,7 +132,7 @@ class BuildResult:
 
 
 def missing_push(pushed: Digest | Tag) -> VerificationError:
-    """The error for an image that an engine pushed and the registry does not have."""
+    """Returns the error for an image that an engine pushed and the registry does not have."""
     return VerificationError(
         f"{pushed}: the engine reported the push as done, but the registry does not have the image",
         hint="run the same command again; if that does not help, the registry loses what it accepts",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def with_wheels(context: Context, locked: LockedVariant) -> Context:
-    """The context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
+    """Returns the context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
     for path, wheel in wheel_paths(locked).items():
         context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
     requirements = f"{install_step.context_folder(locked)}/{install_step.REQUIREMENTS}"
@@ -37,19 +37,19 @@ def with_wheels(context: Context, locked: LockedVariant) -> Context:
 
 
 def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
-    """Where the variant's wheels, and pip's own, lie in the context."""
+    """Returns where the variant's wheels, and pip's own, lie in the context."""
     folder = install_step.context_folder(locked)
     paths = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
     return {**paths, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
-    """The machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
+    """Opens the machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
     return open_spec_wheels(inputs.spec_file, inputs.plan.repository, settings)
 
 
 def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, settings: Settings) -> WheelStore:
-    """The same for a spec whose images lie, or would lie, in `repository`."""
+    """Opens the same for a spec whose images lie, or would lie, in `repository`."""
     from training_imgtool.spec.requirements import index_options, read_texts
     from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.wheels.store import WheelStore
@@ -71,7 +71,7 @@ def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, setting
 def read_linked_packages(
     spec_file: SpecFile, settings: Settings, progress: Progress
 ) -> Callable[[DebianPackage], bytes | None]:
-    """What reads a Debian package from among the wheels, where `imgtool mirror` puts it; it gives None elsewhere."""
+    """Returns a reader of Debian packages among the wheels, where `imgtool mirror` puts them."""
     files: SingleFlight[LinkedFiles] = SingleFlight()
 
     def open_files() -> LinkedFiles:
@@ -123,7 +123,7 @@ class WheelContext:
         self.taken(sources).write_tar(stream)
 
     def taken(self, sources: tuple[str, ...]) -> Context:
-        """What `sources` name, with the bytes of every wheel at hand."""
+        """Returns what `sources` name, with the bytes of every wheel at hand."""
         chosen = self._inputs.context.select(sources)
         paths = set(chosen.paths())
         files: dict[str, Path] = {}

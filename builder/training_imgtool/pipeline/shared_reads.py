@@ -31,7 +31,7 @@ class SharedReads:
         self._contexts: SingleFlight[Context] = SingleFlight()
 
     def open_spec(self, where: Path | None, values: Mapping[str, str]) -> SpecFile:
-        """The same as the function `open_spec`; all calls have to name the same spec."""
+        """Opens the same as the function `open_spec`; all calls have to name the same spec."""
         try:
             plain = self._files.do(where, partial(open_spec, where))
         except FieldListError:
@@ -39,11 +39,11 @@ class SharedReads:
         return plain.with_values(values) if values else plain
 
     def lock(self, identity: Hashable, make: Callable[[], Lock]) -> Lock:
-        """The lock of `identity`, by `make` where nobody has it yet."""
+        """Returns the lock of `identity`, by `make` where nobody has it yet."""
         return self._locks.do(identity, make)
 
     def context(self, identity: Hashable, read: Callable[[], Context]) -> Context:
-        """The context of `identity`, by `read` where nobody has it yet."""
+        """Returns the context of `identity`, by `read` where nobody has it yet."""
         return self._contexts.do(identity, read)
 
     @cached_property
@@ -62,7 +62,7 @@ def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> Sp
 
 
 def read_code(spec_file: SpecFile, settings: Settings, copied: frozenset[str] | None) -> Context:
-    """The files of the code, or those that the Dockerfiles copy; raises what `CodeFolders.read` raises."""
+    """Reads the files of the code, or those that the Dockerfiles copy; raises what `CodeFolders.read` raises."""
     entry = spec_file.entry
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         folders = CodeFolders(

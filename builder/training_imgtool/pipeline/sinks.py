@@ -68,7 +68,7 @@ class Sink(ABC):
 def open_sink(
     run: BuildRun, registries: Registries, engine: Engines, pushed: KeyedImages | None = None
 ) -> Iterator[Sink]:
-    """The sink that the options name; `pushed` is the spec's repository when images go there."""
+    """Opens the sink that the options name; `pushed` is the spec's repository when images go there."""
     sink: Sink
     if pushed is not None:
         if run.options.create_repository:

@@ -38,7 +38,7 @@ class LayerRecord:
 
 
 def hash_fields(fields: Mapping[str, Any]) -> str:
-    """The key of a layer made from `fields`: 64 hexadecimal digits."""
+    """Hashes `fields` to the key of a layer: 64 hexadecimal digits."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -51,7 +51,7 @@ class Record:
 
 
 def dump_record(key: str, record: Record) -> bytes:
-    """The record as bytes, the same for the same record."""
+    """Writes the record as bytes, the same for the same record."""
     body: dict[str, Any] = {
         "key": key,
         "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in record.layers],
@@ -62,7 +62,7 @@ def dump_record(key: str, record: Record) -> bytes:
 
 
 def read_record(data: bytes, key: str) -> Record:
-    """A record; raises VerificationError when it is damaged or another key's."""
+    """Reads a record; raises VerificationError when it is damaged or another key's."""
     try:
         body = json.loads(data)
         if body.pop("check") != hash_fields(body) or body["key"] != key:
@@ -159,7 +159,7 @@ class LayerCache:
         (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
 
     def has_blob(self, blob: Descriptor) -> bool:
-        """Whether the blob is here, by its size; reading it checks the hash."""
+        """Returns whether the blob is here, by its size; reading it checks the hash."""
         path = self._path_of(blob.digest)
         try:
             state = path.lstat()
@@ -183,7 +183,7 @@ class LayerCache:
         return f"sha256:{digest.hexdigest()}", size
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
-        """The blob's bytes; raises VerificationError at the end when they are not those of its digest."""
+        """Yields the blob's bytes; raises VerificationError at the end when they are not those of its digest."""
         path = self._path_of(blob.digest)
         digest = hashlib.sha256()
         try:
@@ -200,7 +200,7 @@ class LayerCache:
             )
 
     def blob_path(self, blob: Descriptor) -> Path:
-        """Where the blob lies if it is here."""
+        """Returns where the blob lies if it is here."""
         return self._path_of(blob.digest)
 
     def _path_of(self, digest: str) -> Path:

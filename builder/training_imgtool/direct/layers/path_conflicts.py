@@ -22,7 +22,7 @@ Claims = Mapping[str, str]
 
 
 def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
-    """What the entries claim.
+    """Maps each top-level path to the layer group that writes below it.
 
     Args:
         items: those of one layer.
@@ -46,7 +46,7 @@ def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
 
 
 def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
-    """The names of those that may hold one path with different content; the others cannot."""
+    """Finds the names of those that may hold one path with different content; the others cannot."""
     holders: dict[str, dict[str, str]] = {}
     for name, claimed in claims.items():
         for path, identity in claimed.items():
@@ -63,13 +63,13 @@ def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
 
 
 def _find_owned_folder(path: str, top: str) -> str | None:
-    """The folder that a file makes its wheel's own."""
+    """Finds the folder that a file makes its wheel's own."""
     folder, _, name = path.rpartition("/")
     return folder if folder.startswith(top) and name != _SHARED else None
 
 
 def _list_parents(path: str) -> Iterator[str]:
-    """The folders that a path lies in, from the top."""
+    """Yields the folders that a path lies in, from the top."""
     at = path.find("/")
     while at > 0:
         yield path[:at]
@@ -82,7 +82,7 @@ def _identify(item: Item) -> str:
 
 
 def hash_item(item: Item) -> str:
-    """The hash of a file's content or of a link's target."""
+    """Hashes the hash of a file's content or of a link's target."""
     digest = hashlib.sha256(item.data)
     if item.wheel and item.member:
         hash_content(item.wheel, item.member, digest)

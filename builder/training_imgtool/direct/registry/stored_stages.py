@@ -55,7 +55,7 @@ class StoredStages:
         return stored
 
     def base(self, base: Digest, platform: str) -> StoredImage:
-        """A base image's manifest and config; a digest never changes, so they are read once.
+        """Returns a base image's manifest and config; a digest never changes, so they are read once.
 
         Raises RegistryRefusedError when there is none, InputError when it is for another platform, and what
         reading raises.
@@ -125,7 +125,7 @@ def _read_inline(manifest: Manifest) -> bytes | None:
 
 
 def _read(path: Path, repository: Repository) -> StoredImage | None:
-    """A file of the cache, if it is whole: the manifest's digest is checked, and the config against the manifest."""
+    """Reads a file of the cache; checks the manifest's digest, and the config against the manifest."""
     try:
         document = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
         manifest = parse_manifest(base64.b64decode(document["manifest"]), str(document["type"]), str(path))

@@ -31,7 +31,7 @@ class StoredWheels:
         self._registry = registries.at(self._store)
 
     def read(self, wheel: Wheel) -> Iterator[bytes] | None:
-        """The wheel's bytes, verified at their end; None when the registry does not have it or does not answer."""
+        """Reads the wheel's bytes, verified at their end; None if the registry does not have it or does not answer."""
         try:
             layers = self._registry.manifest(self._tag(wheel)).layers
         except ImgtoolError:

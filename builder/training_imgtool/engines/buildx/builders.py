@@ -36,7 +36,7 @@ class BuilderInfo:
     error: str
 
     def as_data(self) -> dict[str, Any]:
-        """The builder as plain data."""
+        """Returns the builder as plain data."""
         return {
             "name": self.name,
             "driver": self.driver,
@@ -71,7 +71,7 @@ def list_builders(settings: Settings) -> tuple[BuilderInfo, ...]:
 
 
 def _builder(line: str) -> BuilderInfo:
-    """One line of `buildx ls --format json`; raises EngineUnavailableError for what is none."""
+    """Returns one line of `buildx ls --format json`; raises EngineUnavailableError for what is none."""
     try:
         document = json.loads(line)
         nodes = [node for node in document.get("Nodes") or () if isinstance(node, dict)]

@@ -103,7 +103,7 @@ class Attempt:
 
 
 def failure(attempt: Attempt) -> ImgtoolError:
-    """The error for a build that failed; the first meaning that its words have."""
+    """Returns the error for a build that failed; the first meaning that its words have."""
     words = _PREFIX.sub("", attempt.log.words)
     if is_full(words) or is_full("\n".join(attempt.log.tail)):
         text = f"{attempt.where}: a disk is full: {sanitize_line(words)}"

@@ -36,7 +36,7 @@ _REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name that means a refresh to
 
 
 def find_program(settings: Settings) -> tuple[str, ...]:
-    """The words that start buildx: its plugin, from PATH or Docker's folders of plugins, else `docker buildx`.
+    """Finds the words that start buildx: its plugin, from PATH or Docker's folders of plugins, else `docker buildx`.
 
     Raises EngineUnavailableError when this machine has neither.
     """
@@ -55,7 +55,7 @@ def find_program(settings: Settings) -> tuple[str, ...]:
 
 
 def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
-    """Whether the program `docker` has the plugin; one without it takes buildx' options for its own, and errs."""
+    """Returns whether `docker` has the plugin; without it, `docker` takes buildx' options for its own, and errs."""
     command = [docker, "buildx", "version"]
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, timeout=_SECONDS, check=False)
@@ -74,7 +74,7 @@ class Environment:
 
 @contextmanager
 def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[Environment]:
-    """The environment of a buildx that logs in at registry hosts with `logins`, and else as Docker does."""
+    """Opens the environment of a buildx that logs in at registry hosts with `logins`, and else as Docker does."""
     variables = {
         **settings.environ,
         "BUILDX_CONFIG": settings.environ.get("BUILDX_CONFIG") or str(settings.docker_config.absolute() / "buildx"),
@@ -97,7 +97,7 @@ def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterato
 
 
 def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
-    """The user's config.json, with the logins."""
+    """Returns the user's config.json, with the logins."""
     document: dict[str, Any] = {}
     try:
         read = json.loads((original / "config.json").read_text())

@@ -188,7 +188,7 @@ class Buildx:
         )
 
     def _answers(self) -> bool:
-        """Whether the builder runs now."""
+        """Returns whether the builder runs now."""
         try:
             builders = list_builders(self._settings)
         except EngineUnavailableError:
@@ -246,7 +246,7 @@ class _Process:
         self.status = 0
 
     def events(self) -> Iterator[Event]:
-        """Every line, until buildx has ended."""
+        """Yields every line, until buildx has ended."""
         for line in self._process.stderr or ():
             yield {"line": line}
         self.status = self._process.wait()

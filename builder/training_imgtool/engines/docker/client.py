@@ -37,7 +37,7 @@ SILENCE_SECONDS = 30.0  # of silence, after which imgtool pings the engine
 
 
 def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
-    """The engine that DOCKER_HOST, a Docker context or the default names, once it has answered.
+    """Connects the engine that DOCKER_HOST, a Docker context or the default names, once it has answered.
 
     Raises EngineUnavailableError when it does not answer within `timeout` seconds, or is too old.
     """
@@ -62,7 +62,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
 
 
 def _api_version(version: str, endpoint: Endpoint) -> str:
-    """The newest version of the API that both sides speak."""
+    """Returns the newest version of the API that both sides speak."""
     try:
         theirs = tuple(int(part) for part in version.split("."))
     except ValueError:
@@ -159,7 +159,7 @@ class DockerApi:
         self._running = 0  # streams under way
 
     def answers(self) -> bool:
-        """Whether the engine answers a ping."""
+        """Returns whether the engine answers a ping."""
         try:
             with closing(_Client(self.endpoint, self._version, _PING_SECONDS)) as client:
                 return bool(client.ping())
@@ -170,7 +170,7 @@ class DockerApi:
 
     @contextmanager
     def ask(self, doing: str, *, refused: Callable[[str, int | None], ImgtoolError] | None = None) -> Iterator[Any]:
-        """A docker-py client for questions with short answers; raises EngineUnavailableError for what goes wrong.
+        """Opens a docker-py client for short answers; raises EngineUnavailableError for what goes wrong.
 
         Args:
             doing: the purpose of the request, for messages.
@@ -187,7 +187,7 @@ class DockerApi:
             raise engine_error(doing, self.endpoint, error) from error
 
     def inspect(self, name: str) -> dict[str, Any] | None:
-        """What the engine knows of an image, or None when it has no such image."""
+        """Inspects what the engine knows of an image, or None when it has no such image."""
         with self.ask(f"looking for the image {name}") as client, suppress(docker.errors.ImageNotFound):
             image: dict[str, Any] = client.inspect_image(name)
             return image
@@ -206,7 +206,7 @@ class DockerApi:
         where: Callable[[], str],
         refused: Callable[[str, int | None], ImgtoolError],
     ) -> Iterator[Generator[Event, None, None]]:
-        """The events of one long request, which ends with the block, or with `close`.
+        """Opens the events of one long request, which ends with the block, or with `close`.
 
         Args:
             send: sends the request with a docker-py client (its event `aborted` ends it) and returns the events.

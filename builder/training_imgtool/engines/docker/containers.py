@@ -38,7 +38,7 @@ class Containers:
         self.api = api
 
     def machine(self) -> Machine:
-        """What there is to share out."""
+        """Returns what there is to share out."""
         with self.api.ask("asking what the machine has") as client:
             info = client.info()
         return Machine(
@@ -50,12 +50,12 @@ class Containers:
         )
 
     def image_id(self, name: str) -> str | None:
-        """The ID of an image that the engine has, or None."""
+        """Returns the ID of an image that the engine has, or None."""
         image = self.api.inspect(name)
         return str(image["Id"]) if image else None
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
-        """A private network whose containers can have addresses of their own, so that they keep them when restarted.
+        """Creates a private network whose containers can have own addresses, and so keep them when restarted.
 
         An engine allows that only in a subnet that the request names, so this requests the chosen subnet again.
         """
@@ -103,7 +103,7 @@ class Containers:
             client.start(container_id)
 
     def output(self, container_id: str, name: str) -> Iterator[bytes]:
-        """What the container prints, as it comes, until it ends."""
+        """Yields what the container prints, as it comes, until it ends."""
 
         def send(client: Any) -> Iterator[Event]:
             blocks = client.logs(container_id, stdout=True, stderr=True, stream=True, follow=True)
@@ -140,7 +140,7 @@ class Containers:
         return _read_end(state, codes[0] if codes else -1)
 
     def ended(self, container_id: str, name: str) -> Ended | None:
-        """How a container ended, or None while it runs."""
+        """Returns how a container ended, or None while it runs."""
         state = self._state(container_id, name)
         return None if state.get("Running") else _read_end(state, -1)
 
@@ -150,7 +150,7 @@ class Containers:
             return state
 
     def memory(self, container_id: str, name: str) -> Iterator[int]:
-        """The bytes that a running container uses, once a second until it is removed.
+        """Yields the bytes that a running container uses, once a second until it is removed.
 
         Files that are only cached do not count, as in `docker stats`.
         """
@@ -195,7 +195,7 @@ class Containers:
                 raise
 
     def containers_with(self, label: str) -> tuple[Found, ...]:
-        """The containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
+        """Returns the containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
         with self.api.ask("listing containers") as client:
             rows = client.containers(all=True, filters={"label": label})
         return tuple(
@@ -204,7 +204,7 @@ class Containers:
         )
 
     def networks_with(self, label: str) -> tuple[Found, ...]:
-        """The networks that carry `NAME` or `NAME=VALUE`."""
+        """Returns the networks that carry `NAME` or `NAME=VALUE`."""
         with self.api.ask("listing networks") as client:
             rows = client.networks(filters={"label": label})
         return tuple(Found(id=str(row["Id"]), name=str(row["Name"]), labels=row["Labels"] or {}) for row in rows)

@@ -47,7 +47,7 @@ class Endpoint:
 
 
 def find_endpoint(settings: Settings) -> Endpoint:
-    """The engine that the machine's settings name; raises EngineUnavailableError that says which setting is wrong."""
+    """Finds the engine that the settings name; raises EngineUnavailableError that says which setting is wrong."""
     config = _config(settings.docker_config / "config.json")
     proxies = config.get("proxies")
     proxies = proxies if isinstance(proxies, dict) else {}
@@ -106,7 +106,7 @@ def _from_context(name: str, source: str, contexts: Path, proxies: Mapping[str, 
 
 
 def checked_host(host: object, source: str) -> str:
-    """`host` when it is a kind of address that works here; raises EngineUnavailableError otherwise."""
+    """Returns `host` when it is a kind of address that works here; raises EngineUnavailableError otherwise."""
     expected = "expected unix:///PATH or tcp://HOST:PORT"
     if not isinstance(host, str):
         raise EngineUnavailableError(f"{source}: no Docker host in it; {expected}")
@@ -138,7 +138,7 @@ def _certificates(folder: Path) -> dict[str, Any]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """config.json, or nothing when it is not there or broken: its logins are not this module's."""
+    """Reads config.json; nothing when it is missing or broken: its logins are not this module's."""
     try:
         document = _json(path)
     except (OSError, ValueError):

@@ -52,7 +52,7 @@ class DockerEngine:
         self.refuses_unknown = refuses_unknown
 
     def image_id(self, key: str) -> str | None:
-        """The image built under `key` that the engine still has, or None."""
+        """Returns the image built under `key` that the engine still has, or None."""
         image = self.api.inspect(f"{STAGES}:{key}")
         return str(image["Id"]) if image else None
 
@@ -236,7 +236,7 @@ class DockerEngine:
 
 
 def _context(stage: StageBuild, progress: Progress, aborted: Callable[[], bool]) -> Iterator[bytes]:
-    """The stage's tar behind its Dockerfile, in blocks.
+    """Yields the stage's tar behind its Dockerfile, in blocks.
 
     The `.dockerignore` makes the engine take both away again before it builds, so that no COPY sees them.
     """
@@ -270,7 +270,7 @@ def _tar_entry(name: str, text: str) -> bytes:
 
 
 def _auth(login: Login | None, host: str) -> dict[str, str]:
-    """What goes into X-Registry-Auth. Never None, for which docker-py would look up a login of its own."""
+    """Returns what goes into X-Registry-Auth. Never None, for which docker-py would look up a login of its own."""
     if login is None:
         return {}
     if login.username == "<token>":  # what a credential helper answers for an identity token

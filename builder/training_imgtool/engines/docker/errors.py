@@ -19,19 +19,19 @@ _START = "start it (for example `sudo systemctl start docker`), or point DOCKER_
 
 
 def is_engine_fault(error: BaseException) -> bool:
-    """Whether the error came from talking to the engine, and not from a mistake in this program."""
+    """Returns whether the error came from talking to the engine, and not from a mistake in this program."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _PACKAGES
 
 
 def engine_error(doing: str, where: object, error: BaseException) -> EngineUnavailableError:
-    """The error for an exchange with the engine at `where` that broke while `doing` something."""
+    """Returns the error for an exchange with the engine at `where` that broke while `doing` something."""
     cause = find_cause(error)
     hint = FULL_HINT if is_full(cause) else hint_for(error)
     return EngineUnavailableError(f"{doing}: the Docker Engine at {where} failed: {cause}", hint=hint)
 
 
 def find_cause(error: BaseException) -> str:
-    """The innermost reason, in one line: the system's words, the engine's, or the library's."""
+    """Finds the innermost reason, in one line: the system's words, the engine's, or the library's."""
     for inner in _inner(error):
         if isinstance(inner, TimeoutError) or "Timeout" in type(inner).__name__:
             return "no answer in time"
@@ -47,7 +47,7 @@ def find_cause(error: BaseException) -> str:
 
 
 def hint_for(error: BaseException) -> str:
-    """What to do about it."""
+    """Returns what to do about it."""
     numbers = {inner.errno for inner in _inner(error) if isinstance(inner, OSError)}
     if numbers & {errno.EACCES, errno.EPERM}:
         return "this user may not use the socket: add it to the group `docker` and log in again, or use sudo"
@@ -55,7 +55,7 @@ def hint_for(error: BaseException) -> str:
 
 
 def _inner(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was made from, outermost first: libraries pass causes as arguments too."""
+    """Yields the error and what it was made from, outermost first: libraries pass causes as arguments too."""
     seen: list[BaseException] = []
     queue = [error]
     while queue and len(seen) < 20:

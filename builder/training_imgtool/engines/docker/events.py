@@ -103,7 +103,7 @@ class BuildLog:
         self._progress(LogLine(self._stage.subject, line))
 
     def where(self) -> str:
-        """The stage and the instruction under way, for messages."""
+        """Returns the stage and the instruction under way, for messages."""
         if not self._number:
             return f"{self._stage.subject}: before the first step"
         lines = self._stage.lines
@@ -114,7 +114,7 @@ class BuildLog:
         return f"{self._stage.subject}: {join_lines(self._instruction, limit=_IN_MESSAGES)} ({place})"
 
     def failure(self, message: str, status: int | None = None) -> ImgtoolError:
-        """The error that the engine's `message` is; `status` is that of its answer when it refused the request."""
+        """Translates the engine's `message`; `status` is that of its answer when it refused the request."""
         exited = _EXIT.search(message)
         if exited:
             return self._step_error(int(exited[1]))
@@ -156,7 +156,7 @@ class BuildLog:
         )
 
     def finished(self) -> str:
-        """The image that was built; raises EngineUnavailableError when the stream ended without naming one."""
+        """Returns the image that was built; raises EngineUnavailableError when the stream ended without naming one."""
         self._flush()
         if self.image_id is None:
             raise EngineUnavailableError(
@@ -168,7 +168,7 @@ class BuildLog:
 
 
 def _engines_state(text: str, message: str, status: int | None) -> EngineUnavailableError | None:
-    """The error where the message is about the engine itself, whatever it builds."""
+    """Returns the error where the message is about the engine itself, whatever it builds."""
     if status in _NO_SUCH_API or _NO_CLASSIC.search(message):
         return NoClassicBuilderError(
             f"the Docker Engine no longer has the classic builder: {sanitize_line(message)}",
@@ -211,14 +211,14 @@ class PushLog:
             self._mounted.add(layer)
 
     def failure(self, message: str, status: int | None = None) -> ImgtoolError:
-        """The error that the engine's `message` is."""
+        """Translates the engine's `message`; `status` is that of its answer when it refused the request."""
         del status
         if "does not exist locally" in message:
             return EngineUnavailableError(f"{self._doing}: the Docker Engine no longer has the image")
         return registry_error(self._doing, message, self._host, self._login)
 
     def summary(self) -> str:
-        """How many layers were sent, mounted from another repository, or there already."""
+        """Returns how many layers were sent, mounted from another repository, or there already."""
         counts = ((self._sent, "sent"), (self._mounted, "mounted"), (self._there, "already there"))
         parts = [f"{len(layers)} {word}" for layers, word in counts if layers]
         return f"layers: {', '.join(parts) or 'none'}"
@@ -243,7 +243,7 @@ class PullLog:
             self._transfers.end(str(event.get("id", "")))
 
     def failure(self, message: str, status: int | None = None) -> ImgtoolError:
-        """The error that the engine's `message` is."""
+        """Translates the engine's `message`; `status` is that of its answer when it refused the request."""
         del status
         return registry_error(self._doing, message, self._host, self._login)
 
@@ -273,7 +273,7 @@ class _Transfers:
 
 
 def error_message(event: Event) -> str | None:
-    """The engine's sentence when the event is an error."""
+    """Returns the engine's sentence when the event is an error."""
     detail = event.get("errorDetail")
     message = detail.get("message") if isinstance(detail, Mapping) else None
     text = message or event.get("error")

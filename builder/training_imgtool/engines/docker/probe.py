@@ -125,7 +125,7 @@ def _create(api: DockerApi, probe: Probe, until: float, most: int | None) -> str
 
 
 def _wait_for_end(api: DockerApi, container: str, seconds: float) -> bool:
-    """Whether the container ends within so many seconds."""
+    """Returns whether the container ends within so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with api.ask("waiting for the probe", refused=_refusal_error) as client:
@@ -138,7 +138,7 @@ def _wait_for_end(api: DockerApi, container: str, seconds: float) -> bool:
 
 
 def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
-    """What the program printed, up to a limit that no honest one reaches."""
+    """Returns what the program printed, up to a limit that no honest one reaches."""
 
     def send(client: Any) -> Iterator[dict[str, Any]]:
         blocks = client.logs(container, stdout=stdout, stderr=not stdout, stream=True, follow=False)

@@ -44,7 +44,7 @@ FULL_HINT = "`docker system df` shows what takes the space, `docker builder prun
 def registry_error(
     doing: str, message: str, host: str, login: Login | None, *, engine: str = "the Docker Engine"
 ) -> ImgtoolError:
-    """The error for `message`, which an engine gave while `doing` something with the registry `host`.
+    """Returns the error for `message`, which an engine gave while `doing` something with the registry `host`.
 
     RegistryRefusedError for an unknown text, which imgtool does not try again.
     """
@@ -54,12 +54,12 @@ def registry_error(
 
 
 def is_full(message: str) -> bool:
-    """Whether `message` says that the engine's disk is full."""
+    """Returns whether `message` says that the engine's disk is full."""
     return bool(_FULL.search(message))
 
 
 def worth_retrying(error: ImgtoolError) -> bool:
-    """Whether the same request may succeed a moment later: not for a host that has no address."""
+    """Returns whether the same request may succeed a moment later: not for a host that has no address."""
     return isinstance(error, TemporaryError) and not _NO_HOST.search(error.message)
 
 
@@ -115,7 +115,7 @@ def _full(message: str, host: str, login: Login | None) -> ImgtoolError:
 
 
 def _unpack_error(message: str, host: str, login: Login | None) -> ImgtoolError:
-    """The engine compared the layer's digest before it unpacked it, so another try gives the same."""
+    """Returns the engine compared the layer's digest before it unpacked it, so another try gives the same."""
     del host, login
     return RegistryRefusedError(
         message,

@@ -23,7 +23,7 @@ class _RefusedError(EngineUnavailableError):
 
 
 def stages(api: DockerApi) -> dict[str, float]:
-    """When each stage was last built, in seconds since 1970, by its name; raises EngineUnavailableError."""
+    """Lists by name when each stage was last built, in seconds since 1970; raises EngineUnavailableError."""
     with api.ask("listing the stages") as client:
         names = [str(name) for image in client.images(STAGES) for name in image.get("RepoTags") or ()]
     images = {name: api.inspect(name) for name in sorted(names)}
@@ -50,13 +50,13 @@ def remove_stage(api: DockerApi, name: str) -> bool:
 
 
 def _built(image: dict[str, Any]) -> float:
-    """The later of when it was made and when it got its name; 0 for what the engine does not say."""
+    """Returns the later of when it was made and when it got its name; 0 for what the engine does not say."""
     named = (image.get("Metadata") or {}).get("LastTagTime")
     return max(_seconds(image.get("Created")), _seconds(named))
 
 
 def _seconds(text: object) -> float:
-    """A time as the engine writes it (RFC 3339), in seconds since 1970."""
+    """Returns a time as the engine writes it (RFC 3339), in seconds since 1970."""
     try:
         return max(0.0, datetime.fromisoformat(str(text)).timestamp())
     except (ValueError, OverflowError):

@@ -66,7 +66,7 @@ class BuildxEngine:
         return pushed
 
     def has_pushed(self, tag: Tag) -> bool:
-        """Whether this builder ran what has this tag."""
+        """Returns whether this builder ran what has this tag."""
         return self._pushed.has(tag)
 
     def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:

@@ -91,7 +91,7 @@ class Engines:
         self._runner.run(recipes)
 
     def _recipes(self, *wanted: tuple[RoleImage, str]) -> tuple[Recipe, ...]:
-        """What the engine needs to make stages; raises InputError for what only BuildKit has."""
+        """Returns what the engine needs to make stages; raises InputError for what only BuildKit has."""
         for image, label in wanted:
             _refuse_secrets(image, label)
         if not self.engine.refuses_unknown:
@@ -126,11 +126,11 @@ class Engines:
         return pushed
 
     def was_pushed_by_buildx(self, tag: Tag) -> bool:
-        """Whether buildx, and not an engine with a store of its own, pushed what has this tag."""
+        """Returns whether buildx, and not an engine with a store of its own, pushed what has this tag."""
         return self._buildx is not None and self._buildx.has_pushed(tag)
 
     def uses_buildx(self, image: RoleImage, label: str) -> bool:
-        """Whether buildx runs this stage, and not an engine with a store of its own."""
+        """Returns whether buildx runs this stage, and not an engine with a store of its own."""
         return self._buildx_for(image, label) is not None
 
     def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
@@ -138,7 +138,7 @@ class Engines:
         return self._open_buildx().compile(image, label, tag, below)
 
     def _buildx_for(self, image: RoleImage, label: str) -> BuildxEngine | None:
-        """The builder that runs a stage: where the options or the machine name one, or the stage needs BuildKit.
+        """Finds the builder that runs a stage: if options or machine name one, or the stage needs BuildKit.
 
         None for the engine. Raises EngineUnavailableError when buildx is named and not installed.
         """

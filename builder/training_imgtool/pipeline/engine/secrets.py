@@ -35,13 +35,13 @@ def check_unused(run: BuildRun) -> None:
 
 
 def with_own_secrets(inputs: Inputs, settings: Settings) -> Settings:
-    """The settings with those secrets of the command line that a spec uses; others are for the other specs of a run."""
+    """Drops those secrets of the command line that a spec does not use; they are for other specs of a run."""
     used = _find_mounted_ids(inputs) | inputs.spec_file.spec.secrets.keys()
     return replace(settings, secrets=tuple(secret for secret in settings.secrets if secret.id in used))
 
 
 def _find_mounted_ids(inputs: Inputs) -> set[str]:
-    """The ids of the secrets that a spec's templates mount."""
+    """Finds the ids of the secrets that a spec's templates mount."""
     stages = [stage for image in inputs.images for stage in image.dockerfile.stages]
     return {mount.id for stage in stages for step in stage.instructions for mount in list_secrets(step)}
 
@@ -57,7 +57,7 @@ def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
 
 
 def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, SecretSource]) -> tuple[SecretSource, ...]:
-    """The secrets that a stage mounts, each once.
+    """Returns the secrets that a stage mounts, each once.
 
     Raises InputError for one that has no place and is not optional, and for an SSH agent, which nobody passes on.
     """
@@ -82,7 +82,7 @@ def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, Sec
 
 
 def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str], text: str) -> tuple[str, ...]:
-    """The lines of the secrets, which no log may show; raises InputError for a secret that is not there.
+    """Returns the lines of the secrets, which no log may show; raises InputError for a secret that is not there.
 
     Ordinary words and what the stage's own `text` contains are left out: `***` in their place would make the log
     unreadable and hide nothing.
