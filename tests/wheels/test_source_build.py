@@ -95,8 +95,6 @@ def test_build_requirements_come_from_the_indexes_with_their_logins(tmp_path: Pa
     ("options", "message"),
     [
         ({"tag": "cp311-cp311-linux_x86_64"}, "it needs a compiler: its wheel is for this machine only"),
-        ({"files": ("Cargo.toml",)}, "it needs a compiler, for Cargo.toml"),
-        ({"files": ("pure/fast.pyx",)}, "it needs a compiler, for pure/fast.pyx"),
         ({"body": "raise SystemExit(\"error: command '/bin/false' failed with exit code 1\")"}, "it needs a compiler"),
         ({"body": "raise ValueError('no such thing')"}, "its build fails: ValueError: no such thing"),
         ({"body": "os._exit(3)"}, "its build fails: "),
@@ -110,6 +108,11 @@ def test_build_requirements_come_from_the_indexes_with_their_logins(tmp_path: Pa
 def test_what_does_not_become_a_pure_wheel(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceBuildError, match=message):
         build(tmp_path, source_archive("pure", "1.0", **options))
+
+
+def test_code_in_another_language_beside_a_pure_package_does_not_matter(tmp_path: Path) -> None:
+    files = ("native/CMakeLists.txt", "bench/Cargo.toml", "pure/fast.pyx")
+    assert build(tmp_path, source_archive("pure", "1.0", files=files)).name == "pure-1.0-py3-none-any.whl"
 
 
 def test_backends_that_read_tags_get_the_version_of_the_tag(tmp_path: Path) -> None:

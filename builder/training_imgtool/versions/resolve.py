@@ -145,7 +145,9 @@ def _python(request: Request, groups: tuple[_Group, ...]) -> str:
             message = (
                 f"{group.image.name} comes with Python {own}, TensorFlow {request.release.version} has wheels for "
             )
-            raise FieldError(message + ", ".join(usable), field=group.field, hint="another base, or leave it out")
+            raise FieldError(
+                message + ", ".join(usable), field=group.field, hint="give another base, or remove the key"
+            )
     for group in groups:
         if group.accelerator is Accelerator.GPU and group.image is None and not request.wheels:
             systems = request.matrix.systems

@@ -108,7 +108,7 @@ def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list
     findings = []
     if tpu.tf_version is not None and tpu.tf_version != minor.name:
         message = f"tpuTfVersion {tpu.tf_version} is not the image's TensorFlow {minor.name}"
-        findings.append(Finding(f"{where}.tf_version", message, f'leave it out, or "{minor.name}"'))
+        findings.append(Finding(f"{where}.tf_version", message, f'remove tf_version, or set it to "{minor.name}"'))
     if "v6e" in tpu.type.lower().replace("_", "").replace("-", ""):
         findings.append(
             Finding(f"{where}.type", "TensorFlow does not support TPU v6e", "v5e with TensorFlow 2.15 or newer")

@@ -280,7 +280,7 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
         )
     if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and "No solution" not in text):
         hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
-        return CredentialsError("the package index refuses access", hint=hint, details=lines)
+        return CredentialsError("the package index refused the login (HTTP 401 or 403)", hint=hint, details=lines)
     if _UNREACHABLE.search(text) and "No solution" not in text:
         return TemporaryError("the package index does not answer", hint="try again later", details=lines)
     hint = "loosen one of the requirements that uv names, or take another TensorFlow"

@@ -182,7 +182,7 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
             file = unquote(urlsplit(url).path.rpartition("/")[2])
             raise VerificationError(
                 f"{file}: {host_of(url) or 'its folder'} sends more than the {limit} bytes expected",
-                hint="the index serves another file than the one that was locked",
+                hint="the index's file is not the one that the lock names by its hash and size",
             )
         yield block
 
