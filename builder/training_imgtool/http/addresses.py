@@ -49,7 +49,7 @@ def origin_of(url: str) -> Origin:
 
 
 def split_host(host: str) -> tuple[str, str]:
-    """`HOST[:PORT]` as (host without brackets, port or '')."""
+    """Splits `HOST[:PORT]` as (host without brackets, port or '')."""
     if host.startswith("["):
         name, _, port = host[1:].partition("]")
         return name, port.removeprefix(":")

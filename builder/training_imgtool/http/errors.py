@@ -129,7 +129,7 @@ def _wants_client_certificate(text: str) -> bool:
 
 
 def _tls_error(origin: Origin, text: str) -> Exception:
-    """TLS failed; `text` is OpenSSL's."""
+    """Returns TLS failed; `text` is OpenSSL's."""
     where = redact(origin.url)
     if "EOF occurred" in text or "UNEXPECTED_EOF" in text:
         return PassingError("broke the connection (it ended early)")

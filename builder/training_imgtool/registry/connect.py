@@ -162,7 +162,7 @@ def connect(settings: Settings, progress: Progress = silent) -> Registries:
 
 
 def _fingerprint(path: Path) -> str:
-    """Fingerprint of config.json (mtime, size, inode): another login needs another token."""
+    """Describes config.json by mtime, size and inode: another login needs another token."""
     try:
         state = path.stat()
     except OSError:

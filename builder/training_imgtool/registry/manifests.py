@@ -39,7 +39,7 @@ class NoPlatformError(RegistryRefusedError):
 
 
 def sha256_digest(data: bytes) -> str:
-    """`sha256:` and the hash of `data` in hexadecimal."""
+    """Returns `sha256:` and the hash of `data` in hexadecimal."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

@@ -91,7 +91,7 @@ def attach(
 
 
 def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
-    """All referrers of a manifest, from the registry's own list or else from the tag; raises as `Registry.manifest`."""
+    """Lists a manifest's referrers by the registry's own list or the tag; raises as `Registry.manifest`."""
     entries = _fetch_list(registry, subject)
     return tuple(map(_read_entry, _read_tagged(registry, subject) if entries is None else entries))
 

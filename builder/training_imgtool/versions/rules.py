@@ -51,7 +51,7 @@ def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
 
 
 def check_platform(platform: str, minor: Minor, release: Release, accelerators: Iterable[Accelerator]) -> list[Finding]:
-    """TensorFlow's Linux wheels are for x86_64, since 2.10 also for aarch64, there without GPU and TPU."""
+    """Checks that there are wheels: for x86_64, since 2.10 also for aarch64, there without GPU and TPU."""
     if platform == "linux/amd64":
         return []
     if not platform.startswith("linux/arm64"):

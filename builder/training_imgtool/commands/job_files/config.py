@@ -127,7 +127,7 @@ def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Rol
 
 
 def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
-    """The job of a spec that names a runtime version: no images, the trainer's package beside the file instead."""
+    """Writes the job of a spec with a runtime version: no images, the trainer's package beside the file."""
     from training_imgtool.jobs.package import build_package, staged_uri
 
     options = job_options(request, None)
@@ -141,12 +141,12 @@ def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request
 
 
 def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
-    """The job file as text in the form that `request` asks for."""
+    """Writes the job file in the form that `request` asks for."""
     return Written(text=dump(job, request.form), command=command_line(job.command), notes=job.notes, images=images)
 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
-    """What the command line and, where there are images, their inputs add to the spec."""
+    """Returns what the command line and, where there are images, their inputs add to the spec."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
@@ -160,7 +160,7 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
 
 
 def _as_argument(path: Path) -> str:
-    """The path for a command line: one that begins with a dash would be an option."""
+    """Writes a path for a command line: one that begins with a dash would be an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
@@ -175,7 +175,7 @@ def job_document(
     allow_unknown: bool,
     settings: Settings,
 ) -> dict[str, Any]:
-    """`training_imgtool.job`: the job as data; arguments and errors as there."""
+    """Returns the job as data for `training_imgtool.job`; arguments and errors as there."""
     if target is not None and target not in list(Target):
         raise UsageError(f"target {target!r}: expected {', '.join(Target)}")
     request = Request(
@@ -210,7 +210,7 @@ def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
-    """The spec with another job name."""
+    """Gives the spec another job name."""
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 

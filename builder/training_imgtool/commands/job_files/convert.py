@@ -150,7 +150,7 @@ def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tupl
 
 
 def _find_source(folder: Path, package: str | None, module: str) -> str:
-    """The folder with the trainer's code, relative to the spec's; raises InputError where there is none."""
+    """Finds the folder with the trainer's code, relative to the spec's; raises InputError where there is none."""
     source = Path(package).resolve() if package else folder / module.partition(".")[0]
     if not source.is_dir():
         raise InputError(

@@ -18,7 +18,7 @@ _PLATFORM = "linux/amd64"  # of every machine that the targets offer with Tensor
 def lint_with_images(
     path: Path, settings: Settings, progress: Progress, *, allow_unknown: bool, region: str | None, strict: bool
 ) -> tuple[Message, ...]:
-    """`jobs.lint.lint_file`, which also asks the registries for the images.
+    """Checks a file as `jobs.lint.lint_file`, and asks the registries for its images.
 
     An image that is not there, or not for linux/amd64, is a warning, and so are layers that the target cannot read.
 

@@ -47,7 +47,7 @@ class AccessToken:
         self._lock = threading.Lock()
 
     def __call__(self) -> Login:
-        """A login that Artifact Registry and its token server take; raises CredentialsError, TemporaryError."""
+        """Returns a login that Artifact Registry and its token server take; raises CredentialsError, TemporaryError."""
         from google.auth import exceptions
 
         with self._lock:
@@ -81,7 +81,7 @@ class AccessToken:
 
 
 def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
-    """Google's credentials of this machine, or None, and where they are from or were looked for.
+    """Returns Google's credentials of this machine, or None, and where they are from or were looked for.
 
     Raises:
         CredentialsError: a file is named or there, but cannot be used.
@@ -130,7 +130,7 @@ def _from_file(path: Path, origin: str, settings: Settings) -> tuple[AccessToken
 
 
 def _on_google(environ: Mapping[str, str]) -> bool:
-    """Whether a metadata server answers; both connecting and answering may take three seconds. Never by a proxy."""
+    """Returns whether a metadata server answers, which may take three seconds twice; never by a proxy."""
     host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP") or _METADATA_ADDRESS
     client = Client(proxies={}, ca_file=None, connect_seconds=_METADATA_SECONDS, idle_seconds=_METADATA_SECONDS)
     try:
@@ -157,7 +157,7 @@ class _Requests:
         timeout: float | None = None,
         **options: Any,
     ) -> Any:
-        """One request, as google.auth.transport.Request defines it."""
+        """Returns one request, as google.auth.transport.Request defines it."""
         from google.auth.transport.urllib3 import Request
 
         private = url.startswith("http://")
@@ -167,7 +167,7 @@ class _Requests:
 
 
 def refused_by_google(error: Exception, doing: str) -> ImgtoolError:
-    """google.api_core's and google.auth's errors as ours: the same exit codes as a registry's (A5)."""
+    """Translates google.api_core's and google.auth's errors to ours: the same exit codes as a registry's (A5)."""
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
 
@@ -281,7 +281,7 @@ class Place:
 
 
 def parse_place(repository: Repository) -> Place:
-    """Location, project and name from a reference; raises InputError for one that is not Artifact Registry's.
+    """Reads location, project and name from a reference; raises InputError if it is not Artifact Registry's.
 
     A domain-scoped project (`example.com:project`) is written `example.com/project` in image names.
     """

@@ -88,7 +88,7 @@ def _is_module(path: str, name: str) -> bool:
 
 
 def _make_metadata(pkg_info: bytes) -> bytes:
-    """PKG-INFO's own fields; its Metadata-Version 1.x is raised to one that wheels may have."""
+    """Writes PKG-INFO's own fields; its Metadata-Version 1.x is raised to one that wheels may have."""
     _, _, rest = pkg_info.replace(b"\r\n", b"\n").partition(b"\n")
     return b"Metadata-Version: 2.1\n" + rest
 
