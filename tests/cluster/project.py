@@ -20,7 +20,7 @@ from tests.plans import wheel
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.containers import Containers
-from training_imgtool.engines.docker.engine import STAGES, DockerEngine
+from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_image
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.pipeline.inputs import RoleImage, prepare
 from training_imgtool.plan import Lock, LockedVariant
@@ -124,7 +124,7 @@ class Project:
                 self.containers.remove_network(network.id)
         inputs = prepare(load(self.folder / "image.yaml"), from_environment(self.env), silent, locked=True)
         for image in inputs.images:
-            self.engine.remove_tag(f"{STAGES}:{image.key}")
+            remove_image(self.engine.api, f"{STAGES}:{image.key}")
 
 
 def unique(root: Path) -> str:

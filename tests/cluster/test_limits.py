@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.cluster.limits import Request, Share, machine_size, quantity, request_of, shares
+from training_imgtool.cluster.limits import Request, Share, divide_resources, machine_size, quantity, request_of
 from training_imgtool.spec.model import Gpus, RoleSpec
 
 GIB = 1 << 30
@@ -64,7 +64,7 @@ def test_a_roles_own_numbers_win_over_its_machine() -> None:
 
 def test_what_fits_is_given_as_asked() -> None:
     asked = {"master": Request(cpus=1, memory=GIB), "worker-0": Request(cpus=8, memory=2 * GIB)}
-    given, notes = shares(asked, cpus=4, memory=8 * GIB, gpus=())
+    given, notes = divide_resources(asked, cpus=4, memory=8 * GIB, gpus=())
     assert given == {
         "master": Share(cpus=1, memory=GIB, gpus=()),
         "worker-0": Share(cpus=None, memory=2 * GIB, gpus=()),  # more than there are: all of them
@@ -74,7 +74,7 @@ def test_what_fits_is_given_as_asked() -> None:
 
 def test_memory_beyond_the_machine_is_cut_in_proportion() -> None:
     asked = {"master": Request(memory=30 * GIB), "ps-0": Request(memory=10 * GIB)}
-    given, notes = shares(asked, cpus=2, memory=10 * GIB, gpus=())
+    given, notes = divide_resources(asked, cpus=2, memory=10 * GIB, gpus=())
     sizes = [share.memory or 0 for share in given.values()]
     assert sum(sizes) <= 0.85 * 10 * GIB
     assert sizes[0] / sizes[1] == pytest.approx(3, rel=0.01)
@@ -82,32 +82,32 @@ def test_memory_beyond_the_machine_is_cut_in_proportion() -> None:
 
 
 def test_who_asks_for_nothing_gets_an_even_share() -> None:
-    given, notes = shares({name: Request() for name in "abcd"}, cpus=2, memory=8 * GIB, gpus=())
+    given, notes = divide_resources({name: Request() for name in "abcd"}, cpus=2, memory=8 * GIB, gpus=())
     assert {share.memory for share in given.values()} == {int(8 * GIB * 0.85 / 4)}
     assert notes == ()
 
 
 def test_an_engine_that_cannot_limit_memory() -> None:
-    given, _ = shares({"master": Request(memory=GIB)}, cpus=2, memory=0, gpus=())
+    given, _ = divide_resources({"master": Request(memory=GIB)}, cpus=2, memory=0, gpus=())
     assert given["master"].memory is None
 
 
 def test_gpus_are_dealt_out_in_turn() -> None:
     asked = {"master": Request(gpus=1), "worker-0": Request(gpus=2), "worker-1": Request(gpus=1), "ps-0": Request()}
-    given, notes = shares(asked, cpus=8, memory=64 * GIB, gpus=["0", "1", "2", "3"])
+    given, notes = divide_resources(asked, cpus=8, memory=64 * GIB, gpus=["0", "1", "2", "3"])
     assert {name: one.gpus for name, one in given.items()} == {
         "master": ("0",), "worker-0": ("1", "2"), "worker-1": ("3",), "ps-0": (),
     }  # fmt: skip
     assert notes == ()
-    given, notes = shares(asked, cpus=8, memory=64 * GIB, gpus=["0"])
+    given, notes = divide_resources(asked, cpus=8, memory=64 * GIB, gpus=["0"])
     assert given["worker-0"].gpus == ("0",)
     assert "the replicas share 1" in notes[0]
 
 
 def test_without_gpus_replicas_run_on_the_cpu() -> None:
-    given, notes = shares({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=())
+    given, notes = divide_resources({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=())
     assert given["master"].gpus == ()
     assert notes == ("2 GPUs are wanted and this machine has 0: the replicas run on the CPU",)
-    unknown, notes = shares({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=None)
+    unknown, notes = divide_resources({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=None)
     assert unknown["master"].gpus == 2
     assert notes == ()

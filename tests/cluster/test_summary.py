@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.jobs.specs import REPOSITORY, images
 from training_imgtool.cluster.checkpoints import Checkpoint
-from training_imgtool.cluster.image_source import RunImage
 from training_imgtool.cluster.limits import Share
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, Verdict, judge
 from training_imgtool.cluster.replicas import Replica, Service, make_cluster
 from training_imgtool.cluster.summary import (
     DeathResult,
     ReplicaResult,
+    RunImage,
     State,
     Summary,
     as_data,
@@ -21,7 +21,7 @@ from training_imgtool.cluster.summary import (
     error_of,
     failure_of,
 )
-from training_imgtool.engines.containers import Ended
+from training_imgtool.engines.docker.containers import Ended
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 SPEC = ImageSpec(name="mnist", tensorflow="2.15.1", roles={Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()})

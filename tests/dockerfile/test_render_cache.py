@@ -11,8 +11,7 @@ import pytest
 from tests.plans import role_plan
 from training_imgtool.dockerfile import jinja
 from training_imgtool.dockerfile import render as rendering
-from training_imgtool.dockerfile.render import TemplateRoots, list_sources, render
-from training_imgtool.dockerfile.render_cache import RenderCache
+from training_imgtool.dockerfile.render import RenderCache, TemplateRoots, list_sources, render
 from training_imgtool.plan import REVISION, RolePlan
 
 OLD, NEW = "1" * 40, "2" * 40

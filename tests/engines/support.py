@@ -29,7 +29,7 @@ from training_imgtool.core.progress import Event
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.engines import StageBuild
 from training_imgtool.engines.docker.client import connect
-from training_imgtool.engines.docker.engine import STAGES, DockerEngine
+from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_image
 
 BUSYBOX = Path("/bin/busybox")
 PLATFORM = "linux/amd64"
@@ -69,7 +69,7 @@ def stage(
     files: Mapping[str, bytes] | None = None,
     context: Callable[[IO[bytes]], None] | None = None,
     key: str | None = None,
-    copies_from: dict[str, str] | None = None,
+    copies_from: tuple[str, ...] = (),
     subject: str = "worker",
     platform: str = PLATFORM,
     no_cache: bool = True,
@@ -83,9 +83,7 @@ def stage(
     return StageBuild(
         key=key,
         subject=subject,
-        parent=parent,
-        parent_is_key=False,
-        copies_from=copies_from or {},
+        images=(parent, *copies_from),
         dockerfile=text,
         context=context or (lambda stream: _write(stream, data)),
         line=10,
@@ -125,7 +123,7 @@ def shared_engine(folder: Path) -> Iterator[DockerEngine]:
             yield engine
         finally:
             while _made_up_keys:
-                engine.remove_tag(f"{STAGES}:{_made_up_keys.pop()}")
+                remove_image(engine.api, f"{STAGES}:{_made_up_keys.pop()}")
 
 
 def containers_running(engine: DockerEngine, command: str) -> list[str]:

@@ -28,9 +28,8 @@ from training_imgtool.core.errors import (
 from training_imgtool.core.progress import LogLine, Note, Step, Transfer
 from training_imgtool.core.reference import Login, Repository
 from training_imgtool.core.settings import SecretSource, Settings
-from training_imgtool.engines.buildx.builders import list_builders
-from training_imgtool.engines.buildx.failures import Attempt, failure
-from training_imgtool.engines.buildx.rawjson import SolveLog
+from training_imgtool.engines.buildx.log import Attempt, SolveLog, failure
+from training_imgtool.engines.buildx.program import list_builders
 from training_imgtool.engines.buildx.solve import Buildx, Solve
 
 DIGEST, CONFIG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"

@@ -20,8 +20,8 @@ from training_imgtool.core.errors import (
 from training_imgtool.core.progress import LogLine, Step, Transfer
 from training_imgtool.core.reference import Login
 from training_imgtool.engines import NoClassicBuilderError
-from training_imgtool.engines.docker.errors import engine_error
-from training_imgtool.engines.docker.events import BuildLog, PullLog, PushLog, error_message
+from training_imgtool.engines.docker.client import engine_error
+from training_imgtool.engines.docker.events import BuildLog, TransferLog, error_message
 from training_imgtool.engines.docker.registry_errors import registry_error, worth_retrying
 
 IMAGE = f"sha256:{'a' * 64}"
@@ -156,7 +156,7 @@ PUSH: list[dict[str, Any]] = [
 
 def test_a_push() -> None:
     shown = Events()
-    log = PushLog("worker", "here:5000", None, shown)
+    log = TransferLog("worker: push", "worker", "here:5000", None, shown)
     for event in PUSH:
         log.take(event)
     assert log.digest != IMAGE
@@ -174,7 +174,7 @@ def test_a_push() -> None:
 
 def test_a_pull() -> None:
     shown = Events()
-    log = PullLog("base x", "here:5000", None, shown)
+    log = TransferLog("base x: pull", "base x", "here:5000", None, shown)
     log.take({"status": "Pulling from library/x", "id": "sha256:1"})
     log.take({"status": "Downloading", "progressDetail": {"current": 5, "total": 10}, "id": "a"})
     log.take({"status": "Extracting", "progressDetail": {"current": 5, "total": 10}, "id": "a"})

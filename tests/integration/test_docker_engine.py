@@ -43,8 +43,7 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import LogLine, Step, Transfer
 from training_imgtool.core.reference import Digest, Login, parse_reference, parse_repository
-from training_imgtool.engines.docker.engine import DOCKERFILE, STAGES, DockerEngine
-from training_imgtool.engines.docker.stages import remove_stage, stages
+from training_imgtool.engines.docker.engine import DOCKERFILE, STAGES, DockerEngine, list_stages, remove_image
 
 pytestmark = pytest.mark.engine
 LOADED = hashlib.sha256(b"loaded").hexdigest()
@@ -83,7 +82,7 @@ def test_builds_a_stage_under_its_key(engine: DockerEngine, base: str) -> None:
     ]
     assert [event.text for event in events.of(LogLine)] == ["good day", "second"]
     assert {event.what for event in events.of(Transfer)} == {"context"}
-    engine.remove_tag(f"{STAGES}:{build.key}")
+    remove_image(engine.api, f"{STAGES}:{build.key}")
     assert engine.image_id(build.key) is None
 
 
@@ -99,7 +98,7 @@ def test_copies_from_another_stage(engine: DockerEngine, base: str) -> None:
     made = engine.build(first, Events())
     events = Events()
     text = f"FROM {base}\nCOPY --from={made} /made /made\nRUN cat /made\n"
-    engine.build(stage(text, copies_from={"first": first.key}), events)
+    engine.build(stage(text, copies_from=(first.key,)), events)
     assert events.of(LogLine) == [LogLine("worker", "made")]
 
 
@@ -242,7 +241,7 @@ def push(engine: DockerEngine, base: str, name: str, login: Login | None = None)
     try:
         return engine.push(tag, login, events, subject="worker"), events
     finally:
-        engine.remove_tag(tag)
+        remove_image(engine.api, str(tag))
 
 
 @pytest.mark.registry
@@ -335,7 +334,7 @@ def test_a_registry_that_is_not_there_is_tried_five_times(engine: DockerEngine, 
         with pytest.raises(TemporaryError, match=r"connection refused.*\(5 tries in"):
             engine.push(tag, None, events)
     finally:
-        engine.remove_tag(tag)
+        remove_image(engine.api, str(tag))
     assert [event.text[:15] for event in events.of(LogLine)] == [f"try {number} of 5 fail" for number in range(1, 5)]
 
 
@@ -414,16 +413,16 @@ def test_stages_are_listed_and_taken_away(engine: DockerEngine, base: str) -> No
     for one in (idle, busy):
         engine.build(one, Events())
     names = [f"{STAGES}:{one.key}" for one in (idle, busy)]
-    found = stages(engine.api)
+    found = list_stages(engine.api)
     assert all(found[name] >= began for name in names)
     with engine.api.ask("making a container") as client:
         container = client.create_container(names[1], ["true"])["Id"]
     try:
-        assert [remove_stage(engine.api, name) for name in names] == [True, False]
+        assert [remove_image(engine.api, name) for name in names] == [True, False]
         assert [engine.image_id(one.key) is None for one in (idle, busy)] == [True, False]
     finally:
         with engine.api.ask("removing the container") as client:
             client.remove_container(container)
-    assert remove_stage(engine.api, names[1])
-    assert not set(names) & set(stages(engine.api))
-    assert remove_stage(engine.api, names[1])  # another run was faster
+    assert remove_image(engine.api, names[1])
+    assert not set(names) & set(list_stages(engine.api))
+    assert remove_image(engine.api, names[1])  # another run was faster

@@ -286,6 +286,7 @@ def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path:
     from tests.engines.support import shared_engine
     from training_imgtool.core.progress import silent
     from training_imgtool.direct.registry.stored_stages import tag_of_stage
+    from training_imgtool.engines.docker.engine import remove_image
     from training_imgtool.pipeline.engine.engines import pull_parents
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
 
@@ -298,7 +299,7 @@ def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path:
         assert engine.image_id(key) is None
         pull_parents(run, (image,), engine, toy.registries, repository)
         assert engine.image_id(key) is not None
-        engine.remove_tag(f"imgtool/stage:{key}")
+        remove_image(engine.api, f"imgtool/stage:{key}")
 
 
 @pytest.mark.engine

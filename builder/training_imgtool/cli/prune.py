@@ -63,16 +63,16 @@ def prune(
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
     """Removes old stages from the engine; returns their numbers and names, or None when no engine answers."""
     from training_imgtool.engines.docker.client import connect
-    from training_imgtool.engines.docker.stages import remove_stage, stages
+    from training_imgtool.engines.docker.engine import list_stages, remove_image
 
     try:
         engine = connect(settings)
     except EngineUnavailableError:
         return None
     try:
-        built_at = stages(engine.api)
+        built_at = list_stages(engine.api)
         old = [name for name, built in built_at.items() if built < before]
-        gone = [name for name in old if dry_run or remove_stage(engine.api, name)]
+        gone = [name for name in old if dry_run or remove_image(engine.api, name)]
     finally:
         engine.close()
     return {"count": len(built_at), "freed": len(gone), "names": gone}

@@ -70,10 +70,10 @@ def quantity(text: str | None) -> float | None:
     return float(match["number"]) * _UNITS[match["unit"] or ""] if match else None
 
 
-def shares(
+def divide_resources(
     requests: Mapping[str, Request], *, cpus: int, memory: int, gpus: Sequence[str] | None
 ) -> tuple[dict[str, Share], tuple[str, ...]]:
-    """Shares a machine out among replicas; returns each one's share by name, and what a user should know.
+    """Divides a machine among replicas; returns each one's share by name, and notes for the user.
 
     Args:
         requests: what each replica asks for, by name.

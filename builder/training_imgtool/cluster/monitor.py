@@ -15,8 +15,7 @@ from training_imgtool.core.progress import LogLine, Note, Progress
 from training_imgtool.core.sanitize import sanitize_line
 
 if TYPE_CHECKING:
-    from training_imgtool.engines.containers import Ended
-    from training_imgtool.engines.docker.containers import Containers
+    from training_imgtool.engines.docker.containers import Containers, Ended
 
 LAST_LINES = 20  # of a replica, that a failure shows
 _LAST_ERRORS = 15  # of these, if stderr's end is not among them

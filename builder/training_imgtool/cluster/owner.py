@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.core.threads import run_all
 
 if TYPE_CHECKING:
-    from training_imgtool.engines.containers import Found
-    from training_imgtool.engines.docker.containers import Containers
+    from training_imgtool.engines.docker.containers import Containers, Found
 
 RUN = "dev.imgtool.run"
 REPLICA = "dev.imgtool.replica"

@@ -5,34 +5,48 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.cluster.checkpoints import Checkpoint, latest
-from training_imgtool.cluster.image_source import RunImage, obtain
-from training_imgtool.cluster.limits import Share, request_of, shares
+from training_imgtool.cluster.limits import Share, divide_resources, request_of
 from training_imgtool.cluster.owner import Owner, sweep, this_process
 from training_imgtool.cluster.rehearsal import Kill
 from training_imgtool.cluster.replicas import Cluster, Service, adapt, make_cluster, service_of, target_of
-from training_imgtool.cluster.summary import Summary
+from training_imgtool.cluster.summary import RunImage, Summary
 from training_imgtool.cluster.supervisor import Supervisor
 from training_imgtool.context.own_files import JOB_MARK
-from training_imgtool.core.errors import LocalFileError, UsageError
-from training_imgtool.core.progress import Note, Progress
-from training_imgtool.engines.containers import Machine
-from training_imgtool.engines.docker.containers import Containers
+from training_imgtool.core.errors import (
+    CredentialsError,
+    LocalFileError,
+    RegistryRefusedError,
+    TemporaryError,
+    UsageError,
+)
+from training_imgtool.core.progress import Done, Note, Outcome, Progress
+from training_imgtool.core.reference import Digest, Repository
+from training_imgtool.core.threads import run_all
+from training_imgtool.engines.docker.containers import Containers, Machine
 from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
+from training_imgtool.pipeline.build import build_in_engine
+from training_imgtool.pipeline.engine.engines import pull_image, pull_parents
+from training_imgtool.pipeline.find import find_images, head
+from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.spec.model import ImageSpec, Role
 
 if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
+    from training_imgtool.engines import Engine
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.pipeline.inputs import Inputs
+    from training_imgtool.registry.connect import Registries
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
 _ID_BYTES = 4
+_OWN = Repository("localhost", "imgtool/stage")  # what a job file would call an image that no registry has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +154,7 @@ def _shares(
     cards: Sequence[str] | None = () if not machine.nvidia else None
     if machine.nvidia and local and _NVIDIA.is_dir():
         cards = [str(number) for number in range(len(list(_NVIDIA.iterdir())))]
-    granted, notes = shares(
+    granted, notes = divide_resources(
         requests, cpus=machine.cpus, memory=machine.memory if machine.limits_memory else 0, gpus=cards
     )
     if not machine.limits_cpu:
@@ -159,7 +173,8 @@ def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
     try:
         if not folder.is_dir():
             if folder.is_symlink():
-                raise LocalFileError(f"the job directory {folder} is a link to {folder.readlink()}, which is no folder")
+                target = folder.readlink()
+                raise LocalFileError(f"the job directory {folder} is a link to {target}, which is no existing folder")
             folder.mkdir(parents=True)
             (folder / JOB_MARK).touch()
             if spec.user:
@@ -181,3 +196,56 @@ def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEn
     if checkpoint is not None:
         notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes continues from there")
     return tuple(notes)
+
+
+def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
+    """Makes sure that the engine has the images of the work's roles.
+
+    What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it.
+    If the registry cannot be reached, a note says so, and the engine's own images do.
+    """
+    repository = work.inputs.plan.repository
+    images = _from_registry(work, engine, repository) if repository is not None else {}
+    rest = tuple(image.role for image in work.wanted if image.role not in images)
+    if rest:
+        local = replace(work, options=replace(work.options, roles=rest, push=False, tags=()))
+        for built in build_in_engine(local, engine):
+            source = "engine" if built.outcome is Outcome.FOUND else "built"
+            image_id = built.image_id or ""
+            images[built.role] = RunImage(reference=image_id, digest=_OWN.digest(image_id), source=source)
+    return {image.role: images[image.role] for image in work.wanted}
+
+
+def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> dict[Role, RunImage]:
+    """Pulls the images that the registry has; of those that it lacks, the stage that they start from."""
+    from training_imgtool.registry.connect import connect
+
+    try:
+        with connect(work.settings, work.progress) as registries:
+            digests = find_images(work.wanted, partial(head, registries), work.progress)
+            names = run_all(
+                {
+                    image.role: partial(_pull, work, engine, registries, image, digest)
+                    for image in work.wanted
+                    if (digest := digests[image.role]) is not None
+                }
+            )
+            missing = tuple(image for image in work.wanted if digests[image.role] is None)
+            pull_parents(work, missing, engine, registries, repository)
+    except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
+        work.progress(Note(f"no image is taken from the registry: {error}"))
+        return {}
+    return {
+        role: RunImage(reference=names[role], digest=digest, source="registry")
+        for role, digest in digests.items()
+        if digest is not None
+    }
+
+
+def _pull(work: BuildRun, engine: Engine, registries: Registries, image: RoleImage, digest: Digest) -> str:
+    platform = image.plan.platform
+    name = pull_image(
+        digest, image.key, platform=platform, engine=engine, registries=registries, progress=work.progress
+    )
+    work.progress(Done(f"base {digest.repository.path}", Outcome.FOUND, "in the engine"))
+    return name

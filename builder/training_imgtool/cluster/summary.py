@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.cluster.checkpoints import Checkpoint
-from training_imgtool.cluster.image_source import RunImage
 from training_imgtool.cluster.limits import Share
 from training_imgtool.cluster.rehearsal import Action, Kill, Verdict
 from training_imgtool.cluster.replicas import Replica, Service
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.engines.containers import Ended
+from training_imgtool.core.reference import Digest
+from training_imgtool.engines.docker.containers import Ended
 from training_imgtool.spec.model import Role
 
 
@@ -24,6 +24,21 @@ class State(StrEnum):
     EXITED = "exited"
     STOPPED = "stopped"
     UNSTARTED = "not started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunImage:
+    """One role's image in the engine.
+
+    Attributes:
+        reference: what the engine knows it by: its digest, or its ID.
+        digest: what the job file would name.
+        source: `registry`, `engine` or `built`.
+    """
+
+    reference: str
+    digest: Digest
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,20 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.cluster.checkpoints import latest
-from training_imgtool.cluster.launcher import Launcher, ReplicaRefusedError
 from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
-from training_imgtool.cluster.owner import remove_run
+from training_imgtool.cluster.owner import REPLICA, remove_run
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
 from training_imgtool.cluster.replicas import Replica
 from training_imgtool.cluster.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
-from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, VerificationError
 from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.signals import aborting_leaves
 from training_imgtool.core.threads import run_all
-from training_imgtool.engines.containers import Ended
-from training_imgtool.engines.docker.containers import RefusedError
+from training_imgtool.engines.docker.containers import Container, Ended, Network, RefusedError
 
 if TYPE_CHECKING:
+    from training_imgtool.cluster.replicas import Replica
     from training_imgtool.cluster.run import Ready
     from training_imgtool.engines.docker.containers import Containers
 
@@ -32,6 +31,73 @@ DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
 _DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
 _LOOK = 0.2  # seconds between looks at the clock
 _REMOVE_TRIES = 10
+
+
+class ReplicaRefusedError(VerificationError):
+    """The engine refuses to make or start a replica."""
+
+    def __init__(self, name: str, error: RefusedError) -> None:
+        super().__init__(str(error))
+        self.name = name
+
+
+class Launcher:
+    """Creates and starts the containers of one run.
+
+    Attributes:
+        name: the network's; the containers' names begin with it.
+    """
+
+    def __init__(self, ready: Ready, containers: Containers) -> None:
+        self.name = f"imgtool-{ready.spec.name}-{ready.run}"
+        self._ready = ready
+        self._containers = containers
+        self._numbers = {replica.name: number for number, replica in enumerate(ready.cluster.replicas)}
+        self._network: Network | None = None
+
+    def make_network(self) -> None:
+        """Makes the network; raises EngineUnavailableError when the engine has no subnet left."""
+        try:
+            self._network = self._containers.create_network(self.name, self._ready.owner.labels(self._ready.run))
+        except RefusedError as error:
+            hint = "docker network prune removes the networks that no container uses"
+            raise EngineUnavailableError(str(error), hint=hint) from error
+
+    def create(self, replica: Replica) -> str:
+        """Makes a replica's container, with the same address each time; raises ReplicaRefusedError."""
+        if self._network is None:
+            raise RuntimeError("create before make_network")
+        try:
+            return self._containers.create(self._container(replica, self._network))
+        except RefusedError as error:
+            raise ReplicaRefusedError(replica.name, error) from error
+
+    def start(self, container_id: str, name: str) -> None:
+        """Starts a container; raises ReplicaRefusedError."""
+        try:
+            self._containers.start(container_id, name)
+        except RefusedError as error:
+            raise ReplicaRefusedError(name, error) from error
+
+    def _container(self, replica: Replica, network: Network) -> Container:
+        ready = self._ready
+        share = ready.shares[replica.name]
+        return Container(
+            name=f"{self.name}-{replica.name}",
+            image=replica.image,
+            hostname=replica.hostname,
+            network=network,
+            labels={**ready.owner.labels(ready.run), REPLICA: replica.name},
+            env=replica.env,
+            aliases=tuple(dict.fromkeys((replica.host, replica.hostname))),
+            address=network.address(self._numbers[replica.name]),
+            command=replica.args,
+            entrypoint=replica.command,
+            mounts=dict.fromkeys(ready.cluster.mounts, str(ready.job_dir)),
+            cpus=share.cpus,
+            memory=share.memory,
+            gpus=share.gpus,
+        )
 
 
 @dataclass(slots=True)
@@ -153,7 +219,7 @@ class Supervisor:
             out_of_memory=ended.out_of_memory and not live.killed,
             restarts=live.restarts,
             restarts_in_all=sum(other.restarts for other in self._live.values()),
-            unstarted=not self._ready.restart and not live.killed and checkpoint == self._ready.checkpoint,
+            unstarted=not self._ready.restart and checkpoint == self._ready.checkpoint,
         )
         verdict = judge(self._ready.cluster.service, death, self._ready.spec.job.scheduling)
         result = DeathResult(

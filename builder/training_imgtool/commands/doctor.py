@@ -99,7 +99,7 @@ def _engine(settings: Settings) -> str:
 
 def _builder(settings: Settings) -> str:
     """Returns the builder that buildx would use; raises EngineUnavailableError if it does not run."""
-    from training_imgtool.engines.buildx.builders import list_builders
+    from training_imgtool.engines.buildx.program import list_builders
 
     wanted = settings.builder or settings.environ.get("BUILDX_BUILDER")
     builders = list_builders(settings)

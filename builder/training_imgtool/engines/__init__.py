@@ -21,10 +21,8 @@ class StageBuild:
 
     Attributes:
         key: the stage's content key; the engine tags the result `imgtool/stage:<key>` in its own store.
-        parent: what FROM names: a base by digest, or the key of a stage built before.
-        parent_is_key: whether `parent` is a key.
-        copies_from: keys of the stages that `COPY --from` names, by the stage's name.
-        dockerfile: the stage's text, with `FROM` naming `parent` and each `COPY --from` its stage.
+        images: what FROM and each `COPY --from` of a stage name: a base by digest, images of stages built before.
+        dockerfile: the stage's text, with these names in it.
         context: writes a tar of exactly what the stage copies to a binary stream.
         line: the line of the rendered Dockerfile where the stage begins (1-based), for error messages.
         lines: the line there of each instruction of `dockerfile`, in order; empty when unknown.
@@ -32,9 +30,7 @@ class StageBuild:
 
     key: str
     subject: str
-    parent: str
-    parent_is_key: bool
-    copies_from: dict[str, str]
+    images: tuple[str, ...]
     dockerfile: str
     context: Callable[[IO[bytes]], None]
     line: int

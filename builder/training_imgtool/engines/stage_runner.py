@@ -6,10 +6,8 @@ what they have in common, and a stage that the engine still has is not built aga
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Protocol
@@ -17,7 +15,7 @@ from typing import IO, Protocol
 from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, Login, parse_reference
-from training_imgtool.core.threads import run_all
+from training_imgtool.core.threads import SingleFlight, run_all
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines import Engine, StageBuild
 
@@ -61,9 +59,8 @@ class StageRunner:
         self._login_for = login_for
         self._progress = progress
         self._no_cache = no_cache
-        self._lock = threading.Lock()
-        self._images: dict[str, Future[str]] = {}
-        self._bases: dict[Digest, Future[None]] = {}
+        self._images: SingleFlight[str] = SingleFlight()
+        self._bases: SingleFlight[None] = SingleFlight()
 
     def run(self, recipes: tuple[Recipe, ...]) -> dict[str, str]:
         """Builds every recipe's target, side by side; returns image IDs by subject.
@@ -76,18 +73,7 @@ class StageRunner:
     def _image(self, recipe: Recipe, name: str) -> str:
         """Returns the image of one stage: built now, by another thread, or before."""
         key = recipe.keys[name]
-        with self._lock:
-            future = self._images.get(key)
-            mine = future is None
-            if future is None:
-                future = self._images[key] = Future()
-        if mine:
-            try:
-                future.set_result(self._make(recipe, recipe.dockerfile.stage(name), key))
-            except BaseException as error:
-                future.set_exception(error)
-                raise
-        return future.result()
+        return self._images.do(key, lambda: self._make(recipe, recipe.dockerfile.stage(name), key))
 
     def _make(self, recipe: Recipe, stage: Stage, key: str) -> str:
         subject = recipe.shared.get(stage.label, recipe.subject)
@@ -96,7 +82,7 @@ class StageRunner:
             if image is not None:
                 self._progress(Done(subject, Outcome.FOUND, f"stage {stage.label} in the engine"))
                 return image
-        parent, parent_is_key = self._parent(recipe, stage)
+        parent = self._parent(recipe, stage)
         for digest in _copied_images(stage, recipe.dockerfile):
             self._pull(digest)
         named = _copied_stages(stage, recipe.dockerfile)
@@ -106,9 +92,7 @@ class StageRunner:
             StageBuild(
                 key=key,
                 subject=subject,
-                parent=parent,
-                parent_is_key=parent_is_key,
-                copies_from=copied,
+                images=(parent, *copied.values()),
                 dockerfile=stage_text(recipe.dockerfile, stage, parent, copied),
                 context=lambda stream: self._inputs.write(context_sources(stage), stream),
                 line=stage.line,
@@ -125,35 +109,24 @@ class StageRunner:
         self._progress(Done(subject, Outcome.BUILT, f"stage {stage.label}", time.monotonic() - started))
         return image
 
-    def _parent(self, recipe: Recipe, stage: Stage) -> tuple[str, bool]:
-        """Returns what FROM names: an image ID of a stage, or a base by digest that the engine has pulled."""
+    def _parent(self, recipe: Recipe, stage: Stage) -> str:
+        """Returns what FROM names: the image of a stage, or a base by digest that the engine has pulled."""
         earlier = recipe.dockerfile.earlier(stage.base, stage)
-        if earlier is not None and earlier.instructions:
-            return self._image(recipe, earlier.label), True
         if earlier is not None:
-            return self._parent(recipe, earlier)
+            return self._image(recipe, earlier.label) if earlier.instructions else self._parent(recipe, earlier)
         if stage.base == "scratch":
-            return "scratch", False
+            return "scratch"
         base = parse_reference(stage.base)
         if not isinstance(base, Digest):
             raise EngineUnavailableError(f"FROM {stage.base}: a base without a digest")  # rendering refuses it before
         self._pull(base)
-        return str(base), False
+        return str(base)
 
     def _pull(self, base: Digest) -> None:
-        with self._lock:
-            future = self._bases.get(base)
-            mine = future is None
-            if future is None:
-                future = self._bases[base] = Future()
-        if mine:
-            try:
-                self._engine.pull_base(base, self._platform, self._login_for(base.repository.registry), self._progress)
-                future.set_result(None)
-            except BaseException as error:
-                future.set_exception(error)
-                raise
-        future.result()
+        def pull() -> None:
+            self._engine.pull_base(base, self._platform, self._login_for(base.repository.registry), self._progress)
+
+        self._bases.do(base, pull)
 
 
 def _copied_stages(stage: Stage, dockerfile: Dockerfile) -> dict[str, str]:

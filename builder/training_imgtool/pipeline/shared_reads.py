@@ -12,8 +12,7 @@ from training_imgtool.context.scan import remembered_hashes
 from training_imgtool.core.errors import FieldListError, LocalFileError
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.dockerfile.render import TemplateRoots, list_sources
-from training_imgtool.dockerfile.render_cache import RenderCache
+from training_imgtool.dockerfile.render import RenderCache, TemplateRoots, list_sources
 from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile, find, load
 

@@ -23,7 +23,7 @@ from training_imgtool.core.progress import Note, Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
-from training_imgtool.pipeline.engine.pull import pull_image
+from training_imgtool.pipeline.engine.engines import pull_image
 from training_imgtool.pipeline.find import find_images, head, require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import check_index

@@ -20,6 +20,7 @@ from typing import Any
 
 from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.reference import DOCKER_HUB, Login
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 
 _PLUGIN = "docker-buildx"
@@ -33,6 +34,7 @@ _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - for a file without a name
 _SECONDS = 20.0
 _HUB_SERVER = "https://index.docker.io/v1/"
 _REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name that means a refresh token
+_SECONDS = 30.0  # buildx gives a builder 20 s
 
 
 def find_program(settings: Settings) -> tuple[str, ...]:
@@ -127,3 +129,76 @@ def _auth(item: tuple[str, Login]) -> tuple[str, dict[str, str]]:
     if login.username == _REFRESH_TOKEN:
         return server, {"identitytoken": login.password}
     return server, {"auth": base64.b64encode(f"{login.username}:{login.password}".encode()).decode()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuilderInfo:
+    """One builder.
+
+    Attributes:
+        name: what `--builder` takes.
+        driver: docker, docker-container, kubernetes, remote or cloud; empty where buildx does not say.
+        current: whether buildx uses it when none is named.
+        endpoints: where its nodes are.
+        running: whether a node runs.
+        error: why it does not, in buildx's words; empty when it says nothing.
+    """
+
+    name: str
+    driver: str
+    current: bool
+    endpoints: tuple[str, ...]
+    running: bool
+    error: str
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns the builder as plain data."""
+        return {
+            "name": self.name,
+            "driver": self.driver,
+            "current": self.current,
+            "endpoints": list(self.endpoints),
+            "running": self.running,
+            "error": self.error or None,
+        }
+
+
+def list_builders(settings: Settings) -> tuple[BuilderInfo, ...]:
+    """Asks buildx for its builders; raises EngineUnavailableError when there is no buildx, or it fails."""
+    program = find_program(settings)
+    with open_environment(settings, {}) as environment:
+        try:
+            done = subprocess.run(
+                [*program, "ls", "--format", "json"],
+                env=environment.variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise EngineUnavailableError(f"{' '.join(program)} ls: {error}") from error
+    if done.returncode:
+        words = join_lines(done.stderr) or f"ended with status {done.returncode}"
+        raise EngineUnavailableError(f"{' '.join(program)} ls: {words}", hint="buildx 0.13 or newer is needed")
+    return tuple(_builder(line) for line in done.stdout.splitlines() if line.startswith("{"))
+
+
+def _builder(line: str) -> BuilderInfo:
+    """Returns one line of `buildx ls --format json`; raises EngineUnavailableError for what is none."""
+    try:
+        document = json.loads(line)
+        nodes = [node for node in document.get("Nodes") or () if isinstance(node, dict)]
+        errors = [str(error) for error in (document.get("Err"), *(node.get("Err") for node in nodes)) if error]
+        return BuilderInfo(
+            name=str(document["Name"]),
+            driver=str(document.get("Driver") or ""),
+            current=bool(document.get("Current")),
+            endpoints=tuple(str(node["Endpoint"]) for node in nodes if node.get("Endpoint")),
+            running=any(node.get("Status") == "running" for node in nodes),
+            error=join_lines(errors[0]) if errors else "",
+        )
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise EngineUnavailableError(f"buildx ls answered {join_lines(line)!r}, which is not a builder") from error

@@ -18,10 +18,8 @@ from training_imgtool.core.errors import EngineUnavailableError, LocalFileError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Login
 from training_imgtool.core.settings import SecretSource, Settings
-from training_imgtool.engines.buildx.builders import list_builders
-from training_imgtool.engines.buildx.failures import Attempt, failure
-from training_imgtool.engines.buildx.program import Environment, find_program, open_environment
-from training_imgtool.engines.buildx.rawjson import SolveLog
+from training_imgtool.engines.buildx.log import Attempt, SolveLog, failure
+from training_imgtool.engines.buildx.program import Environment, find_program, list_builders, open_environment
 from training_imgtool.engines.stream import Event, follow
 
 _STOP_SECONDS = 3.0

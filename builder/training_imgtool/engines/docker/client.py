@@ -6,6 +6,7 @@ environment's proxies and .netrc, and let the errors of four packages through. `
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 import threading
@@ -19,11 +20,12 @@ import docker.tls
 from docker.constants import DEFAULT_DOCKER_API_VERSION
 
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.version import __version__
 from training_imgtool.engines.docker.context import Endpoint, find_endpoint
 from training_imgtool.engines.docker.engine import DockerEngine
-from training_imgtool.engines.docker.errors import engine_error, find_cause, hint_for, is_engine_fault
+from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full
 from training_imgtool.engines.stream import Event, follow
 
 _OLDEST_API = (1, 32)  # the first that takes a platform for a build
@@ -34,6 +36,9 @@ _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 3.0
 SILENCE_SECONDS = 30.0  # of silence, after which imgtool pings the engine
+_PACKAGES = frozenset({"docker", "requests", "urllib3", "http", "json", "ssl"})
+_CUT = frozenset({"IncompleteRead", "InvalidChunkLength"})  # of urllib3 and http.client
+_START = "start it (for example `sudo systemctl start docker`), or point DOCKER_HOST or `docker context use` at one"
 
 
 def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
@@ -193,11 +198,6 @@ class DockerApi:
             return image
         return None
 
-    def remove(self, name: str) -> None:
-        """Removes a name; a missing name is no error."""
-        with self.ask(f"removing the name {name}") as client, suppress(docker.errors.ImageNotFound):
-            client.remove_image(name)
-
     @contextmanager
     def stream(
         self,
@@ -238,3 +238,53 @@ class DockerApi:
         self.stopped.set()
         with self._idle:
             self._idle.wait_for(lambda: self._running == 0, timeout=_CLOSE_SECONDS)
+
+
+def is_engine_fault(error: BaseException) -> bool:
+    """Returns whether the error came from talking to the engine, and not from a mistake in this program."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _PACKAGES
+
+
+def engine_error(doing: str, where: object, error: BaseException) -> EngineUnavailableError:
+    """Returns the error for an exchange with the engine at `where` that broke while `doing` something."""
+    cause = find_cause(error)
+    hint = FULL_HINT if is_full(cause) else hint_for(error)
+    return EngineUnavailableError(f"{doing}: the Docker Engine at {where} failed: {cause}", hint=hint)
+
+
+def find_cause(error: BaseException) -> str:
+    """Finds the innermost reason, in one line: the system's words, the engine's, or the library's."""
+    for inner in _inner(error):
+        if isinstance(inner, TimeoutError) or "Timeout" in type(inner).__name__:
+            return "no answer in time"
+        if isinstance(inner, OSError) and inner.strerror and isinstance(inner.errno, int):
+            return inner.strerror
+        explanation = getattr(inner, "explanation", None)
+        if isinstance(explanation, str) and explanation:
+            return join_lines(explanation, limit=400)
+        if type(inner).__name__ in _CUT or "invalid literal for int() with base 16" in str(inner):
+            return "the connection ended in the middle of an answer"
+    last = list(_inner(error))[-1]
+    return join_lines(f"{type(last).__name__}: {last}", limit=400)
+
+
+def hint_for(error: BaseException) -> str:
+    """Returns what to do about it."""
+    numbers = {inner.errno for inner in _inner(error) if isinstance(inner, OSError)}
+    if numbers & {errno.EACCES, errno.EPERM}:
+        return "this user may not use the socket: add it to the group `docker` and log in again, or use sudo"
+    return _START
+
+
+def _inner(error: BaseException) -> Iterator[BaseException]:
+    """Yields the error and what it was made from, outermost first: libraries pass causes as arguments too."""
+    seen: list[BaseException] = []
+    queue = [error]
+    while queue and len(seen) < 20:
+        current = queue.pop(0)
+        if any(current is other for other in seen):
+            continue
+        seen.append(current)
+        yield current
+        queue += [part for part in current.args if isinstance(part, BaseException)]
+        queue += [part for part in (current.__cause__, current.__context__) if part is not None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
+from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.sanitize import join_lines, sanitize_line
-from training_imgtool.engines.containers import Container, Ended, Found, Machine, Network
 from training_imgtool.engines.stream import Event
 
 if TYPE_CHECKING:
@@ -17,8 +17,94 @@ if TYPE_CHECKING:
 
 GONE = 404
 _LONGEST_END = 1 << 20  # bytes
-_CONFLICT = 409
+CONFLICT = 409
 _TRIES = 5  # to get the subnet that it requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the engine's machine has: CPUs, bytes of memory, and whether containers can have GPUs and limits."""
+
+    cpus: int
+    memory: int
+    nvidia: bool
+    limits_cpu: bool
+    limits_memory: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A private network. `addresses` is its subnet when containers may choose their address in it."""
+
+    id: str
+    name: str
+    addresses: ipaddress.IPv4Network | None
+
+    def address(self, number: int) -> str | None:
+        """Returns the address of the container `number` (from 0), or None to take whichever is free."""
+        if self.addresses is None or number + 3 >= self.addresses.num_addresses:
+            return None
+        return str(self.addresses.network_address + 2 + number)  # .1 is the gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container to make.
+
+    Attributes:
+        name: its name in the engine.
+        image: a reference or ID that the engine has.
+        hostname: the container's own host name: a DNS label.
+        aliases: the names under which others in the network find it.
+        address: its address in the network, or None for any.
+        command: arguments behind the entry point; None for the image's own.
+        entrypoint: instead of the image's.
+        mounts: folders of the engine's machine, by where they appear in the container.
+        cpus: how many CPUs it may use at most; None for all.
+        memory: how many bytes it may use at most; None for all.
+        gpus: IDs of the GPUs that it gets, or how many; none when empty or 0.
+    """
+
+    name: str
+    image: str
+    hostname: str
+    network: Network
+    labels: Mapping[str, str]
+    env: Mapping[str, str]
+    aliases: tuple[str, ...] = ()
+    address: str | None = None
+    command: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None
+    mounts: Mapping[str, str]
+    cpus: float | None = None
+    memory: int | None = None
+    gpus: tuple[str, ...] | int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a container ended.
+
+    Attributes:
+        exit_code: 128 and the number of a signal that killed it.
+        out_of_memory: whether the kernel killed it for that.
+        fault: the engine's own word, such as why it did not start.
+        finished: when, in seconds since 1970 by the engine's clock; 0 when the engine does not say.
+    """
+
+    exit_code: int
+    out_of_memory: bool
+    fault: str
+    finished: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Something in the engine that carries a label."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
 
 
 class RefusedError(EngineUnavailableError):
@@ -73,7 +159,7 @@ class Containers:
     def _create_network(self, name: str, labels: Mapping[str, str], subnet: ipaddress.IPv4Network | None) -> Network:
         pools = [{"Subnet": str(subnet)}] if subnet else []
         ipam = {"Driver": "default", "Config": pools} if pools else None
-        with self.api.ask(f"making the network {name}", refused=_make_refusal(f"the network {name}")) as client:
+        with self.api.ask(f"making the network {name}", refused=make_refusal(f"the network {name}")) as client:
             made = client.create_network(name, driver="bridge", labels=dict(labels), ipam=ipam, check_duplicate=True)
             network = client.inspect_network(made["Id"])
         configs = (network.get("IPAM") or {}).get("Config") or []
@@ -81,7 +167,7 @@ class Containers:
 
     def create(self, container: Container) -> str:
         """Makes a container and returns its ID; it does not run yet."""
-        with self.api.ask(f"making {container.name}", refused=_make_refusal(container.name)) as client:
+        with self.api.ask(f"making {container.name}", refused=make_refusal(container.name)) as client:
             endpoint = client.create_endpoint_config(aliases=list(container.aliases), ipv4_address=container.address)
             made = client.create_container(
                 container.image,
@@ -99,7 +185,7 @@ class Containers:
 
     def start(self, container_id: str, name: str) -> None:
         """Starts a container; raises RefusedError with the engine's words when its program cannot be run."""
-        with self.api.ask(f"starting {name}", refused=_make_refusal(name)) as client:
+        with self.api.ask(f"starting {name}", refused=make_refusal(name)) as client:
             client.start(container_id)
 
     def output(self, container_id: str, name: str) -> Iterator[bytes]:
@@ -109,14 +195,14 @@ class Containers:
             blocks = client.logs(container_id, stdout=True, stderr=True, stream=True, follow=True)
             return ({"data": block} for block in blocks)
 
-        with self.api.stream(send, where=lambda: f"{name}: reading its output", refused=_make_refusal(name)) as events:
+        with self.api.stream(send, where=lambda: f"{name}: reading its output", refused=make_refusal(name)) as events:
             for event in events:
                 yield event["data"]
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
         """Returns the last lines that a container has printed, or their part on stderr; at most 1 MiB."""
         output = bytearray()
-        with self.api.ask(f"reading the end of {name}'s output", refused=_make_refusal(name)) as client:
+        with self.api.ask(f"reading the end of {name}'s output", refused=make_refusal(name)) as client:
             blocks = client.logs(
                 container_id, stdout=not only_errors, stderr=True, tail=lines, stream=True, follow=False
             )
@@ -132,7 +218,7 @@ class Containers:
         def send(client: Any) -> list[Event]:
             return [client.wait(container_id)]
 
-        with self.api.stream(send, where=lambda: f"{name}: waiting", refused=_make_refusal(name)) as events:
+        with self.api.stream(send, where=lambda: f"{name}: waiting", refused=make_refusal(name)) as events:
             codes = [int(event["StatusCode"]) for event in events]
         state = self._state(container_id, name)
         if state.get("Dead") or state.get("Status") == "removing":  # the engine still describes it for a moment
@@ -145,7 +231,7 @@ class Containers:
         return None if state.get("Running") else _read_end(state, -1)
 
     def _state(self, container_id: str, name: str) -> dict[str, Any]:
-        with self.api.ask(f"looking at {name}", refused=_make_refusal(name)) as client:
+        with self.api.ask(f"looking at {name}", refused=make_refusal(name)) as client:
             state: dict[str, Any] = client.inspect_container(container_id)["State"]
             return state
 
@@ -159,7 +245,7 @@ class Containers:
             events: Iterator[Event] = client.stats(container_id, stream=True, decode=True)
             return events
 
-        with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=_make_refusal(name)) as events:
+        with self.api.stream(send, where=lambda: f"{name}: reading its memory", refused=make_refusal(name)) as events:
             for event in events:
                 memory = event.get("memory_stats") or {}
                 details = memory.get("stats") or {}
@@ -170,25 +256,25 @@ class Containers:
     def signal(self, container_id: str, name: str) -> None:
         """Sends a signal, such as SIGTERM; one that has ended already is fine."""
         try:
-            with self.api.ask(f"sending {name}", refused=_make_refusal(name)) as client:
+            with self.api.ask(f"sending {name}", refused=make_refusal(name)) as client:
                 client.kill(container_id, signal=name)
         except RefusedError as error:
-            if error.status not in {GONE, _CONFLICT}:
+            if error.status not in {GONE, CONFLICT}:
                 raise
 
     def remove(self, container_id: str) -> None:
         """Kills and removes a container with its volumes; one that is gone, or being removed, is fine."""
         try:
-            with self.api.ask("removing a container", refused=_make_refusal(container_id[:12])) as client:
+            with self.api.ask("removing a container", refused=make_refusal(container_id[:12])) as client:
                 client.remove_container(container_id, force=True, v=True)
         except RefusedError as error:
-            if error.status not in {GONE, _CONFLICT}:
+            if error.status not in {GONE, CONFLICT}:
                 raise
 
     def remove_network(self, network_id: str) -> None:
         """Removes a network; a missing network is no error."""
         try:
-            with self.api.ask("removing a network", refused=_make_refusal(network_id[:12])) as client:
+            with self.api.ask("removing a network", refused=make_refusal(network_id[:12])) as client:
                 client.remove_network(network_id)
         except RefusedError as error:
             if error.status != GONE:
@@ -219,8 +305,10 @@ def _read_end(state: Mapping[str, Any], code: int) -> Ended:
     )
 
 
-def _make_refusal(name: str) -> Callable[[str, int | None], ImgtoolError]:
-    def error(words: str, status: int | None) -> ImgtoolError:
+def make_refusal(name: str) -> Callable[[str, int | None], RefusedError]:
+    """Returns what makes the error of the engine's words about `name`."""
+
+    def error(words: str, status: int | None) -> RefusedError:
         text = join_lines(words, limit=400)
         return RefusedError(f"{name}: the Docker Engine says: {text}", status=status)
 

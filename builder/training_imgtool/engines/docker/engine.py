@@ -11,6 +11,7 @@ import re
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from training_imgtool.core.errors import (
@@ -24,7 +25,8 @@ from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
 from training_imgtool.core.reference import Digest, Login, Tag, check_digest
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.engines import StageBuild
-from training_imgtool.engines.docker.events import BuildLog, PullLog, PushLog, error_message
+from training_imgtool.engines.docker.containers import CONFLICT, GONE, RefusedError, make_refusal
+from training_imgtool.engines.docker.events import BuildLog, TransferLog, error_message
 from training_imgtool.engines.docker.registry_errors import worth_retrying
 from training_imgtool.engines.stream import blocks_of
 
@@ -39,6 +41,7 @@ _RETRY_SECONDS = 120.0
 _KEY = re.compile(r"[0-9a-f]{16,128}\Z")
 
 T = TypeVar("T")
+Log = TypeVar("Log", BuildLog, TransferLog)
 
 
 class DockerEngine:
@@ -65,21 +68,15 @@ class DockerEngine:
         present = self.api.inspect(str(base))
         if present is not None and _is_for(present, platform):
             return
-        subject = f"base {base.repository.path}"
+        subject, host = f"base {base.repository.path}", base.repository.registry
         progress(Step(subject, f"pulling {base}"))
 
         def pull() -> None:
-            log = PullLog(subject, base.repository.registry, login, progress)
-
             def send(client: Any) -> Any:
-                where, auth = str(base.repository), _auth(login, base.repository.registry)
-                return client.pull(
-                    where, tag=base.digest, stream=True, decode=True, auth_config=auth, platform=platform
-                )
+                name, auth = str(base.repository), _auth(login, host)
+                return client.pull(name, tag=base.digest, stream=True, decode=True, auth_config=auth, platform=platform)
 
-            with self.api.stream(send, where=lambda: f"{subject}: pull", refused=log.failure) as events:
-                for event in events:
-                    log.take(event)
+            self._follow(send, TransferLog(f"{subject}: pull", subject, host, login, progress))
 
         self._retry(pull, subject, progress)
         image = self.api.inspect(str(base))
@@ -115,10 +112,7 @@ class DockerEngine:
                 decode=True,
             )
 
-        with self.api.stream(send, where=log.where, refused=log.failure) as events:
-            for event in events:
-                log.take(event)
-        built = log.finished()
+        built = self._follow(send, log).finished()
         if self.image_id(stage.key) is None:
             raise EngineUnavailableError(f"{stage.subject}: the Docker Engine built {built} and did not keep its tag")
         return built
@@ -127,10 +121,6 @@ class DockerEngine:
         """Names an image; raises EngineUnavailableError."""
         with self.api.ask(f"naming {image_id[:19]} {tag}") as client:
             client.tag(image_id, str(tag.repository), tag.name)
-
-    def remove_tag(self, tag: Tag | str) -> None:
-        """Takes a name away, and the image with it when nothing else needs it; a name that is not there is fine."""
-        self.api.remove(str(tag))
 
     def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
         """Pushes a tag; the manifest digest the registry was given, or None: Podman's engine (4.3) does not say it.
@@ -142,15 +132,11 @@ class DockerEngine:
         progress(Step(subject, f"pushing {tag}"))
 
         def push() -> str | None:
-            log = PushLog(subject, host, login, progress)
-
             def send(client: Any) -> Any:
                 auth = _auth(login, host)
                 return client.push(str(tag.repository), tag.name, stream=True, decode=True, auth_config=auth)
 
-            with self.api.stream(send, where=lambda: f"{subject}: push", refused=log.failure) as events:
-                for event in events:
-                    log.take(event)
+            log = self._follow(send, TransferLog(f"{subject}: push", subject, host, login, progress))
             progress(LogLine(subject, log.summary()))
             return None if log.digest is None else check_digest(log.digest)
 
@@ -193,12 +179,18 @@ class DockerEngine:
         """Stops what is still running: builds, pulls and pushes end in their threads with EngineUnavailableError."""
         self.api.close()
 
+    def _follow(self, send: Callable[[Any], Any], log: Log) -> Log:
+        with self.api.stream(send, where=log.where, refused=log.failure) as events:
+            for event in events:
+                log.take(event)
+        return log
+
     def _require(self, stage: StageBuild) -> None:
         """Raises unless all that the stage starts from is there: the classic builder would pull it from Docker Hub.
 
         It also takes an image ID of any platform, so that is looked at here.
         """
-        for name in (stage.parent, *stage.copies_from.values()):
+        for name in stage.images:
             if name == "scratch":
                 continue
             reference = f"{STAGES}:{name}" if _KEY.match(name) else name
@@ -276,3 +268,40 @@ def _auth(login: Login | None, host: str) -> dict[str, str]:
     if login.username == "<token>":  # what a credential helper answers for an identity token
         return {"identitytoken": login.password, "serveraddress": host}
     return {"username": login.username, "password": login.password, "serveraddress": host}
+
+
+def list_stages(api: DockerApi) -> dict[str, float]:
+    """Returns when each stage was last built, in seconds since 1970, by its name; raises EngineUnavailableError."""
+    with api.ask("listing the stages") as client:
+        names = [str(name) for image in client.images(STAGES) for name in image.get("RepoTags") or ()]
+    images = {name: api.inspect(name) for name in sorted(names)}
+    return {name: _built(image) for name, image in images.items() if image}
+
+
+def remove_image(api: DockerApi, name: str) -> bool:
+    """Takes an image's name away, and with it what nothing else needs; false when a container runs on it.
+
+    A name that is not there is fine. Raises EngineUnavailableError.
+    """
+    try:
+        with api.ask(f"removing {name}", refused=make_refusal(f"removing {name}")) as client:
+            client.remove_image(name)
+    except RefusedError as error:
+        if error.status not in {GONE, CONFLICT}:
+            raise
+        return error.status == GONE
+    return True
+
+
+def _built(image: dict[str, Any]) -> float:
+    """Returns the later of when it was made and when it got its name; 0 for what the engine does not say."""
+    named = (image.get("Metadata") or {}).get("LastTagTime")
+    return max(_seconds(image.get("Created")), _seconds(named))
+
+
+def _seconds(text: object) -> float:
+    """Returns a time as the engine writes it (RFC 3339), in seconds since 1970."""
+    try:
+        return max(0.0, datetime.fromisoformat(str(text)).timestamp())
+    except (ValueError, OverflowError):
+        return 0.0

@@ -179,18 +179,26 @@ def _engines_state(text: str, message: str, status: int | None) -> EngineUnavail
     return None
 
 
-class PushLog:
-    """Reads the events of one push."""
+class TransferLog:
+    """Reads the events of one push or pull.
 
-    def __init__(self, subject: str, host: str, login: Login | None, progress: Progress) -> None:
+    Args:
+        doing: the subject and what is done, for messages.
+        subject: of the progress events.
+        host: the registry.
+        login: what was sent to it.
+        progress: takes the transfers, one per layer.
+    """
+
+    def __init__(self, doing: str, subject: str, host: str, login: Login | None, progress: Progress) -> None:
         self.digest: str | None = None
-        self._doing = f"{subject}: push"
-        self._transfers = _Transfers(subject, progress)
+        self._doing = doing
+        self._subject = subject
         self._host = host
         self._login = login
-        self._there: set[str] = set()
-        self._mounted: set[str] = set()
-        self._sent: set[str] = set()
+        self._progress = progress
+        self._sizes: dict[str, int] = {}
+        self._layers: dict[str, set[str]] = {"sent": set(), "mounted": set(), "already there": set()}
 
     def take(self, event: Event) -> None:
         """Reads one event; raises the error that it is."""
@@ -200,76 +208,39 @@ class PushLog:
         if isinstance(aux, Mapping) and isinstance(aux.get("Digest"), str):
             self.digest = aux["Digest"]
         status, layer = str(event.get("status", "")), str(event.get("id", ""))
-        if status == "Pushing":
-            self._transfers.take(event)
-        elif status == "Pushed":
-            self._sent.add(layer)
-            self._transfers.end(layer)
+        if status in {"Pushing", "Downloading"}:
+            self._show(layer, event.get("progressDetail"))
+        elif status in {"Pushed", "Download complete"}:
+            self._layers["sent"].add(layer)
+            if size := self._sizes.get(layer):
+                self._progress(Transfer(self._subject, layer, size, size))
         elif status == "Layer already exists":
-            self._there.add(layer)
+            self._layers["already there"].add(layer)
         elif status.startswith("Mounted from"):
-            self._mounted.add(layer)
+            self._layers["mounted"].add(layer)
+
+    def where(self) -> str:
+        """Returns what is done, for messages."""
+        return self._doing
+
+    def _show(self, layer: str, detail: object) -> None:
+        current, total = (detail.get("current"), detail.get("total")) if isinstance(detail, Mapping) else (None, None)
+        if isinstance(current, int):
+            # The engine estimates the total of a push from the unpacked files, and can pass it.
+            self._sizes[layer] = max(current, total if isinstance(total, int) else 0)
+            self._progress(Transfer(self._subject, layer, current, self._sizes[layer]))
 
     def failure(self, message: str, status: int | None = None) -> ImgtoolError:
-        """Translates the engine's `message`; `status` is that of its answer when it refused the request."""
+        """Makes the error that the engine's `message` is."""
         del status
         if "does not exist locally" in message:
             return EngineUnavailableError(f"{self._doing}: the Docker Engine no longer has the image")
         return registry_error(self._doing, message, self._host, self._login)
 
     def summary(self) -> str:
-        """Returns how many layers were sent, mounted from another repository, or there already."""
-        counts = ((self._sent, "sent"), (self._mounted, "mounted"), (self._there, "already there"))
-        parts = [f"{len(layers)} {word}" for layers, word in counts if layers]
+        """Counts the layers that a push sent, mounted from another repository, or found there."""
+        parts = [f"{len(layers)} {word}" for word, layers in self._layers.items() if layers]
         return f"layers: {', '.join(parts) or 'none'}"
-
-
-class PullLog:
-    """Reads the events of one pull."""
-
-    def __init__(self, subject: str, host: str, login: Login | None, progress: Progress) -> None:
-        self._doing = f"{subject}: pull"
-        self._transfers = _Transfers(subject, progress)
-        self._host = host
-        self._login = login
-
-    def take(self, event: Event) -> None:
-        """Reads one event; raises the error that it is."""
-        if message := error_message(event):
-            raise self.failure(message)
-        if event.get("status") == "Downloading":
-            self._transfers.take(event)
-        elif event.get("status") == "Download complete":
-            self._transfers.end(str(event.get("id", "")))
-
-    def failure(self, message: str, status: int | None = None) -> ImgtoolError:
-        """Translates the engine's `message`; `status` is that of its answer when it refused the request."""
-        del status
-        return registry_error(self._doing, message, self._host, self._login)
-
-
-class _Transfers:
-    """Turns `progressDetail` into transfers, one per layer."""
-
-    def __init__(self, subject: str, progress: Progress) -> None:
-        self._subject = subject
-        self._progress = progress
-        self._sizes: dict[str, int] = {}
-
-    def take(self, event: Event) -> None:
-        detail = event.get("progressDetail")
-        current = detail.get("current") if isinstance(detail, Mapping) else None
-        if not isinstance(current, int):
-            return
-        layer = str(event.get("id", ""))
-        total = detail.get("total") if isinstance(detail, Mapping) else None
-        # The engine estimates the total of a push from the unpacked files, and can pass it.
-        self._sizes[layer] = max(current, total if isinstance(total, int) else 0)
-        self._progress(Transfer(self._subject, layer, current, self._sizes[layer]))
-
-    def end(self, layer: str) -> None:
-        if size := self._sizes.get(layer):
-            self._progress(Transfer(self._subject, layer, size, size))
 
 
 def error_message(event: Event) -> str | None:

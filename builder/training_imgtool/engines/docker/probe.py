@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError
-from training_imgtool.core.sanitize import join_lines, sanitize_line
-from training_imgtool.engines.docker.containers import Containers, RefusedError
+from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.sanitize import sanitize_line
+from training_imgtool.engines.docker.containers import Containers, RefusedError, make_refusal
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
@@ -24,6 +24,7 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30.0
 _PIDS = 4096  # TensorFlow starts threads per CPU
 _LARGEST_OUTPUT = 64 << 20
+_refuse = make_refusal("looking into the image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ def sweep(api: DockerApi, *, now: Callable[[], float] = time.time) -> int:
 
 
 def _create(api: DockerApi, probe: Probe, until: float, most: int | None) -> str:
-    with api.ask("making a container to look into the image", refused=_refusal_error) as client:
+    with api.ask("making a container to look into the image", refused=_refuse) as client:
         options: dict[str, Any] = {"tmpfs": {"/tmp": "rw,exec"}} if probe.read_only else {}  # noqa: S108 - the container's
         if probe.gpus:
             options["device_requests"] = [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}]
@@ -128,7 +129,7 @@ def _wait_for_end(api: DockerApi, container: str, seconds: float) -> bool:
     """Returns whether the container ends within so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with api.ask("waiting for the probe", refused=_refusal_error) as client:
+        with api.ask("waiting for the probe", refused=_refuse) as client:
             state = client.inspect_container(container)["State"]
         if state.get("Status") in {"exited", "dead"}:
             return True
@@ -145,7 +146,7 @@ def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
         return ({"data": block} for block in blocks)
 
     output = bytearray()
-    with api.stream(send, where=lambda: "reading the probe's answer", refused=_refusal_error) as events:
+    with api.stream(send, where=lambda: "reading the probe's answer", refused=_refuse) as events:
         for event in events:
             output += event["data"]
             if len(output) > _LARGEST_OUTPUT:
@@ -158,8 +159,3 @@ def _tail(api: DockerApi, container: str) -> str:
     with suppress(EngineUnavailableError):
         text = _log(api, container, stdout=False).decode("utf-8", "replace")
     return "\n".join(sanitize_line(line, limit=300) for line in text.splitlines()[-5:])
-
-
-def _refusal_error(words: str, status: int | None) -> ImgtoolError:
-    text = join_lines(words, limit=400)
-    return RefusedError(f"looking into the image: the Docker Engine says: {text}", status=status)

@@ -7,7 +7,6 @@ those of distribution/distribution `registry/api/errcode` and of moby's `distrib
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from training_imgtool.core.errors import (
     CredentialsError,
@@ -41,16 +40,49 @@ _FULL = re.compile(r"no space left on device", re.IGNORECASE)
 FULL_HINT = "`docker system df` shows what takes the space, `docker builder prune` and `docker image prune` free it"
 
 
+_TRY_AGAIN = "check that {host} can be reached from the engine's machine, then try again"
+_TRUST = (
+    "the engine must trust the registry: put its CA into /etc/docker/certs.d/{host}/ca.crt, "
+    "or list it under insecure-registries in the engine's daemon.json"
+)
+_NO_RIGHT = (
+    "{sent} may lack the right to do this (on Artifact Registry: role Artifact Registry Writer), "
+    "or the repository does not exist at {host}: `imgtool push --create-repository` makes one there"
+)
+_NO_ZSTD = (  # the engine compared the layer's digest before it unpacked it, so another try gives the same
+    "Docker before 23 does not read zstd layers: take a newer engine, `compression: gzip` in the spec, "
+    "or --engine direct where the verb has it"
+)
+_MEANINGS: tuple[tuple[re.Pattern[str], type[ImgtoolError], str], ...] = (  # the first that fits, with its hint
+    (_IMMUTABLE, RegistryRefusedError, "the tag is taken and cannot be moved: choose another one with --tag"),
+    (_TLS, RegistryRefusedError, _TRUST),
+    (_NO_HOST, TemporaryError, _TRY_AGAIN),
+    (_CREDENTIALS, CredentialsError, ""),
+    (_DENIED, RegistryRefusedError, _NO_RIGHT),
+    (_FULL, EngineUnavailableError, FULL_HINT),
+    (_UNPACKED, RegistryRefusedError, _NO_ZSTD),
+    (_TEMPORARY, TemporaryError, _TRY_AGAIN),
+    (_UNKNOWN, RegistryRefusedError, "check the name and the digest, and that the repository exists at {host}"),
+)
+_ELSE = (RegistryRefusedError, "the words are those of {host} or of the engine")
+
+
 def registry_error(
     doing: str, message: str, host: str, login: Login | None, *, engine: str = "the Docker Engine"
 ) -> ImgtoolError:
-    """Returns the error for `message`, which an engine gave while `doing` something with the registry `host`.
+    """Makes the error of `message`, which an engine gave while `doing` something with the registry `host`.
 
     RegistryRefusedError for an unknown text, which imgtool does not try again.
     """
     text = f"{doing}: {host} refused through {engine}: {sanitize_line(message)}"
-    make = next((make for pattern, make in _MEANINGS if pattern.search(message)), _refusal_error)
-    return make(text, host, login)
+    found = (meaning[1:] for meaning in _MEANINGS if meaning[0].search(message))
+    kind, hint = next(found, _ELSE)
+    if kind is CredentialsError:
+        if login is None:
+            return kind(f"{text} (no credentials were sent)", hint=f"log in with `docker login {host}`")
+        return kind(f"{text} (sent: user {login.username!r} and a password)", hint="log in again")
+    sent = "no credentials were sent, and this user" if login is None else f"user {login.username!r}"
+    return kind(text, hint=hint.format(host=host, sent=sent))
 
 
 def is_full(message: str) -> bool:
@@ -61,77 +93,3 @@ def is_full(message: str) -> bool:
 def worth_retrying(error: ImgtoolError) -> bool:
     """Returns whether the same request may succeed a moment later: not for a host that has no address."""
     return isinstance(error, TemporaryError) and not _NO_HOST.search(error.message)
-
-
-def _refusal_error(message: str, host: str, login: Login | None) -> ImgtoolError:
-    del login
-    return RegistryRefusedError(message, hint=f"the words are those of {host} or of the engine")
-
-
-def _credentials(message: str, host: str, login: Login | None) -> ImgtoolError:
-    if login is None:
-        return CredentialsError(f"{message} (no credentials were sent)", hint=f"log in with `docker login {host}`")
-    return CredentialsError(f"{message} (sent: user {login.username!r} and a password)", hint="log in again")
-
-
-def _denial_error(message: str, host: str, login: Login | None) -> ImgtoolError:
-    sent = "no credentials were sent; " if login is None else f"user {login.username!r} "
-    return RegistryRefusedError(
-        message,
-        hint=f"{sent}may lack the right to do this (on Artifact Registry: role Artifact Registry Writer), "
-        f"or the repository does not exist at {host}: `imgtool push --create-repository` makes one there",
-    )
-
-
-def _immutable(message: str, host: str, login: Login | None) -> ImgtoolError:
-    del host, login
-    return RegistryRefusedError(message, hint="the tag is taken and cannot be moved: choose another one with --tag")
-
-
-def _unknown_error(message: str, host: str, login: Login | None) -> ImgtoolError:
-    del login
-    return RegistryRefusedError(
-        message, hint=f"check the name and the digest, and that the repository exists at {host}"
-    )
-
-
-def _tls(message: str, host: str, login: Login | None) -> ImgtoolError:
-    del login
-    return RegistryRefusedError(
-        message,
-        hint=f"the engine must trust the registry: put its CA into /etc/docker/certs.d/{host}/ca.crt, "
-        "or list it under insecure-registries in the engine's daemon.json",
-    )
-
-
-def _temporary(message: str, host: str, login: Login | None) -> ImgtoolError:
-    del login
-    return TemporaryError(message, hint=f"check that {host} can be reached from the engine's machine, then try again")
-
-
-def _full(message: str, host: str, login: Login | None) -> ImgtoolError:
-    del host, login
-    return EngineUnavailableError(message, hint=FULL_HINT)
-
-
-def _unpack_error(message: str, host: str, login: Login | None) -> ImgtoolError:
-    """Returns the engine compared the layer's digest before it unpacked it, so another try gives the same."""
-    del host, login
-    return RegistryRefusedError(
-        message,
-        hint="Docker before 23 does not read zstd layers: take a newer engine, `compression: gzip` in the spec, "
-        "or --engine direct where the verb has it",
-    )
-
-
-_MEANINGS: tuple[tuple[re.Pattern[str], Callable[[str, str, Login | None], ImgtoolError]], ...] = (
-    (_IMMUTABLE, _immutable),
-    (_TLS, _tls),
-    (_NO_HOST, _temporary),
-    (_CREDENTIALS, _credentials),
-    (_DENIED, _denial_error),
-    (_FULL, _full),
-    (_UNPACKED, _unpack_error),
-    (_TEMPORARY, _temporary),
-    (_UNKNOWN, _unknown_error),
-)

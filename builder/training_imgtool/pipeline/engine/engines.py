@@ -13,15 +13,16 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     VerificationError,
 )
-from training_imgtool.core.progress import Done, Note, Outcome, Progress
+from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step, silent
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import SingleFlight
+from training_imgtool.direct.image.docker_archive import load_archive
+from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
 from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.stage_runner import Recipe, StageRunner
-from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import WheelContext
@@ -29,7 +30,9 @@ from training_imgtool.pipeline.run_wheels import WheelContext
 if TYPE_CHECKING:
     from training_imgtool.engines import Engine
     from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine, StageImages
+    from training_imgtool.registry.client import Registry
     from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.manifests import Manifest
 
 
 class Engines:
@@ -269,4 +272,60 @@ def push_tag(
     raise VerificationError(
         f"{tag}: the engine reported the push of {image_id[:19]} as done, but the registry has another image there",
         hint="run the same command again",
+    )
+
+
+def pull_image(
+    digest: Digest,
+    key: str,
+    *,
+    platform: str,
+    engine: Engine,
+    registries: Registries,
+    progress: Progress = silent,
+) -> str:
+    """Returns the name that the engine knows the image by: its digest, or the image's ID.
+
+    Docker before 23 unpacks no zstd layer. It gets such an image as `docker load` reads it, with those layers unpacked:
+    the config is the same, and with it the image's ID.
+
+    Args:
+        digest: the image.
+        key: its content key; a loaded image gets the name `imgtool/stage:<key>`.
+        platform: such as `linux/amd64`.
+        engine: where the image goes.
+        registries: read the image, and have the login for an engine that pulls.
+        progress: receives the steps.
+
+    Raises what `Engine.pull_base`, `Engine.load` and the registry's client raise.
+    """
+    registry = registries.at(digest.repository)
+    manifest = None if engine.reads_zstd else registry.manifest(digest, platform)
+    if manifest is None or not any(layer.media_type.endswith("zstd") for layer in manifest.layers):
+        engine.pull_base(digest, platform, registries.login(digest.repository.registry).login, progress)
+        return str(digest)
+    if engine.image_id(key) == manifest.config.digest:
+        return manifest.config.digest
+    progress(Step(f"base {digest.repository.path}", f"loading {digest}, whose zstd layers this engine does not read"))
+    archive = load_archive(
+        {f"imgtool/stage:{key}": _make_image(manifest, digest, registry)},
+        lambda layer: registry.blob(digest.repository, layer),
+    )
+    image_id = engine.load(archive, key)
+    if image_id != manifest.config.digest:
+        raise EngineUnavailableError(f"loading {digest}: the engine made {image_id} of {manifest.config.digest}")
+    return image_id
+
+
+def _make_image(manifest: Manifest, digest: Digest, registry: Registry) -> DirectImage:
+    config = registry.read(digest.repository, manifest.config)
+    return DirectImage(
+        base_layers=manifest.layers,
+        layers=(),
+        config=config,
+        config_descriptor=manifest.config,
+        manifest=manifest.body,
+        manifest_type=manifest.media_type,
+        digest=manifest.digest,
+        diff_ids=tuple(read_config(config)["rootfs"].get("diff_ids") or ()),
     )
