@@ -83,19 +83,36 @@ def _make_missing(
         if run.options.only_engine:
             engines.build_all(missing)  # a role that fails here keeps the others from being pushed
 
-        def make(image: RoleImage) -> None:
-            started = time.monotonic()
-            appending = _decide(run, image, sink)
-            result = _append(run, appending, sink) if appending else sink.put_from_engine(image, engines)
-            results[image.role] = replace(result, seconds=time.monotonic() - started)
-
+        tasks = {image.role: partial(_make, run, image, sink, engines, results) for image in missing}
         try:
-            run_all({image.role: partial(make, image) for image in missing}, most=sink.at_once)
+            run_all(tasks, most=sink.at_once)
         except ImgtoolError as error:
             error.details += _outcomes(run, results)
             raise
     sink.finish(tuple(results[image.role] for image in run.wanted))
     return results
+
+
+def _make(run: BuildRun, image: RoleImage, sink: Sink, engines: Engines, results: dict[Role, BuildResult]) -> None:
+    """Makes an image and puts it into the sink; on a parent image made anew where the registry has lost the old one."""
+    started = time.monotonic()
+    appending = _decide(run, image, sink)
+    if appending is None:
+        result = sink.put_from_engine(image, engines)
+    else:
+        run.progress(Step(image.role, "appending"))
+        try:
+            with sink.builder.append(appending, image.role) as made:
+                result = sink.put(image, made, appending.parent.stored)
+        except BlobUnknownError as error:
+            if not appending.is_lost(error):
+                raise
+            again = sink.parents.of(appending.role, lost=appending)
+            with sink.builder.append(again, image.role) as made:
+                result = sink.put(image, made, again.parent.stored)
+        name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
+        run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
+    results[image.role] = replace(result, seconds=time.monotonic() - started)
 
 
 def _decide(run: BuildRun, image: RoleImage, sink: Sink) -> Appending | None:
@@ -115,24 +132,6 @@ def _decide(run: BuildRun, image: RoleImage, sink: Sink) -> Appending | None:
             raise
         run.progress(Note(f"{image.role}: needs an engine: {error}"))
         return None
-
-
-def _append(run: BuildRun, appending: Appending, sink: Sink) -> BuildResult:
-    """Makes an image without an engine; once more on a parent made anew where the registry has lost layers of it."""
-    image, started = appending.role.image, time.monotonic()
-    run.progress(Step(image.role, "appending"))
-    try:
-        with sink.builder.append(appending, image.role) as made:
-            result = sink.put(image, made, appending.parent.stored)
-    except BlobUnknownError as error:
-        if not appending.is_lost(error):
-            raise
-        again = sink.parents.of(appending.role, lost=appending)
-        with sink.builder.append(again, image.role) as made:
-            result = sink.put(image, made, again.parent.stored)
-    name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
-    run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
-    return result
 
 
 def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, ...]:

@@ -53,18 +53,13 @@ class Parents(ABC):
         self._lock = threading.Lock()
         self._files: dict[str, Files] = {}
 
+    @abstractmethod
     def of(self, role: RoleStages, lost: Appending | None = None) -> Appending:
         """Returns the role's stages planned on its parent image.
 
         With `lost`, an earlier answer whose parent the registry no longer has, makes the parent again. Raises
         NeedsEngineError when only an engine can make the role's image, and what finding and making the parent raise.
         """
-        if reason := role.split.needs_engine:
-            raise NeedsEngineError(reason)
-        return self._plan_role(role, lost)
-
-    @abstractmethod
-    def _plan_role(self, role: RoleStages, lost: Appending | None) -> Appending: ...
 
     def close(self, *, failed: bool) -> None:
         """Ends the work in the background: waits for it, or gives it up when the run failed."""
@@ -126,8 +121,10 @@ class Parents(ABC):
 class BaseParents(Parents):
     """Appends all stages of a role to its base, for sinks that hold no stages."""
 
-    def _plan_role(self, role: RoleStages, lost: Appending | None) -> Appending:
+    def of(self, role: RoleStages, lost: Appending | None = None) -> Appending:
+        """Returns all stages of the role planned on its base."""
         del lost
+        role.require_direct()
         if stage := role.split.engine_stage:
             raise NeedsEngineError(
                 f"{role.image.role}: the stage {stage.label} needs an engine: {role.split.reasons[stage.label]}",
@@ -156,7 +153,9 @@ class StageParents(Parents):
         self._found: dict[str, Future[StoredImage]] = {}
         self._background = ThreadPoolExecutor(1, thread_name_prefix="latest")
 
-    def _plan_role(self, role: RoleStages, lost: Appending | None) -> Appending:
+    def of(self, role: RoleStages, lost: Appending | None = None) -> Appending:
+        """Returns the role's own stage planned on the image below it."""
+        role.require_direct()
         stored = self._find_once(role, lost.parent.stored if lost else None)
         return self._plan(role, stored, (role.own,), self._builder.new_cache(), below=role.shared)
 

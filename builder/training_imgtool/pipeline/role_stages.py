@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.stage_plan import StageInputs, StageSplit, split_stages
 from training_imgtool.dockerfile.apt_step import libraries_to_open
 from training_imgtool.dockerfile.parse import Stage
@@ -45,6 +46,11 @@ class RoleStages:
     def packages(self) -> str:
         """The name of the shared stages in progress output."""
         return f"packages {self.image.plan.locked.variant.name}"
+
+    def require_direct(self) -> None:
+        """Raises NeedsEngineError with the reason when the role's own stage needs an engine."""
+        if reason := self.split.needs_engine:
+            raise NeedsEngineError(reason)
 
 
 def plan_role(inputs: Inputs, image: RoleImage) -> RoleStages:
