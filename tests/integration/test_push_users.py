@@ -117,13 +117,13 @@ def test_two_users_on_two_machines(world: World, compression: str) -> None:
 
 @two_releases
 def test_two_releases_of_python_and_one_registry(world: World) -> None:
-    """What was made first counts, even when the stage is gone and only the records are left."""
+    """What was made first counts, even when the stage is gone and only the tag of the variant's last one is left."""
     base = make_base()
     project = Project(world.folder / "project", world.wheels, base, name="one")
     host = world.registry("r1", base)
     here = world.machine("here", host).push(project)
     tags = world.folder / "r1/data/docker/registry/v2/repositories/team/one/_manifests/tags"
-    for tag in tags.iterdir():
+    for tag in [tag for tag in tags.iterdir() if not tag.name.startswith("packages-latest-")]:
         shutil.rmtree(tag)
     other = world.machine("other", host)
     other.python(OTHER)

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from training_imgtool.core.errors import FieldError
 from training_imgtool.spec.source_requirements import SourceRequirement, parse_source
 
@@ -323,9 +320,9 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     else:
         lines = [*_texts(project.get("dependencies", []), f"{name}: project.dependencies")]
         for extra in extras:
-            lines += _extra(project, canonicalize_name(extra), name, ())
+            lines += _extra(project, normalise_name(extra), name, ())
     for group in groups:
-        lines += _group(document.get("dependency-groups"), canonicalize_name(group), name, ())
+        lines += _group(document.get("dependency-groups"), normalise_name(group), name, ())
     sources = _by_name(_uv(document).get("sources"))
     return "".join(f"{_add_source(line, sources, name)}\n" for line in dict.fromkeys(lines))
 
@@ -341,11 +338,13 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
 
     Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources
     """
+    from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
+
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
         return line  # refused later, with its line
-    source = sources.get(canonicalize_name(requirement.name))
+    source = sources.get(normalise_name(requirement.name))
     if source is None or requirement.url or (isinstance(source, dict) and "index" in source):
         return line
     place = _uv_place(source) if isinstance(source, dict) else None
@@ -382,20 +381,22 @@ def project_line(extras: tuple[str, ...]) -> str:
 
 def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
     """Yields the lines of an extra; one that names other extras of the same project stands for theirs."""
+    from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
+
     table = _by_name(project.get("optional-dependencies"))
     if extra not in table:
         raise FieldError(f"{name} has no extra {extra}", field="extras", hint=_offer(table))
-    own = canonicalize_name(str(project.get("name", "")))
+    own = normalise_name(str(project.get("name", "")))
     for line in _texts(table[extra], f"{name}: project.optional-dependencies.{extra}"):
         try:
             requirement = Requirement(line)
         except InvalidRequirement:
             requirement = None
-        if requirement is None or canonicalize_name(requirement.name) != own:
+        if requirement is None or normalise_name(requirement.name) != own:
             yield line
         elif extra not in above:
             for other in sorted(requirement.extras):
-                yield from _extra(project, canonicalize_name(other), name, (*above, extra))
+                yield from _extra(project, normalise_name(other), name, (*above, extra))
 
 
 def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
@@ -406,14 +407,14 @@ def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Ite
         raise FieldError(f"{name}: the dependency group {group} includes itself", field="groups")
     for item in table[group] if isinstance(table[group], list) else []:
         if isinstance(item, dict) and isinstance(item.get("include-group"), str):
-            yield from _group(groups, canonicalize_name(item["include-group"]), name, (*above, group))
+            yield from _group(groups, normalise_name(item["include-group"]), name, (*above, group))
         else:
             yield from _texts([item], f"{name}: dependency-groups.{group}")
 
 
 def _by_name(table: object) -> dict[str, Any]:
     """Reads a table of the file by normalised name."""
-    return {canonicalize_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
+    return {normalise_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
 
 
 def _texts(values: object, where: str) -> Iterator[str]:
