@@ -135,10 +135,12 @@ def test_forty_wheels_are_read_in_ten_milliseconds() -> None:
 
 TEXT = dump_lock(LOCK)
 BAD = [
-    ("version = 1\n", "version = 2\n", "newer imgtool"),
-    ("version = 1\n", "version = 0\n", "version: expected 1"),
-    ("version = 1\n", "version = true\n", "version: expected 1"),
-    ("version = 1\n", "", "version: expected 1"),
+    ("version = 2\n", "version = 3\n", "newer imgtool"),
+    ("version = 2\n", "version = 1\n", "older imgtool"),
+    ("version = 2\n", "version = 0\n", "version: expected 2"),
+    ("version = 2\n", "version = true\n", "version: expected 2"),
+    ("version = 2\n", "", "version: expected 2"),
+    ("sum = ", "sums = ", "sums: unknown key"),
     ("inputs =", "input =", "input: unknown key"),
     ('inputs = "d', 'inputs = "D', "inputs: expected"),
     ("linux/amd64", "linux", "platform: expected"),
@@ -176,6 +178,32 @@ def test_what_is_not_a_lock_is_refused(old: str, new: str, message: str) -> None
         parse_lock(TEXT.replace(old, new, 1).encode(), "image.lock")
     assert str(caught.value).startswith("image.lock: ")
     assert caught.value.exit_code == 3
+
+
+ROWS = [number for number, line in enumerate(TEXT.splitlines()) if "= " in line and not line.startswith("sum")]
+
+
+@pytest.mark.parametrize("number", ROWS)
+def test_a_row_that_is_lost_or_doubled_is_refused(number: int) -> None:
+    """As a merge by Git leaves it, without a word."""
+    lines = TEXT.splitlines()
+    before = number - (2 if lines[number - 1].startswith("sum") else 1)
+    swapped = [*lines]
+    swapped[before], swapped[number] = lines[number], lines[before]
+    for damaged in (lines[:number] + lines[number + 1 :], [*lines[: number + 1], *lines[number:]], swapped):
+        with pytest.raises(InputError):
+            parse_lock("\n".join([*damaged, ""]).encode(), "image.lock")
+
+
+def test_a_package_that_is_there_twice_is_refused_whatever_the_sum_says() -> None:
+    for twice in (wheel("numpy", "1.26.3"), wheel("NumPy", "1.26.4"), wheel("numpy", "1.26.4")):
+        text = dump_lock(replace(LOCK, variants=(replace(CPU, wheels=(*CPU.wheels, twice)), GPU)))
+        with pytest.raises(InputError, match=r"variant\[0\].wheels: numpy is there twice"):
+            parse_lock(text.encode(), "image.lock")
+
+
+def test_line_ends_of_another_system_are_the_same_lock() -> None:
+    assert parse_lock(TEXT.replace("\n", "\r\n").encode(), "image.lock") == LOCK
 
 
 def test_missing_and_binary_files(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock
+from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock, sum_text
 from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
@@ -28,13 +28,10 @@ _MAX_BYTES = 4 << 20
 
 def dump_lock(lock: Lock) -> str:
     """Writes the lock's text: deterministic, one wheel per line, newline at the end."""
-    parts = [
-        _HEADER,
-        f"version = {LOCK_VERSION}\n",
-        f"inputs = {_text(lock.inputs)}\n",
-        f"platform = {_text(lock.platform)}\n",
-    ]
-    return "".join([*parts, *(_variant_text(locked) for locked in lock.variants)])
+    inputs, platform = _text(lock.inputs), _text(lock.platform)
+    head = f"{_HEADER}version = {LOCK_VERSION}\ninputs = {inputs}\nplatform = {platform}\n"
+    rows = "".join(_variant_text(locked) for locked in lock.variants)
+    return f"{head}sum = {_text(sum_text(head + rows))}\n{rows}"
 
 
 def read_lock(path: Path) -> Lock:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +15,7 @@ from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVaria
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.spec.requirements import normalise_name
 
-LOCK_VERSION = 1
+LOCK_VERSION = 2
 _VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
 _WHEEL = {
     "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
@@ -65,7 +67,20 @@ def parse_lock(data: bytes, name: str) -> Lock:
         data: the file.
         name: its name, for messages.
     """
-    return _lock(_toml(data, name), name)
+    raw = _toml(data, name)
+    lock = _lock(raw, name)
+    if raw["sum"] != sum_text(data.decode()):
+        raise DamagedLockError(
+            f"{name}: its rows do not add up to its sum: somebody edited or merged them",
+            hint="imgtool lock writes a new one",
+        )
+    return lock
+
+
+def sum_text(text: str) -> str:
+    """Returns the sha256 of a lock's lines but that with the sum: a row that a merge loses or doubles changes it."""
+    lines = (line for line in text.splitlines() if not line.startswith("sum = "))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _toml(data: bytes, name: str) -> dict[str, Any]:
@@ -85,12 +100,15 @@ def _lock(raw: Mapping[str, Any], name: str) -> Lock:
             f"{name}: written by a newer imgtool (lock version {version}, this one reads {LOCK_VERSION})",
             hint="update imgtool",
         )
+    if type(version) is int and version == 1:
+        raise DamagedLockError(f"{name}: written by an older imgtool", hint="imgtool lock writes a new one")
     if version != LOCK_VERSION or type(version) is not int:
         raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
-    reader.check_keys(raw, "", ("version", "inputs", "platform", "variant"))
+    reader.check_keys(raw, "", ("version", "inputs", "platform", "sum", "variant"))
     variants = raw.get("variant")
     if not isinstance(variants, list) or not variants:
         raise reader.error("variant", "expected at least one [[variant]]")
+    reader.text(raw, "", "sum", r"[0-9a-f]{64}")
     lock = Lock(
         inputs=reader.text(raw, "", "inputs", r"[0-9a-f]{64}"),
         platform=reader.text(raw, "", "platform", r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"),
@@ -116,6 +134,11 @@ class _Reader:
         unknown = sorted(set(row) - set(keys))
         if unknown:
             raise self.error(f"{where}.{unknown[0]}".lstrip("."), "unknown key")
+
+    def check_once(self, names: Iterable[str], where: str) -> None:
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise self.error(where, f"{twice[0]} is there twice")
 
     def text(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> str:
         value = row.get(key)
@@ -148,6 +171,8 @@ class _Reader:
         wheels = row.get("wheels")
         if not isinstance(wheels, list):
             raise self.error(f"{where}.wheels", "expected a list")
+        rows = tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels))
+        self.check_once((normalise_name(row.name) for row in rows), f"{where}.wheels")
         try:
             parse_reference(str(texts["base"]))
             digest = check_digest(str(row.get("base_digest")))
@@ -159,7 +184,7 @@ class _Reader:
             variant=Variant(roles=roles, accelerator=accelerator, **texts, **lists),  # type: ignore[arg-type]
             base_digest=digest,
             installer=self.wheel(row.get("installer"), f"{where}.installer"),
-            wheels=tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels)),
+            wheels=rows,
             unused=self.unused(row.get("unused", []), f"{where}.unused"),
             debian=self.debian(row, where),
         )
@@ -171,9 +196,11 @@ class _Reader:
         if not isinstance(packages, list) or ("debian" in row) is ("debian_engine" in row):
             raise self.error(f"{where}.debian", "expected a list of Debian packages, or debian_engine in its place")
         engine = self.text(row, where, "debian_engine", r"[^\x00-\x1f\x7f]+") if "debian_engine" in row else ""
+        parsed = tuple(self.package(item, f"{where}.debian[{index}]") for index, item in enumerate(packages))
+        self.check_once((f"{package.name}:{package.architecture}" for package in parsed), f"{where}.debian")
         return LockedDebian(
             requested=self.texts(row, where, "debian_requested", LISTS["apt?"]),
-            packages=tuple(self.package(item, f"{where}.debian[{index}]") for index, item in enumerate(packages)),
+            packages=parsed,
             engine=engine,
         )
 
