@@ -25,7 +25,7 @@ def test_files_that_include_each_other_are_read_once(tmp_path: Path) -> None:
     files = read_requirement_files(tmp_path, "requirements.txt")
     assert [name for name, _ in files] == ["requirements.txt", "sub/a.txt", "sub/c.txt"]
     named = parse_requirements(files)
-    assert [(str(one.requirement), one.where) for one in named] == [
+    assert [(str(one.requirement), one.place) for one in named] == [
         ("scipy", "requirements.txt:3"),
         ("numpy<2", "sub/c.txt:1"),
     ]
@@ -48,7 +48,7 @@ name @ https://example.com/z.whl
 
 def test_what_is_named_and_hashed() -> None:
     texts = (("r.txt", TEXT.format(a="a" * 64, b="b" * 64)),)
-    assert [(one.requirement.name, one.where) for one in parse_requirements(texts)] == [
+    assert [(one.requirement.name, one.place) for one in parse_requirements(texts)] == [
         ("scipy", "r.txt:3"),
         ("Typing_Extensions", "r.txt:6"),
         ("pandas", "r.txt:7"),
@@ -99,5 +99,5 @@ def test_packages_of_the_spec_come_after_those_of_the_file(tmp_path: Path) -> No
     assert read_texts(load(tmp_path / "image.yaml")) == (("python_packages", "pandas>=2\n./libs/x\n"),)
     (tmp_path / "image.yaml").write_text(spec + "requirements: requirements.txt\n")
     texts = read_texts(load(tmp_path / "image.yaml"))
-    assert [named.where for named in parse_requirements(texts)] == ["requirements.txt:1", "python_packages[0]"]
+    assert [named.place for named in parse_requirements(texts)] == ["requirements.txt:1", "python_packages[0]"]
     assert [code.origin for code in list_code(texts)] == ["libs/x"]

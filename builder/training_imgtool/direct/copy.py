@@ -89,49 +89,49 @@ def plan_copy(step: Expanded, context: Context, files: Files, working: str) -> F
         NeedsEngineError: engines disagree, or only they can do it. DependsOnBaseError where the base decides that.
         InputError: a source is not in the context.
     """
-    where = f"line {step.instruction.line}: {step.name}"
-    flags = _read_flags(step, where, files)
+    label = f"line {step.instruction.line}: {step.name}"
+    flags = _read_flags(step, label, files)
     sources = [source for word in step.words[:-1] for source in copy_sources(context, word)]
     word = step.words[-1]
     if len(sources) > 1 and not word.endswith("/"):
-        raise NeedsEngineError(f"{where}: several sources need a destination that ends with /")
+        raise NeedsEngineError(f"{label}: several sources need a destination that ends with /")
     if flags.mode is not None and any(source.entry.kind is SourceKind.DIRECTORY for source in sources):
-        raise NeedsEngineError(f"{where}: --chmod of folders needs an engine")
+        raise NeedsEngineError(f"{label}: --chmod of folders needs an engine")
     if word.startswith("/") and posixpath.normpath(f".{word}").startswith(".."):
-        raise NeedsEngineError(f"{where}: engines differ in what {word} means, which leads out of the root")
-    layer = _Layer(where, files, flags)
+        raise NeedsEngineError(f"{label}: engines differ in what {word} means, which leads out of the root")
+    layer = _Layer(label, files, flags)
     for source in sources:
         if step.name == "ADD" and is_archive(source.entry):
-            raise NeedsEngineError(f"{where} unpacks {source.entry.path}: that needs an engine")
+            raise NeedsEngineError(f"{label} unpacks {source.entry.path}: that needs an engine")
         target = posixpath.normpath(posixpath.join("/", working, word))
         if source.entry.kind is SourceKind.DIRECTORY:
             layer.put_folder(target, source.entry, source.chosen)
         else:
             layer.put_file(_resolve_target(layer, source, target, word), source.entry)
     if not layer.placed:
-        raise NeedsEngineError(f"{where} takes nothing: there is no empty layer")
+        raise NeedsEngineError(f"{label} takes nothing: there is no empty layer")
     return layer.result()
 
 
-def _read_flags(step: Expanded, where: str, files: Files) -> _Flags:
+def _read_flags(step: Expanded, label: str, files: Files) -> _Flags:
     unknown = set(step.flags) - _FLAGS
     if unknown or step.instruction.heredocs:
-        raise NeedsEngineError(f"{where} {f'--{min(unknown)}' if unknown else 'with a heredoc'} needs an engine")
+        raise NeedsEngineError(f"{label} {f'--{min(unknown)}' if unknown else 'with a heredoc'} needs an engine")
     chmod, chown = step.flags.get("chmod"), step.flags.get("chown")
     if chmod and not re.fullmatch("0?[0-7]{3,4}", chmod):
-        raise NeedsEngineError(f"{where} --chmod={chmod}: only octal modes are known here")
+        raise NeedsEngineError(f"{label} --chmod={chmod}: only octal modes are known here")
     owner = _OWNER.match(chown) if chown else None
     if chown and not owner:
-        raise NeedsEngineError(f"{where} --chown={chown}: only an engine knows the base's users")
+        raise NeedsEngineError(f"{label} --chown={chown}: only an engine knows the base's users")
     user = owner["user"] if owner else "0"
     group = (owner["group"] if owner else None) or user
     if any(name != "root" and int(name) > _LARGEST_ID for name in (user, group)):
-        raise NeedsEngineError(f"{where} --chown={chown}: an ID above {_LARGEST_ID}")
+        raise NeedsEngineError(f"{label} --chown={chown}: an ID above {_LARGEST_ID}")
     for name, file in ((user, "/etc/passwd"), (group, "/etc/group")):
         if name == "root" and (files.node(file) is None or files.resolve(file) != file):
-            raise DependsOnBaseError(f"{where} --chown={chown}: the base has no {file}")
+            raise DependsOnBaseError(f"{label} --chown={chown}: the base has no {file}")
         if name == "root" and files.is_listed:  # which tells that the file is there, and not what is in it
-            raise DependsOnBaseError(f"{where} --chown={chown}: only an engine reads the base's {file}; 0 is for root")
+            raise DependsOnBaseError(f"{label} --chown={chown}: only an engine reads the base's {file}; 0 is for root")
     return _Flags(int(chmod, 8) if chmod else None, *(0 if name == "root" else int(name) for name in (user, group)))
 
 
@@ -142,17 +142,17 @@ def _resolve_target(layer: _Layer, source: CopySource, target: str, word: str) -
     if word.endswith("/") or (node is not None and node.kind is Kind.FOLDER):
         return posixpath.join(real, source.name)
     if posixpath.basename(word) in {".", ".."}:
-        raise DependsOnBaseError(f"{layer.where}: engines differ in whether {word} is a folder that is not there yet")
+        raise DependsOnBaseError(f"{layer.label}: engines differ in whether {word} is a folder that is not there yet")
     if real != posixpath.join(layer.files.resolve(posixpath.dirname(target)), posixpath.basename(target)):
-        raise DependsOnBaseError(f"{layer.where}: {target} is a link, and not to a folder")
+        raise DependsOnBaseError(f"{layer.label}: {target} is a link, and not to a folder")
     return real
 
 
 class _Layer:
     """The layer of one instruction while it grows."""
 
-    def __init__(self, where: str, files: Files, flags: _Flags) -> None:
-        self.where = where
+    def __init__(self, label: str, files: Files, flags: _Flags) -> None:
+        self.label = label
         self.files = files
         self.placed: dict[str, Source | Attributes] = {}
         self._flags = flags
@@ -174,7 +174,7 @@ class _Layer:
         if node is None:
             self._put(top, source)
         elif node.kind is not Kind.FOLDER:
-            raise DependsOnBaseError(f"{self.where} of a folder onto {top}, which is a file")
+            raise DependsOnBaseError(f"{self.label} of a folder onto {top}, which is a file")
         else:
             self._carry(top)
         put = self._put_new if node is None else self._put
@@ -204,7 +204,7 @@ class _Layer:
         is_folder = source.kind is SourceKind.DIRECTORY
         if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
             what = "a file or a link" if is_folder else "a folder"
-            raise DependsOnBaseError(f"{self.where}: {path} is {what}, and engines differ in what becomes of it")
+            raise DependsOnBaseError(f"{self.label}: {path} is {what}, and engines differ in what becomes of it")
         if is_folder:
             self._check_new(path, node)
         if is_folder and node is not None:
@@ -226,7 +226,7 @@ class _Layer:
         """Refuses a new folder in one with the set-group-ID bit, which it inherits in some engines only."""
         above = self.node(posixpath.dirname(path)) if node is None else None
         if above is not None and above.attributes is not None and above.attributes.mode & stat.S_ISGID:
-            raise DependsOnBaseError(f"{self.where}: {path} would be made in a folder with the set-group-ID bit")
+            raise DependsOnBaseError(f"{self.label}: {path} would be made in a folder with the set-group-ID bit")
 
     def _set_folder(self, path: str, attributes: Attributes) -> None:
         self.placed[path] = attributes
@@ -244,28 +244,28 @@ class _Layer:
         if node is None:
             if self._has_folders and self._flags.attributes != PLAIN:
                 raise DependsOnBaseError(
-                    f"{path}: who owns a folder that {self.where} --chown makes on its way depends on the builder"
+                    f"{path}: who owns a folder that {self.label} --chown makes on its way depends on the builder"
                 )
             self._check_new(path, node)
             self._set_folder(path, self._flags.attributes)
             return
         if node.kind is not Kind.FOLDER:
-            raise DependsOnBaseError(f"{self.where}: {path} is a file, no folder")
+            raise DependsOnBaseError(f"{self.label}: {path} is a file, no folder")
         if node.attributes is None:
-            raise DependsOnBaseError(f"{self.where}: engines differ in the mode of the base's {path}")
+            raise DependsOnBaseError(f"{self.label}: engines differ in the mode of the base's {path}")
         if path in self.files.copied or node.attributes != PLAIN:
             self._set_folder(path, node.attributes)
 
 
-def plan_folder(where: str, path: str, files: Files) -> FileLayer | None:
+def plan_folder(label: str, path: str, files: Files) -> FileLayer | None:
     """Plans the layer of WORKDIR; None when `path` is there. Raises DependsOnBaseError when it is a file."""
     real = files.resolve(path)
     node = files.node(real) if real != "/" else make_folder()
     if node is not None:
         if node.kind is not Kind.FOLDER:
-            raise DependsOnBaseError(f"{where}: {path} is a file")
+            raise DependsOnBaseError(f"{label}: {path} is a file")
         return None
-    layer = _Layer(where, files, _Flags())
+    layer = _Layer(label, files, _Flags())
     layer.make_folder(real)
     return layer.result()
 

@@ -84,7 +84,7 @@ class CodeBuilder:
             except ImgtoolError as error:
                 raise _add_place(requirement, error) from error
             if requirement.name and normalise_name(requirement.name) != normalise_name(wheel.name):
-                message = f"{requirement.where}: {requirement.origin} is {wheel.name}, not {requirement.name}"
+                message = f"{requirement.place}: {requirement.origin} is {wheel.name}, not {requirement.name}"
                 raise FieldError(message, field=FIELD, hint=f"write {wheel.name}")
             extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
             marker = f" ; {requirement.marker}" if requirement.marker else ""
@@ -115,7 +115,7 @@ class CodeBuilder:
 
 def _add_place(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
     """Adds the place of its line to an error; one about the network keeps its exit code."""
-    message = f"{requirement.where}: {requirement.origin}: {error.message}"
+    message = f"{requirement.place}: {requirement.origin}: {error.message}"
     hint = error.hint
     if isinstance(error, SourceBuildError) and hint is None:
         hint = _CURE.format(requirement.origin)
@@ -149,7 +149,7 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
         except ImgtoolError as error:
             raise _add_place(requirement, error) from error
         except OSError as error:
-            message = f"{requirement.where}: {requirement.origin}: {error.strerror}"
+            message = f"{requirement.place}: {requirement.origin}: {error.strerror}"
             raise FieldError(message, field=FIELD) from error
         hashes.append((requirement.origin, digest))
     return tuple(hashes)

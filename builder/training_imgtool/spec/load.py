@@ -134,31 +134,31 @@ def _with_value(table: Table, keys: list[str], text: str) -> Table:
     return Table(table.at, tuple(entries))
 
 
-def find(where: Path | None, cwd: Path) -> Path:
+def find(given: Path | None, cwd: Path) -> Path:
     """Returns the spec that a command line names.
 
     Args:
-        where: a file, or a folder to search instead of `cwd`; None without an argument.
+        given: a file, or a folder to search instead of `cwd`; None without an argument.
         cwd: the folder to search: for `image.yaml`, else for the only `images/*/image.yaml`.
 
     Raises:
-        InputError: `where` does not exist, or is a folder without a spec.
-        UsageError: `where` is None, and `cwd` has no spec or more than one.
+        InputError: `given` does not exist, or is a folder without a spec.
+        UsageError: `given` is None, and `cwd` has no spec or more than one.
     """
     try:
-        if where is None:
+        if given is None:
             return _shorten(_in_folder(cwd, UsageError), cwd)
-        path = cwd / where
+        path = cwd / given
         if path.is_dir():
             return _shorten(_in_folder(path, InputError), cwd)
         if path.exists():
             return _shorten(path, cwd)
-        image = cwd / "images" / where / SPEC_NAME
+        image = cwd / "images" / given / SPEC_NAME
         hint = f"did you mean {_shorten(image.parent, cwd)}?" if image.exists() else _near(path)
     except OSError as error:
-        raise InputError(f"{where or cwd}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"{given or cwd}: {(error.strerror or str(error)).lower()}") from error
     hint = hint or "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
-    raise InputError(f"{where}: no such file or folder", hint=hint)
+    raise InputError(f"{given}: no such file or folder", hint=hint)
 
 
 def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:

@@ -65,7 +65,7 @@ class Named:
     """A requirement and its place, such as `requirements.txt:3`."""
 
     requirement: Requirement
-    where: str
+    place: str
 
 
 def read_requirement_files(
@@ -417,9 +417,9 @@ def _by_name(table: object) -> dict[str, Any]:
     return {normalise_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
 
 
-def _texts(values: object, where: str) -> Iterator[str]:
+def _texts(values: object, place: str) -> Iterator[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) and "\n" not in value for value in values):
-        raise FieldError(f"{where}: expected a list of requirements", field=_FIELD)
+        raise FieldError(f"{place}: expected a list of requirements", field=_FIELD)
     yield from values
 
 

@@ -27,14 +27,14 @@ class SourceRequirement:
     """One line that names code.
 
     Attributes:
-        where: its place, such as `requirements.txt:3`.
+        place: such as `requirements.txt:3`.
         name: the package that the line names, or None.
         extras: its extras.
         marker: the environment marker, or an empty text.
         origin: the place as the lock names it: `git+URL@REVISION#subdirectory=PATH`, or a path relative to the spec.
     """
 
-    where: str
+    place: str
     name: str | None
     extras: tuple[str, ...]
     marker: str
@@ -72,12 +72,12 @@ def parse_git(origin: str) -> GitPlace:
     return GitPlace(match["url"], match["revision"] or "", subdirectory)
 
 
-def parse_source(name: str, where: str, line: str) -> SourceRequirement | None:
+def parse_source(name: str, place: str, line: str) -> SourceRequirement | None:
     """Parses a line of the requirements file `name`; None for a line that names no code, or none that a lock can hold.
 
     Args:
         name: the file, relative to the spec's folder: relative paths start from its folder.
-        where: the line's place.
+        place: the line's place.
         line: the text, without a comment.
     """
     rest = _EDITABLE.sub("", line, count=1)
@@ -101,7 +101,7 @@ def parse_source(name: str, where: str, line: str) -> SourceRequirement | None:
     if origin is None:
         return None
     return SourceRequirement(
-        where=where, name=package, extras=extras, marker=marker["marker"] if marker else "", origin=origin
+        place=place, name=package, extras=extras, marker=marker["marker"] if marker else "", origin=origin
     )
 
 

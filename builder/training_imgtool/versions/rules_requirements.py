@@ -48,7 +48,7 @@ def check_requirements(
         if name in TENSORFLOW_PACKAGES:
             findings += _tensorflow(item, name, variant, cuda_base=cuda_base)
         elif name in constraints and not _agree(requirement.specifier, constraints[name]):
-            message = f"{item.where}: {requirement} fights {name}{constraints[name]}"
+            message = f"{item.place}: {requirement} fights {name}{constraints[name]}"
             hint = f"without {name}{constraints[name]} TensorFlow {release.version} does not install or import"
             findings.append(Finding(FIELD, message, hint))
         elif (
@@ -57,11 +57,11 @@ def check_requirements(
             and not _agree(requirement.specifier, requires[name])
         ):
             message = (
-                f"{item.where}: {requirement} fights TensorFlow {release.version}, which needs {name}{requires[name]}"
+                f"{item.place}: {requirement} fights TensorFlow {release.version}, which needs {name}{requires[name]}"
             )
             findings.append(Finding(FIELD, message, f"{name}{requires[name]}, or another TensorFlow"))
         elif cuda_base and _CUDA_WHEEL.fullmatch(name):
-            message = f"{item.where}: {name} brings a second CUDA; the base {variant.base} has it already"
+            message = f"{item.place}: {name} brings a second CUDA; the base {variant.base} has it already"
             findings.append(Finding(FIELD, message, "leave it out, or cuda_from: wheels", warning=True))
     return findings
 
@@ -79,20 +79,20 @@ def _tensorflow(item: Named, name: str, variant: Variant, *, cuda_base: bool) ->
     requirement = item.requirement
     hint = f"leave the line out: imgtool installs {variant.package} {variant.tensorflow} for {', '.join(variant.roles)}"
     if name == "tensorflow-gpu" and _only_after(requirement.specifier, _LAST_GPU_PACKAGE):
-        message = f"{item.where}: {requirement}: the last tensorflow-gpu with a wheel is {_LAST_GPU_PACKAGE}"
+        message = f"{item.place}: {requirement}: the last tensorflow-gpu with a wheel is {_LAST_GPU_PACKAGE}"
         return [Finding(FIELD, message, hint)]
     if not requirement.specifier.contains(variant.tensorflow, prereleases=True):
-        message = f"{item.where}: {requirement} is not the spec's TensorFlow {variant.tensorflow}"
+        message = f"{item.place}: {requirement} is not the spec's TensorFlow {variant.tensorflow}"
         return [Finding(FIELD, message, hint)]
     has_cuda = "and-cuda" in {canonicalize_name(extra) for extra in requirement.extras}
     if has_cuda and variant.accelerator is not Accelerator.GPU:
-        message = f"{item.where}: {requirement}: no CUDA for {', '.join(variant.roles)}, which have no GPU"
+        message = f"{item.place}: {requirement}: no CUDA for {', '.join(variant.roles)}, which have no GPU"
         return [Finding(FIELD, message, "leave and-cuda out; cuda_from: wheels brings it to GPUs", warning=True)]
     if has_cuda and cuda_base:
-        message = f"{item.where}: {requirement} brings a second CUDA; the base {variant.base} has it already"
+        message = f"{item.place}: {requirement} brings a second CUDA; the base {variant.base} has it already"
         return [Finding(FIELD, message, "leave the line out, or cuda_from: wheels", warning=True)]
     if name not in {variant.package, "tensorflow"}:  # every package serves as tensorflow
-        message = f"{item.where}: {requirement} is not installed for {', '.join(variant.roles)}"
+        message = f"{item.place}: {requirement} is not installed for {', '.join(variant.roles)}"
         return [Finding(FIELD, message, hint, warning=True)]
     return []
 

@@ -274,13 +274,13 @@ def tensorflow_from(seen: Survey, *, given: bool) -> str:
     if seen.unknown_tensorflow:
         return f"no release fits {seen.unknown_tensorflow}: imgtool compat lists them"
     if seen.tensorflow and not given:
-        return f"from {seen.tensorflow.where}"
+        return f"from {seen.tensorflow.source}"
     return "Python, CUDA, cuDNN and the base image follow from it: imgtool compat"
 
 
 def requirements_text(seen: Survey) -> str:
     """Writes the text of a new requirements file."""
-    lines = [f"{clue.value}  # from {clue.where}\n" for clue in seen.python_packages]
+    lines = [f"{clue.value}  # from {clue.source}\n" for clue in seen.python_packages]
     return _REQUIREMENTS + "".join(lines) + unlisted_comment(seen)
 
 
@@ -298,7 +298,7 @@ def python_line(seen: Survey, release: str) -> str:
         return '# python: "3.11"'
     minor = load_matrix().minors.get(".".join(release.split(".")[:2]))
     fits = minor is not None and release in minor.releases and seen.python.value in minor.releases[release].pythons
-    return f'{"" if fits else "# "}python: "{seen.python.value}"  # from {seen.python.where}'
+    return f'{"" if fits else "# "}python: "{seen.python.value}"  # from {seen.python.source}'
 
 
 def system_packages_comment(seen: Survey) -> str:

@@ -54,7 +54,7 @@ class Clue:
     """A value and the line or file that says it."""
 
     value: str
-    where: str
+    source: str
 
 
 def read_text(path: Path) -> str:
@@ -65,13 +65,13 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def find_newest(matrix: Matrix, fits: Callable[[str], bool], where: str) -> Clue | None:
+def find_newest(matrix: Matrix, fits: Callable[[str], bool], source: str) -> Clue | None:
     """Returns the newest release that fits, a recommended one of its minor first."""
     minors = sorted(matrix.minors.values(), key=lambda minor: version_key(minor.name), reverse=True)
     for minor in minors:
         for version in (minor.recommended, *sorted(minor.releases, key=version_key, reverse=True)):
             if fits(version):
-                return Clue(version, where)
+                return Clue(version, source)
     return None
 
 
@@ -113,16 +113,16 @@ def survey(folder: Path, matrix: Matrix) -> Survey:
     further = () if requirements else (*docker.packages(), *_of_setup(folder / "setup.py"))
     named = (*listed, *(Requirement(clue.value) for clue in further))
     code = read_code(folder, docker.command(), _scripts(folder))
-    read = dict.fromkeys(("Dockerfile", _PROJECT, requirements or "", *(clue.where for clue in further)))
-    where = requirements or next((clue.where for clue in further), "")
+    read = dict.fromkeys(("Dockerfile", _PROJECT, requirements or "", *(clue.source for clue in further)))
+    source = requirements or next((clue.source for clue in further), "")
     return Survey(
         files=tuple(name for name in read if (folder / name).is_file()),
         code=code,
         name=_project_name(folder / _PROJECT),
-        tensorflow=_tensorflow(named, where, matrix) or docker.tensorflow(matrix),
-        unknown_tensorflow=_unknown_tensorflow(named, where, matrix),
+        tensorflow=_tensorflow(named, source, matrix) or docker.tensorflow(matrix),
+        unknown_tensorflow=_unknown_tensorflow(named, source, matrix),
         python=docker.python(),
-        gpu=docker.gpu() or _gpu(named, where),
+        gpu=docker.gpu() or _gpu(named, source),
         system_packages=docker.system_packages(),
         requirements=requirements,
         python_packages=tuple(clue for clue in further if not _is_tensorflow(Requirement(clue.value))),
@@ -155,15 +155,15 @@ def _is_tensorflow(item: Requirement) -> bool:
     return item.name.lower() in _PACKAGES
 
 
-def _unknown_tensorflow(requirements: Iterable[Requirement], where: str, matrix: Matrix) -> str | None:
+def _unknown_tensorflow(requirements: Iterable[Requirement], source: str, matrix: Matrix) -> str | None:
     items = [item for item in requirements if _is_tensorflow(item) and item.specifier]
-    return next((f"{where}: {item}" for item in items if not _tensorflow([item], where, matrix)), None)
+    return next((f"{source}: {item}" for item in items if not _tensorflow([item], source, matrix)), None)
 
 
-def _gpu(requirements: Iterable[Requirement], where: str) -> str | None:
+def _gpu(requirements: Iterable[Requirement], source: str) -> str | None:
     for item in requirements:
         if item.name.lower() == "tensorflow-gpu" or (_is_tensorflow(item) and "and-cuda" in item.extras):
-            return f"{where}: {item}"
+            return f"{source}: {item}"
     return None
 
 
@@ -205,11 +205,11 @@ def _project_name(path: Path) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _tensorflow(requirements: Iterable[Requirement], where: str, matrix: Matrix) -> Clue | None:
+def _tensorflow(requirements: Iterable[Requirement], source: str, matrix: Matrix) -> Clue | None:
     """Returns the newest release of the matrix that the requirements allow; None when they do not restrict it."""
     for item in requirements:
         if item.name.lower() in _PACKAGES and item.specifier:
-            return find_newest(matrix, item.specifier.contains, f"{where}: {item.name}{item.specifier}")
+            return find_newest(matrix, item.specifier.contains, f"{source}: {item.name}{item.specifier}")
     return None
 
 
