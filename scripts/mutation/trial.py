@@ -12,7 +12,7 @@ from mutation.reach import Reach, Test
 from mutation.trees import Tree
 
 QUIET = ("-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line", "-rfE")
-_LIMITS = (45.0, 200.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
+_LIMITS = (15.0, 60.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
 _FEW = 10
 
 
@@ -49,6 +49,7 @@ class Result:
     test: str
     tests: int
     reaching: int
+    diff: str
 
     @property
     def alive(self) -> bool:
@@ -70,6 +71,7 @@ class _Failure:
 def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
     """Runs the tests of one mutant's function until one fails on it."""
     source = (tree.package / mutant.module).read_bytes()
+    diff = _format_diff(source, mutant.change)
     tests = _select(mutant, known)
     ran = 0
     for batch in _batches(tests):
@@ -84,10 +86,10 @@ def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
                 break
             ran += 1 + left.index(failure.test)
             if failure.outcome == "timeout" or _first_failure(tree, [failure.test]) is None:
-                return Result(mutant.name, failure.outcome, failure.test.name, ran, len(tests))
+                return Result(mutant.name, failure.outcome, failure.test.name, ran, len(tests), diff)
             left = left[1 + left.index(failure.test) :]  # it fails without the change too, and decides nothing
         ran += len(left)
-    return Result(mutant.name, "survived" if ran else "unreached", "", ran, len(tests))
+    return Result(mutant.name, "survived" if ran else "unreached", "", ran, len(tests), diff)
 
 
 def _select(mutant: Mutant, known: Reach) -> list[Test]:
@@ -145,7 +147,7 @@ def existing(tree: Tree, known: Reach) -> Reach:
     )
 
 
-def format_diff(source: bytes, change: Change) -> str:
+def _format_diff(source: bytes, change: Change) -> str:
     """Formats the lines that a change replaces, and those that it writes."""
     before, after = (text.decode().splitlines() for text in (source, change.apply(source)))
     lines = difflib.unified_diff(before, after, lineterm="", n=0)
