@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.other_user import as_nobody, open_folder
 from training_imgtool.context import scan as scanning
-from training_imgtool.context.context import Context, leads_through_link, scan
+from training_imgtool.context.context import leads_through_link, scan
 from training_imgtool.context.dockerignore import DockerIgnore
-from training_imgtool.context.entries import Entry, Kind
 from training_imgtool.core.errors import InputError
 
 
@@ -142,18 +140,6 @@ def test_another_user_gets_the_same_digest() -> None:
         (root / "trainer").mkdir()
         (root / "trainer" / "task.py").write_text("x")
         assert as_nobody(lambda: scan(root).digest()) == scan(root).digest()
-
-
-def test_thousands_of_files_are_quick(tmp_path: Path) -> None:
-    entries = tuple(
-        Entry(path=f"d/{number:06}", kind=Kind.FILE, mode=0o644, size=1, sha256="0" * 64) for number in range(60_000)
-    )
-    context = Context((Entry(path="d", kind=Kind.DIRECTORY, mode=0o755), *entries))
-    started = time.process_time()
-    for number in range(50):
-        context = context.with_known(f"wheels/cpu/{number}.whl", sha256="0" * 64, size=1)
-    assert len(context.select(("d/*",)).entries) == 60_001
-    assert time.process_time() - started < 5
 
 
 def test_dockerignore_of_the_folder(folder: Path) -> None:

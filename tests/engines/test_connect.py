@@ -83,10 +83,8 @@ def test_nobody_there(tmp_path: Path, kind: str) -> None:
         path.write_text("")
     elif kind == "tcp":
         host = f"tcp://127.0.0.1:{free_port()}"
-    began = time.monotonic()
     with pytest.raises(EngineUnavailableError) as caught:
         connect(settings(tmp_path, DOCKER_HOST=host))
-    assert time.monotonic() - began < 10
     assert caught.value.message == f"Docker Engine not reachable at {host} (from DOCKER_HOST): {expected}"
     assert "start it" in str(caught.value.hint)
 

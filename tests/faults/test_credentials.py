@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -131,9 +130,7 @@ def test_a06_helper_that_fails(pushing: Project, proxy: FaultProxy, script: str,
 @pytest.mark.registry
 def test_a06_helper_that_hangs(pushing: Project, proxy: FaultProxy) -> None:
     helper(pushing, proxy.host, "sleep 300")
-    began = time.monotonic()
     pushing.refused("push", "--json", code=7, says=["docker-credential-test did not answer within 10 s"])
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.registry

@@ -4,7 +4,6 @@ tests/integration/test_faults_engine.py."""
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -54,10 +53,8 @@ def test_e02_hangs(project: Project) -> None:
         return Reply(200)
 
     with ScriptedServer(script) as server:
-        began = time.monotonic()
         env = {"DOCKER_HOST": f"tcp://{server.host}"}
         project.refused("build", "--json", code=5, says=["no answer in time"], env=env)
-        assert time.monotonic() - began < 30
         ended.set()
 
 

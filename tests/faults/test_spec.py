@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -103,9 +102,7 @@ def test_y07_keys_that_are_no_text(project: Project) -> None:
 
 
 def test_y08_billion_laughs(project: Project) -> None:
-    began = time.monotonic()
     refused(project, LAUGHS + SPEC, "more than 10000 values (each alias counts as a copy)")
-    assert time.monotonic() - began < 30
 
 
 def test_y09_endless(project: Project) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.faults.project import SPEC, Project
@@ -90,10 +88,8 @@ def test_t05_sandbox(project: Project, text: str) -> None:
 def test_t06_bombs(project: Project) -> None:
     limits = "the template exceeded 5 s or 512 MiB"
     refused(project, inside("{{ 'a' * 10 ** 10 }}"), limits)
-    began = time.monotonic()
     loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
     refused(project, inside(loops), limits)
-    assert time.monotonic() - began < 45  # 5 s of processor time, which a busy machine gives slowly
 
 
 def test_t07_outside(project: Project) -> None:

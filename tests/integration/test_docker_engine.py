@@ -223,14 +223,12 @@ def test_a_cancelled_build_leaves_no_container(tmp_path: Path, base: str, interr
         thread.start()
         if interrupt == "close":
             assert wait_for(lambda: containers_running(other, marker), 20)
-            began = time.monotonic()
             engine.close()
         else:
             assert wait_for(lambda: caught, 20)
-            began = time.monotonic()
         assert wait_for(lambda: not containers_running(other, marker), 20)
         thread.join(20)
-        assert time.monotonic() - began < 30
+        assert not thread.is_alive()
         assert isinstance(caught[0], StopError if interrupt == "exception" else EngineUnavailableError)
 
 
@@ -339,11 +337,9 @@ def test_a_registry_that_is_not_there_is_tried_five_times(engine: DockerEngine, 
 
 
 def test_a_host_without_an_address_is_tried_once(engine: DockerEngine, base: str) -> None:
-    began = time.monotonic()
     with pytest.raises((TemporaryError, RegistryRefusedError)) as caught:
         push(engine, base, "registry.invalid/team/image")
     assert "tries" not in caught.value.message
-    assert time.monotonic() - began < 30
 
 
 def test_a_tag_that_the_engine_lost_is_said(engine: DockerEngine) -> None:
@@ -396,12 +392,10 @@ def test_a_signal_stops_what_the_engine_does(
     command = [sys.executable, "-c", PROGRAM, base, marker, os.environ.get("DOCKER_HOST", "")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert wait_for(lambda: len(containers_running(engine, marker)) == 2, 30)
-        began = time.monotonic()
         process.send_signal(number)
         _, shown = process.communicate(timeout=20)
         assert process.returncode == code
         assert wait_for(lambda: not containers_running(engine, marker), 20)
-        assert time.monotonic() - began < 30
     assert "Traceback" not in shown
     assert "[1] 2/2 RUN sleep 4" in shown
 

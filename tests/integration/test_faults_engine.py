@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,10 +156,8 @@ def test_t04_values_reach_the_image(project: Project) -> None:
     ],
 )
 def test_e01_no_engine(project: Project, host: str, says: str) -> None:
-    began = time.monotonic()
     for arguments in (build(project), ("push", "--engine", "docker", "--json")):
         project.refused(*arguments, code=5, says=[host, says], hint="DOCKER_HOST", env={"DOCKER_HOST": host})
-    assert time.monotonic() - began < 45
 
 
 def test_e01_not_allowed(project: Project) -> None:
@@ -188,10 +185,8 @@ def test_p01_while_building(project: Project, signum: int) -> None:
     with_step(project, f"RUN : {project.mark}; sleep 300")
     with project.under_way(*build(project)) as process:
         assert wait_for(lambda: containers(project), 60)
-        began = time.monotonic()
         process.send_signal(signum)
-        ended = project.ended(process)
-    assert time.monotonic() - began < 30
+        ended = project.ended(process, timeout=30)
     assert ended.code == 128 + signum
     assert ended.document["error"]["code"] == ended.code
     assert wait_for(lambda: not containers(project), 10)
@@ -203,10 +198,8 @@ def test_p01_while_the_engine_pushes(project: Project, proxy: FaultProxy) -> Non
     proxy.add(Fault(action=Action.DELAY, method="PATCH", times=-1, seconds=60))
     with project.under_way("push", "--engine", "docker", "--json") as process:
         assert wait_for(lambda: "PATCH" in proxy.methods(), 60)
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        ended = project.ended(process)
-    assert time.monotonic() - began < 30
+        ended = project.ended(process, timeout=30)
     assert ended.code == 143
     assert project.config.read_text() == OLD_CONFIG
 
@@ -227,10 +220,8 @@ def test_e03_the_engine_goes_while_it_builds(private: Private, end: str) -> None
         lines = iter(process.stderr.readline, b"")
         told = next(line for line in lines if b"begun" in line and b"|" in line)
         assert b"[worker]" in told
-        began = time.monotonic()
         (private.engine.kill if end == "killed" else private.engine.stop)()
-        ended = project.ended(process)
+        ended = project.ended(process, timeout=30)
     project.failed(ended, "--json", code=5)
-    assert time.monotonic() - began < 30
     assert f"worker: {SLEEPING_STEP} (line " in ended.err
     assert ended.document["error"]["retryable"] is True

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +135,7 @@ def test_refused_with_one_line(data: bytes, message: str) -> None:
 def test_a_billion_laughs_are_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    start = time.process_time()
     error = refused("\n".join(lines).encode())
-    assert time.process_time() - start < 1
     assert "more than 10000 values (each alias counts as a copy)" in str(error)
 
 
