@@ -112,7 +112,7 @@ def _make_history(
             continue
         for layer in layers:
             if layer.diff_id in below:
-                raise NeedsEngineError(f"{step.text}: the same layer is below already")
+                raise NeedsEngineError(f"{step.text}: the same layer is below already", hint=image.WHOLE_IMAGE_HINT)
             below.add(layer.diff_id)
             yield History(text=layer.history, layer=layer)
         previous = [layer.diff_id for layer in layers]

@@ -31,6 +31,7 @@ from training_imgtool.registry.manifests import (
 )
 
 MOST_LAYERS = 127  # what Docker's overlay driver mounts
+WHOLE_IMAGE_HINT = "--engine docker has an engine make the whole image"
 HISTORY_COMMENT = "imgtool"  # in the lines that imgtool adds to the history
 _TO_OCI = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
@@ -153,7 +154,8 @@ def assemble(
     layers = tuple(line.layer for line in history if line.layer)
     if len(base.layers) + len(layers) > MOST_LAYERS:
         raise NeedsEngineError(
-            f"{len(base.layers)} layers of the base and {len(layers)} more: {MOST_LAYERS} is the limit"
+            f"{len(base.layers)} layers of the base and {len(layers)} more: {MOST_LAYERS} is the limit",
+            hint=WHOLE_IMAGE_HINT,
         )
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
     config["created"] = when
@@ -201,7 +203,9 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
     }
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if len(manifest) > LARGEST_MANIFEST:
-        raise NeedsEngineError(f"the manifest has {len(manifest)} bytes: registries take {LARGEST_MANIFEST}")
+        raise NeedsEngineError(
+            f"the manifest has {len(manifest)} bytes: registries take {LARGEST_MANIFEST}", hint=WHOLE_IMAGE_HINT
+        )
     return DirectImage(
         base_layers=base.layers,
         layers=layers,
