@@ -36,6 +36,8 @@ from tests.package_graph import (
 HEAVY = ("docker", "google", "jinja2", "rich.live")
 
 
+NOUNS_LEFT = {"jobs", "verify"}  # rooms whose docstrings do not all begin with a verb yet
+
 ARCHITECTURE = Path(__file__).resolve().parents[1] / "docs/architecture.md"
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
@@ -161,3 +163,19 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/")
     assert "Usage: " in done.stdout
     assert done.stderr.strip() == "[]"
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    """Properties are named as values, and a verb of the command line has its help as its docstring."""
+    wrong = []
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if room_of(name) in NOUNS_LEFT or not isinstance(node, ast.FunctionDef):
+                continue
+            if room_of(name) == "cli" and node.name == name.split(".")[-1]:
+                continue
+            text = ast.get_docstring(node) or "Returns"
+            is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not is_property and (not re.match(r"[A-Z][a-z]+s\b", text) or text.split()[0] in {"This", "Its", "As"}):
+                wrong.append(f"{name}:{node.lineno} {node.name}: {text.splitlines()[0]}")
+    assert not wrong, "a verb in the third person, such as Returns or Finds:\n" + "\n".join(wrong)

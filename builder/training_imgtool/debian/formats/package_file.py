@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import tarfile
 import zlib
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, UsageError, VerificationError
-from training_imgtool.debian.formats.blocks import BlockFile
 from training_imgtool.direct.layers.codecs import decompress
 
 _MAGIC = b"!<arch>\n"
@@ -144,3 +144,28 @@ def _unpack_xz(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield data
         while not engine.eof and not engine.needs_input:
             yield engine.decompress(b"", _BLOCK)
+
+
+class BlockFile(io.RawIOBase):
+    """A read-only file over blocks of any size."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._rest = b""
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Says yes."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fills a part of `buffer`; 0 at the end."""
+        while self._at == len(self._rest):
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest, self._at = block, 0
+        count = min(len(buffer), len(self._rest) - self._at)
+        buffer[:count] = self._rest[self._at : self._at + count]
+        self._at += count
+        return count
