@@ -93,6 +93,16 @@ def test_a_change_asks_for_the_other_blobs_only_where_the_registry_does_not(
     assert here.registry.counted() == expected
 
 
+def test_no_answer_to_the_trial_means_no(world: Callable[..., World]) -> None:
+    """As where the login may not put a manifest that no tag names: every blob is asked for."""
+    here = world(with_code("DENIED", 403))
+    here.push(*LAYERS)
+    here.push(*LAYERS, b"changed", tag="two")
+    assert here.registry.counted()["HEAD blobs"] == len(LAYERS)
+    here.find("two")
+    assert here.registry.counted()["HEAD blobs"] == len(LAYERS) + 2
+
+
 @pytest.mark.parametrize("refusal", [LAX, like_distribution, like_ecr], ids=["lax", "distribution", "ECR"])
 def test_a_registry_that_lost_everything(world: Callable[..., World], refusal: Refusal) -> None:
     here = world(refusal)

@@ -53,6 +53,6 @@ def test_an_index(tmp_path: Path, entries: list[dict[str, Any]], says: str | Non
             every.append(SimpleNamespace(plan=plan, selected=lambda _, role=role: (role,)))
         document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
         digest = registry.put_manifest(repository.tag("index"), OCI_INDEX, json.dumps(document).encode())
-        inputs = cast("Any", SimpleNamespace(every=every))
+        inputs = cast("Any", SimpleNamespace(by_platform=every))
         said = check_index(inputs, cast("Any", SimpleNamespace(role="worker")), repository.digest(digest), registries)
     assert (said is None) if says is None else (said is not None and says in said)

@@ -153,7 +153,7 @@ def dry_run_and_print(
                 choice, settings, view, registry=registry, locked=locked, write=False, check=options.check
             )
             own = with_own_secrets(inputs, settings) if many else settings
-            for each in inputs.every:
+            for each in inputs.by_platform:
                 foreseen = dry_run(BuildRun(inputs=each, options=options, settings=own, progress=view))
                 tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
                 rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]

@@ -52,7 +52,7 @@ def write_build_folder(
     roles = tuple(
         RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
     )
-    context = WheelContext(inputs, settings, progress).taken(sources(roles))
+    context = WheelContext(inputs, settings, progress).select(sources(roles))
     export(output, roles, context, inputs.plan.platform)
 
 

@@ -102,7 +102,7 @@ def sign_images(
     inputs = prepare(open_spec(where), settings, progress, registry=registry, locked=locked)
     with connect(settings, progress) as registries:
         results = []
-        for each in inputs.every:
+        for each in inputs.by_platform:
             images = each.selected(roles)
             digests = require_images(each, registries, progress, images)
             for image in images:

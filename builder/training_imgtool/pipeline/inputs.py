@@ -87,13 +87,13 @@ class Inputs:
     others: tuple[Inputs, ...] = ()  # of the same spec's further platforms
 
     @property
-    def every(self) -> tuple[Inputs, ...]:
+    def by_platform(self) -> tuple[Inputs, ...]:
         """The inputs of each platform, these first."""
         return (replace(self, others=()), *self.others)
 
     def index_key(self, role: Role) -> str:
         """Returns the key of the index over all platforms, 64 hexadecimal digits."""
-        keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.every]
+        keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.by_platform]
         return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
     def named_by_index(self) -> Inputs:

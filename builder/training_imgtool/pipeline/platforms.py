@@ -56,7 +56,7 @@ def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Reg
         return "it is not an index"
     named = [(_name(platform_of(entry)), described.digest) for entry, described in manifest.entries]
     wanted = {}
-    for each in inputs.every:
+    for each in inputs.by_platform:
         tag = each.selected((image.role,))[0].registry_tag
         wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
     if len(named) != len(wanted) or dict(named) != wanted:
@@ -77,7 +77,7 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries)
     roles = tuple(image.role for image in missing)
     options = replace(run.options, roles=roles, tags=())
     of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
-    for inputs in run.inputs.every:
+    for inputs in run.inputs.by_platform:
         view = partial(_tell, run.progress, inputs.plan.platform)
         for result in build(replace(run, inputs=inputs, options=options, progress=view), registries):
             of_role[result.role].append(result)

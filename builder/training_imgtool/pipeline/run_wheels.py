@@ -120,9 +120,9 @@ class WheelContext:
 
     def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
         """Writes a tar of what `sources` name."""
-        self.taken(sources).write_tar(stream)
+        self.select(sources).write_tar(stream)
 
-    def taken(self, sources: tuple[str, ...]) -> Context:
+    def select(self, sources: tuple[str, ...]) -> Context:
         """Returns what `sources` name, with the bytes of every wheel at hand."""
         chosen = self._inputs.context.select(sources)
         paths = set(chosen.paths())

@@ -77,7 +77,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
 
     with _open_engine(run) as engine, connect(run.settings, run.progress) as registries:
         reports: list[ImageReport] = []
-        for inputs in run.inputs.every:
+        for inputs in run.inputs.by_platform:
             each = replace(run, inputs=inputs)
             images = inputs.selected(run.roles)
             locations = _locate(each, images, engine, registries)
