@@ -1,0 +1,215 @@
+"""`imgtool prune --registry`: what nothing needs goes, everything else stays whole, on registries of several kinds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.push_world import Machine, Project, Wheels, check_whole, digests, make_base
+from tests.registry.support import machine as settings_of
+from tests.servers.memory_registry import MemoryRegistry
+from tests.servers.registry_process import run_registry
+from training_imgtool.core.reference import Digest, parse_reference, parse_repository
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.referrers import list_referrers
+
+MORE = "env: {{OTHER: {name}}}\n"
+
+
+@dataclass
+class World:
+    """Two specs of one repository, in one Git repository, and a machine that pushes them."""
+
+    folder: Path
+    host: str
+    machine: Machine
+    project: Project
+    other: Project
+    pushes: list[dict[str, str]]
+    data: Path | None = None
+
+    def git(self, *arguments: str) -> None:
+        identity = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
+        subprocess.run(["git", *identity, *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def push(self, text: str, *arguments: str) -> dict[str, str]:
+        """Changes a line, commits and pushes."""
+        self.project.write("trainer/task.py", f"print({text!r})\n")
+        self.git("add", "-A")
+        self.git("commit", "-m", text)
+        self.pushes.append(self.machine.push(self.project, *arguments))
+        return self.pushes[-1]
+
+    def prune(self, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
+        out, err = self.machine.run("prune", "--registry", "--json", *arguments, cwd=self.project.folder, code=code)
+        answer = json.loads(out)
+        return answer["repositories"][0] if not code else {**answer["error"], "said": err}
+
+    def present(self) -> list[bool]:
+        """Whether each push is still there, all roles alike."""
+        with Registries(settings_of(self.folder)) as registries:
+            client = registries.at(self.host)
+            return [self._is_there(client, push) for push in self.pushes]
+
+    def _is_there(self, client: Any, push: dict[str, str]) -> bool:
+        found = {
+            client.head(parse_repository(ref.partition("@")[0]).digest(ref.partition("@")[2])) for ref in push.values()
+        }
+        there = found & set(digests(push).values())
+        assert not there or there == found, "some roles of a push are there and others are not"
+        return bool(there)
+
+    def tags(self) -> tuple[str, ...]:
+        with Registries(settings_of(self.folder)) as registries:
+            return registries.at(self.host).list_tags(parse_repository(f"{self.host}/team/demo"))
+
+
+def _world(tmp_path: Path, host: str) -> World:
+    base = make_base()
+    base.put(host)
+    wheels = Wheels(tmp_path / "wheels")
+    project = Project(tmp_path / "git/one", wheels, base)
+    other = Project(tmp_path / "git/two", wheels, base, more=MORE.format(name="x"))
+    machine = Machine(tmp_path / "machine", f"{host}/team", host)
+    machine.give(wheels)
+    world = World(tmp_path / "git", host, machine, project, other, [])
+    world.git("init", "-q")
+    world.git("add", "-A")
+    world.git("commit", "-qm", "start")
+    return world
+
+
+@pytest.fixture(params=["list in a tag", "referrers API", "docker-registry"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "docker-registry":
+        with run_registry(tmp_path / "registry") as running:
+            yield _world(tmp_path, running.host)
+        return
+    with MemoryRegistry(referrers=2 if request.param == "referrers API" else 0) as server:
+        server.page = 4
+        yield _world(tmp_path, server.host)
+
+
+@pytest.mark.registry
+def test_what_nothing_needs_goes_and_the_rest_stays_whole(world: World, tmp_path: Path) -> None:
+    named = world.push("named", "--tag", "mine")
+    used = world.push("used by a job")
+    old = [world.push(f"old {number}") for number in range(3)]
+    last = [world.push(f"last {number}") for number in range(2)]
+    world.pushes.append(others := world.machine.push(world.other))
+    job = tmp_path / "config.yaml"
+    job.write_text("\n".join(used.values()))
+    before = world.tags()
+    options = ("--keep", "2", "--keep-used-by", job)
+    plan = world.prune(*options)
+    assert world.tags() == before  # a dry run
+    assert {one["digest"] for one in plan["gone"]} == {digest for push in old for digest in digests(push).values()}
+    assert plan["bytes"] > 0
+    done = world.prune(*options, "--delete")
+    assert (done["gone"], done["tags"]) == (plan["gone"], plan["tags"])
+    assert world.present() == [True, True, False, False, False, True, True, True]
+    check_whole(world.host, [reference for push in (named, used, *last, others) for reference in push.values()])
+    assert len(before) - len(world.tags()) == plan["tags"]
+    hexes = {digest.removeprefix("sha256:") for push in old for digest in digests(push).values()}
+    assert not [tag for tag in world.tags() if re.sub(r"^sha256-|\..*$", "", tag) in hexes]
+    assert world.prune(*options)["gone"] == []
+    assert world.machine.push(world.project) == last[-1]  # found
+
+
+@pytest.mark.registry
+def test_garbage_collection_takes_nothing_of_a_live_image(tmp_path: Path) -> None:
+    with run_registry(tmp_path / "registry") as running:
+        world = _world(tmp_path, running.host)
+        for number in range(4):
+            world.push(f"change {number}")
+        freed = world.prune("--keep", "1", "--delete")["bytes"]
+        size = _size(tmp_path / "registry/data")
+        command = ["docker-registry", "garbage-collect", str(tmp_path / "registry/config.yml")]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        assert size - _size(tmp_path / "registry/data") >= freed
+        check_whole(running.host, world.pushes[-1].values())
+        with Registries(settings_of(tmp_path)) as registries:
+            client = registries.at(running.host)
+            for reference in world.pushes[-1].values():
+                subject = parse_reference(reference)
+                assert isinstance(subject, Digest)
+                (attached,) = list_referrers(client, subject)
+                attestation = client.manifest(subject.repository.digest(attached.descriptor.digest))
+                assert all(client.has_blob(subject.repository, blob) for blob in attestation.layers)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("data") if path.is_file())
+
+
+def test_another_specs_images_stay_even_with_the_same_file_name(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        world = _world(tmp_path, server.host)
+        world.pushes.append(world.machine.push(world.other))
+        world.other.write("trainer/task.py", "print('changed')\n")
+        world.pushes.append(world.machine.push(world.other))
+        world.push("mine")
+        plan = world.prune("--keep", "0", "--delete")
+        assert plan["gone"] == []
+        assert world.present() == [True] * 3
+        own = world.prune(world.other.folder, "--keep", "0", "--delete")  # the first push of the other spec is old now
+        assert {one["digest"] for one in own["gone"]} == set(digests(world.pushes[0]).values())
+
+
+def test_an_image_without_provenance_stays(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        world = _world(tmp_path, server.host)
+        world.machine.env["IMGTOOL_ATTESTATIONS"] = "off"
+        world.push("first")
+        world.push("second")
+        plan = world.prune("--keep", "0", "--delete")
+        assert plan["gone"] == []
+        assert plan["kept"]["without provenance"] == 3
+
+
+def test_a_registry_that_does_not_delete(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        server.deletes = False
+        world = _world(tmp_path, server.host)
+        world.push("first")
+        world.push("second")
+        error = world.prune("--keep", "1", "--delete", code=6)
+        assert "refused (HTTP 405 UNSUPPORTED" in error["message"]
+        assert "storage.delete.enabled" in error["hint"]
+        assert world.present() == [True, True]
+
+
+def test_a_registry_that_says_that_it_deleted(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        world = _world(tmp_path, server.host)
+        world.push("first")
+        world.push("second")
+        server.forgets_to_delete = True
+        error = world.prune("--keep", "1", "--delete", code=6)
+        assert "accepted its deletion and still has it" in error["message"]
+
+
+def test_without_git_nothing_is_old_unasked(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        world = _world(tmp_path, server.host)
+        world.push("first")
+        (world.folder / ".git").rename(tmp_path / "gone")
+        error = world.prune(code=2)
+        assert "in no Git repository" in error["message"]
+        world.project.write("trainer/task.py", "print('second')\n")
+        world.pushes.append(world.machine.push(world.project))
+        assert len(world.prune("--keep", "0", "--delete")["gone"]) == 3
+        assert world.present() == [False, True]
+
+
+@pytest.mark.parametrize("arguments", [("--delete",), ("--keep-used-by", "x"), ("--registry", "--all")])
+def test_options_that_do_not_fit(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    machine = Machine(tmp_path / "machine", "127.0.0.1:9/team", "127.0.0.1:9")
+    machine.run("prune", *arguments, cwd=tmp_path, code=2)
