@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.dockerfile.checks import is_signal, nanoseconds
-from training_imgtool.dockerfile.parse import DockerfileError, parse
+from training_imgtool.dockerfile.parse import DockerfileError, is_signal, nanoseconds, parse
 
 WHOLE = """\
 # syntax=docker/dockerfile:1.7

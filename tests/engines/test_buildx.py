@@ -84,17 +84,8 @@ def log_of(*lines: str, hidden: tuple[str, ...] = ()) -> tuple[SolveLog, Events]
 
 def error_of(*lines: str, answers: bool = True) -> ImgtoolError:
     log, _ = log_of(event(vertexes=[{**RUN, "started": "2026"}]), *lines)
-    attempt = Attempt(
-        subject="system cpu",
-        builder="builder team",
-        log=log,
-        lines=(3, 8, 9),
-        status=1,
-        login=None,
-        pushed="registry.example.com",
-        answers=lambda: answers,
-    )
-    return failure(attempt)
+    work = solve(lines=(3, 8, 9), name="registry.example.com/team/demo:system-1")
+    return failure(Attempt(solve=work, builder="builder team", log=log, answers=lambda: answers), 1)
 
 
 def test_progress() -> None:

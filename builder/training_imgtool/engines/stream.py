@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
 from training_imgtool.core.errors import EngineUnavailableError
@@ -46,6 +46,33 @@ class ContextError(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class Running:
+    """Counts the requests of one engine that are under way, and ends them all. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self._idle = threading.Condition()
+        self._count = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Counts what runs in the block."""
+        with self._idle:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._count -= 1
+                self._idle.notify_all()
+
+    def stop(self, seconds: float) -> None:
+        """Has every request end, and waits until each has freed what it holds, for `seconds` at most."""
+        self.stopped.set()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._count, seconds)
 
 
 def follow(

@@ -14,8 +14,8 @@ from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.links import DependsOnBaseError
-from training_imgtool.dockerfile.checks import is_signal, nanoseconds
 from training_imgtool.dockerfile.evaluate import Expanded
+from training_imgtool.dockerfile.parse import is_signal, nanoseconds
 from training_imgtool.dockerfile.substitution import fields
 
 Settings = Mapping[str, Any]

@@ -12,13 +12,15 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import BuildFailedError, EngineUnavailableError, ImgtoolError, InputError
 from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
-from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import join_lines, sanitize_line
 from training_imgtool.engines.docker.registry_errors import is_full, registry_error
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.buildx.solve import Solve
 
 _TAIL = 20
 _STEP = re.compile(r"\[(?:[^\]]* )?(\d+)/(\d+)\] (.*)\Z", re.DOTALL)  # [linux/amd64 system 2/4] RUN …
@@ -191,23 +193,15 @@ class Attempt:
     """A build that failed.
 
     Attributes:
-        subject: the stage, as progress calls it.
+        solve: what was asked for.
         builder: what messages call the builder.
         log: what buildx printed.
-        lines: the line of the rendered Dockerfile for each line that the builder got.
-        status: buildx's exit status.
-        login: what was sent to the registry of `pushed`.
-        pushed: the registry's host.
         answers: whether the builder answers now.
     """
 
-    subject: str
+    solve: Solve
     builder: str
     log: SolveLog
-    lines: tuple[int, ...]
-    status: int
-    login: Login | None
-    pushed: str
     answers: Callable[[], bool]
 
     @property
@@ -215,13 +209,13 @@ class Attempt:
         """The stage and the instruction, for messages."""
         number = self.log.source_line
         place = (
-            f" (line {self.lines[number - 1]} of the rendered Dockerfile)"
-            if number and number <= len(self.lines)
+            f" (line {self.solve.lines[number - 1]} of the rendered Dockerfile)"
+            if number and number <= len(self.solve.lines)
             else ""
         )
         if not self.log.instruction:
-            return f"{self.subject}{place}"
-        return f"{self.subject}: {sanitize_line(self.log.instruction, limit=_IN_MESSAGES)}{place}"
+            return f"{self.solve.subject}{place}"
+        return f"{self.solve.subject}: {sanitize_line(self.log.instruction, limit=_IN_MESSAGES)}{place}"
 
     @property
     def full_hint(self) -> str:
@@ -239,8 +233,8 @@ class Attempt:
         return f" --builder {self.builder.split()[1]}" if self.builder.startswith("builder ") else ""
 
 
-def failure(attempt: Attempt) -> ImgtoolError:
-    """Returns the error for a build that failed; the first meaning that its words have."""
+def failure(attempt: Attempt, status: int) -> ImgtoolError:
+    """Makes the error of a build that failed, from the first meaning of its words, else from buildx' exit status."""
     words = _PREFIX.sub("", attempt.log.words)
     if is_full(words) or is_full("\n".join(attempt.log.tail)):
         text = f"{attempt.where}: a disk is full: {sanitize_line(words)}"
@@ -249,7 +243,7 @@ def failure(attempt: Attempt) -> ImgtoolError:
         if error := meaning(attempt, words):
             return error
     if not words:
-        return EngineUnavailableError(f"{attempt.where}: buildx ended with status {attempt.status} and printed nothing")
+        return EngineUnavailableError(f"{attempt.where}: buildx ended with status {status} and printed nothing")
     if attempt.log.running:
         return BuildFailedError(f"{attempt.where}: {words}", details=attempt.log.tail)
     if attempt.log.source_line:
@@ -302,8 +296,10 @@ def _unreachable(attempt: Attempt, words: str) -> ImgtoolError | None:
 def _refused_push(attempt: Attempt, words: str) -> ImgtoolError | None:
     if not _PUSH.search(words):
         return None
-    error = registry_error(f"{attempt.where}: push", words, attempt.pushed, attempt.login, engine=attempt.builder)
-    error.hint = f"{error.hint}; {_reach(attempt.pushed)}"
+    host = attempt.solve.host
+    login = attempt.solve.logins.get(host)
+    error = registry_error(f"{attempt.where}: push", words, host, login, engine=attempt.builder)
+    error.hint = f"{error.hint}; {_reach(host)}"
     return error
 
 
@@ -330,7 +326,7 @@ def _is_too_old(attempt: Attempt, words: str) -> ImgtoolError | None:
     if not _TOO_OLD.search(words):
         return None
     return EngineUnavailableError(
-        f"{attempt.subject}: this buildx is too old: {words}", hint="buildx 0.13 or newer is needed"
+        f"{attempt.solve.subject}: this buildx is too old: {words}", hint="buildx 0.13 or newer is needed"
     )
 
 

@@ -132,7 +132,7 @@ def _auth(item: tuple[str, Login]) -> tuple[str, dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuilderInfo:
+class BuilderInstance:
     """One builder.
 
     Attributes:
@@ -163,7 +163,7 @@ class BuilderInfo:
         }
 
 
-def list_builders(settings: Settings) -> tuple[BuilderInfo, ...]:
+def list_builders(settings: Settings) -> tuple[BuilderInstance, ...]:
     """Asks buildx for its builders; raises EngineUnavailableError when there is no buildx, or it fails."""
     program = find_program(settings)
     with open_environment(settings, {}) as environment:
@@ -186,13 +186,13 @@ def list_builders(settings: Settings) -> tuple[BuilderInfo, ...]:
     return tuple(_builder(line) for line in done.stdout.splitlines() if line.startswith("{"))
 
 
-def _builder(line: str) -> BuilderInfo:
-    """Returns one line of `buildx ls --format json`; raises EngineUnavailableError for what is none."""
+def _builder(line: str) -> BuilderInstance:
+    """Reads one line of `buildx ls --format json`; raises EngineUnavailableError for what is none."""
     try:
         document = json.loads(line)
         nodes = [node for node in document.get("Nodes") or () if isinstance(node, dict)]
         errors = [str(error) for error in (document.get("Err"), *(node.get("Err") for node in nodes)) if error]
-        return BuilderInfo(
+        return BuilderInstance(
             name=str(document["Name"]),
             driver=str(document.get("Driver") or ""),
             current=bool(document.get("Current")),

@@ -7,9 +7,7 @@ import json
 import subprocess
 import tarfile
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -20,7 +18,7 @@ from training_imgtool.core.reference import Digest, Login
 from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.log import Attempt, SolveLog, failure
 from training_imgtool.engines.buildx.program import Environment, find_program, list_builders, open_environment
-from training_imgtool.engines.stream import Event, follow
+from training_imgtool.engines.stream import Event, Running, follow
 
 _STOP_SECONDS = 3.0
 SILENCE_SECONDS = 30.0  # of silence, after which imgtool asks whether the builder answers
@@ -88,9 +86,7 @@ class Buildx:
         self._settings = settings
         self._builder = builder
         self._program = find_program(settings)
-        self._stopped = threading.Event()
-        self._idle = threading.Condition()
-        self._running = 0
+        self._running = Running()
 
     @property
     def name(self) -> str:
@@ -102,17 +98,22 @@ class Buildx:
 
         Raises BuildFailedError, InputError, EngineUnavailableError, LocalFileError, and those of a registry.
         """
-        with self._counted(), tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
+        with self._running.counted(), tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
             folder = Path(place)
             context = _write_files(solve, folder)
-            log = SolveLog(solve.subject, progress, solve.hidden)
+            attempt = Attempt(
+                solve=solve,
+                builder=self.name,
+                log=SolveLog(solve.subject, progress, solve.hidden),
+                answers=self._answers,
+            )
             with open_environment(self._settings, solve.logins) as environment:
-                status = self._follow(_Process(self._command(solve, folder, context), environment), solve, log)
-            if log.hid:
+                status = self._follow(_Process(self._command(solve, folder, context), environment), attempt)
+            if attempt.log.hid:
                 text = f"{solve.subject}: a step printed a secret, which the log of {self.name} now has: change it"
                 progress(Note(text))
             if status:
-                raise failure(self._attempt(solve, log, status))
+                raise failure(attempt, status)
             return _read_metadata(folder / "metadata.json", solve, self.name)
 
     def stop(self) -> None:
@@ -120,37 +121,23 @@ class Buildx:
 
         Waits until their files are gone, but not longer than a stopped process has to end.
         """
-        self._stopped.set()
-        with self._idle:
-            self._idle.wait_for(lambda: not self._running, _STOP_SECONDS + 1)
+        self._running.stop(_STOP_SECONDS + 1)
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._idle:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
-
-    def _follow(self, process: _Process, solve: Solve, log: SolveLog) -> int:
+    def _follow(self, process: _Process, attempt: Attempt) -> int:
         """Reads buildx' lines to its end; returns its status."""
-        attempt = self._attempt(solve, log, 0)
         try:
             for event in follow(
                 process,
                 where=lambda: f"{attempt.where}: {self.name}",
-                stopped=self._stopped,
+                stopped=self._running.stopped,
                 answers=self._answers,
                 silence_seconds=SILENCE_SECONDS,
             ):
-                log.take(event["line"])
+                attempt.log.take(event["line"])
         except EngineUnavailableError as error:
             error.hint = attempt.start_hint
             raise
-        log.finish()
+        attempt.log.finish()
         return process.status
 
     def _command(self, solve: Solve, folder: Path, context: Path) -> list[str]:
@@ -172,18 +159,6 @@ class Buildx:
         for secret in solve.secrets:
             command += ["--secret", secret.argument]
         return [*command, str(context)]
-
-    def _attempt(self, solve: Solve, log: SolveLog, status: int) -> Attempt:
-        return Attempt(
-            subject=solve.subject,
-            builder=self.name,
-            log=log,
-            lines=solve.lines,
-            status=status,
-            login=solve.logins.get(solve.host),
-            pushed=solve.host,
-            answers=self._answers,
-        )
 
     def _answers(self) -> bool:
         """Returns whether the builder runs now."""

@@ -26,7 +26,7 @@ from training_imgtool.core.version import __version__
 from training_imgtool.engines.docker.context import Endpoint, find_endpoint
 from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full
-from training_imgtool.engines.stream import Event, follow
+from training_imgtool.engines.stream import Event, Running, follow
 
 _OLDEST_API = (1, 32)  # the first that takes a platform for a build
 _PRODUCT = re.compile(r"Docker/(\d+)\.")  # in the header Server
@@ -158,10 +158,8 @@ class DockerApi:
 
     def __init__(self, endpoint: Endpoint, version: str) -> None:
         self.endpoint = endpoint
-        self.stopped = threading.Event()
+        self.running = Running()
         self._version = version
-        self._idle = threading.Condition()
-        self._running = 0  # streams under way
 
     def answers(self) -> bool:
         """Returns whether the engine answers a ping."""
@@ -213,31 +211,28 @@ class DockerApi:
             where: what the engine is at, for messages.
             refused: makes the error when the engine's answer has a status of failure, from its words and the status.
         """
-        with self._idle:
-            self._running += 1
         try:
-            request = _Request(_Client(self.endpoint, self._version, None), send)
-            events = follow(
-                request, where=where, stopped=self.stopped, answers=self.answers, silence_seconds=SILENCE_SECONDS
-            )
-            with closing(events):
-                yield events
+            with self.running.counted():
+                request = _Request(_Client(self.endpoint, self._version, None), send)
+                events = follow(
+                    request,
+                    where=where,
+                    stopped=self.running.stopped,
+                    answers=self.answers,
+                    silence_seconds=SILENCE_SECONDS,
+                )
+                with closing(events):
+                    yield events
         except docker.errors.APIError as error:
             raise refused(error.explanation or str(error), error.status_code) from error
         except Exception as error:
             if isinstance(error, ImgtoolError) or not is_engine_fault(error):
                 raise
             raise engine_error(where(), self.endpoint, error) from error
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
 
     def close(self) -> None:
         """Ends every stream, and waits a little until their connections are closed: that makes the engine stop."""
-        self.stopped.set()
-        with self._idle:
-            self._idle.wait_for(lambda: self._running == 0, timeout=_CLOSE_SECONDS)
+        self.running.stop(_CLOSE_SECONDS)
 
 
 def is_engine_fault(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -255,30 +256,19 @@ class Containers:
 
     def signal(self, container_id: str, name: str) -> None:
         """Sends a signal, such as SIGTERM; one that has ended already is fine."""
-        try:
-            with self.api.ask(f"sending {name}", refused=make_refusal(name)) as client:
-                client.kill(container_id, signal=name)
-        except RefusedError as error:
-            if error.status not in {GONE, CONFLICT}:
-                raise
+        with _tolerating(GONE, CONFLICT), self.api.ask(f"sending {name}", refused=make_refusal(name)) as client:
+            client.kill(container_id, signal=name)
 
     def remove(self, container_id: str) -> None:
         """Kills and removes a container with its volumes; one that is gone, or being removed, is fine."""
-        try:
-            with self.api.ask("removing a container", refused=make_refusal(container_id[:12])) as client:
-                client.remove_container(container_id, force=True, v=True)
-        except RefusedError as error:
-            if error.status not in {GONE, CONFLICT}:
-                raise
+        refused = make_refusal(container_id[:12])
+        with _tolerating(GONE, CONFLICT), self.api.ask("removing a container", refused=refused) as client:
+            client.remove_container(container_id, force=True, v=True)
 
     def remove_network(self, network_id: str) -> None:
         """Removes a network; a missing network is no error."""
-        try:
-            with self.api.ask("removing a network", refused=make_refusal(network_id[:12])) as client:
-                client.remove_network(network_id)
-        except RefusedError as error:
-            if error.status != GONE:
-                raise
+        with _tolerating(GONE), self.api.ask("removing a network", refused=make_refusal(network_id[:12])) as client:
+            client.remove_network(network_id)
 
     def containers_with(self, label: str) -> tuple[Found, ...]:
         """Returns the containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
@@ -294,6 +284,16 @@ class Containers:
         with self.api.ask("listing networks") as client:
             rows = client.networks(filters={"label": label})
         return tuple(Found(id=str(row["Id"]), name=str(row["Name"]), labels=row["Labels"] or {}) for row in rows)
+
+
+@contextmanager
+def _tolerating(*statuses: int) -> Iterator[None]:
+    """Takes an answer with one of these statuses for success."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.status not in statuses:
+            raise
 
 
 def _read_end(state: Mapping[str, Any], code: int) -> Ended:

@@ -223,7 +223,7 @@ class DockerEngine:
                 delay = random.uniform(0, min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (number - 1)))  # noqa: S311 - jitter
                 progress(LogLine(subject, f"try {number} of {_TRIES} failed, next in {delay:.1f} s: {error.message}"))
             number += 1
-            if self.api.stopped.wait(delay):
+            if self.api.running.stopped.wait(delay):
                 raise EngineUnavailableError(f"{subject}: stopped")
 
 

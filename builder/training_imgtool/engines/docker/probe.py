@@ -24,6 +24,7 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30.0
 _PIDS = 4096  # TensorFlow starts threads per CPU
 _LARGEST_OUTPUT = 64 << 20
+_LAST_ERRORS = 5  # lines
 _refuse = make_refusal("looking into the image")
 
 
@@ -76,10 +77,10 @@ def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.t
                 if most is None or "pids" not in words:
                     return Answer(fault=words)
             containers.remove(container)  # a rootless engine may have no right to limit processes
-        late = not _wait_for_end(api, container, probe.seconds + _GRACE_SECONDS)
+        late = not _wait_for_end(containers, container, probe.seconds + _GRACE_SECONDS)
         if late:
             containers.signal(container, "SIGKILL")
-        return Answer(output=_log(api, container, stdout=True), errors=_tail(api, container), late=late)
+        return Answer(output=_read_output(api, container), errors=_read_errors(containers, container), late=late)
     finally:
         if container:
             containers.remove(container)
@@ -125,24 +126,22 @@ def _create(api: DockerApi, probe: Probe, until: float, most: int | None) -> str
     return str(made["Id"])
 
 
-def _wait_for_end(api: DockerApi, container: str, seconds: float) -> bool:
-    """Returns whether the container ends within so many seconds."""
+def _wait_for_end(containers: Containers, container: str, seconds: float) -> bool:
+    """Waits for the container's end; returns whether it came within so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with api.ask("waiting for the probe", refused=_refuse) as client:
-            state = client.inspect_container(container)["State"]
-        if state.get("Status") in {"exited", "dead"}:
+        if containers.ended(container, "the probe") is not None:
             return True
-        if api.stopped.wait(_POLL_SECONDS):
+        if containers.api.running.stopped.wait(_POLL_SECONDS):
             raise EngineUnavailableError("looking into the image: stopped")
     return False
 
 
-def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
-    """Returns what the program printed, up to a limit that no honest one reaches."""
+def _read_output(api: DockerApi, container: str) -> bytes:
+    """Reads what the program printed, up to a limit that no honest one reaches."""
 
     def send(client: Any) -> Iterator[dict[str, Any]]:
-        blocks = client.logs(container, stdout=stdout, stderr=not stdout, stream=True, follow=False)
+        blocks = client.logs(container, stdout=True, stderr=False, stream=True, follow=False)
         return ({"data": block} for block in blocks)
 
     output = bytearray()
@@ -154,8 +153,9 @@ def _log(api: DockerApi, container: str, *, stdout: bool) -> bytes:
     return bytes(output)
 
 
-def _tail(api: DockerApi, container: str) -> str:
-    text = ""
+def _read_errors(containers: Containers, container: str) -> str:
+    text = b""
     with suppress(EngineUnavailableError):
-        text = _log(api, container, stdout=False).decode("utf-8", "replace")
-    return "\n".join(sanitize_line(line, limit=300) for line in text.splitlines()[-5:])
+        text = containers.last_output(container, "the probe", _LAST_ERRORS, only_errors=True)
+    lines = text.decode("utf-8", "replace").splitlines()[-_LAST_ERRORS:]
+    return "\n".join(sanitize_line(line, limit=300) for line in lines)
