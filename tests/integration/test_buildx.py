@@ -177,6 +177,7 @@ def test_an_unknown_secret_is_refused_before_anything_is_built(
         ("RUN --security=insecure true", 4, "entitlement security"),
         ("RUN echo full; exec busybox sh -c 'echo cp: No space left on device >&2; exit 1'", 5, "a disk is full"),
         ("RUN --mount=type=bind,from=nowhere,target=/x true", 3, "neither a stage above nor an image by digest"),
+        ("RUN --mount=type=bind,from=0,target=/x true", 3, "stage system names the stage 0 by its number"),
     ],
 )
 def test_a_step_that_fails(world: BuildKitWorld, step: str, code: int, says: str) -> None:
@@ -184,6 +185,12 @@ def test_a_step_that_fails(world: BuildKitWorld, step: str, code: int, says: str
     ended = world.push(code=code)
     assert says in ended.err
     assert "own.j2" not in ended.err or code == 3
+
+
+def test_the_frontend_comes_from_the_registry_that_the_builder_reaches(world: BuildKitWorld) -> None:
+    world.write_template(header="# syntax=docker/dockerfile:1.99", system_extra="RUN true")
+    host = world.project.env["IMGTOOL_BUILDER_REGISTRIES"].removeprefix("docker.io=")
+    assert f"{host}/docker/dockerfile:1.99" in world.push(code=6).err
 
 
 def test_a_builder_that_does_not_exist_or_answer(world: BuildKitWorld) -> None:
