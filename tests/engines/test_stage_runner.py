@@ -46,14 +46,30 @@ class NoFiles:
         del sources, stream
 
 
-def test_images_that_copy_names_are_pulled_with_their_login() -> None:
-    """An engine that pulls one by itself has no login for it."""
-    engine = FakeEngine()
+def run(text: str, **keys: str) -> tuple[dict[str, str], FakeEngine]:
+    """Runs the last stage of a Dockerfile on an engine that has nothing."""
+    engine, dockerfile = FakeEngine(), parse(text)
     login_for = {"registry.example.com": LOGIN}.get
     runner = StageRunner(
         cast("Engine", engine), NoFiles(), platform="linux/amd64", login_for=login_for, progress=silent
     )
-    recipe = Recipe(subject="worker", dockerfile=parse(TEXT), target="1", keys={"base": "k0", "1": "k1"}, shared={})
-    assert runner.run((recipe,)) == {"worker": "k1"}
+    target = dockerfile.stages[-1].label
+    recipe = Recipe(subject="worker", dockerfile=dockerfile, target=target, keys=keys, shared={})
+    return runner.run((recipe,)), engine
+
+
+def test_images_that_copy_names_are_pulled_with_their_login() -> None:
+    """An engine that pulls one by itself has no login for it."""
+    made, engine = run(TEXT, **{"base": "k0", "1": "k1"})
+    assert made == {"worker": "k1"}
     assert engine.pulled == [(BASE, None), (TOOL, LOGIN)]
     assert f"COPY --from={TOOL} /a /a\nCOPY --from=k0 /b /b\nCOPY --from=k0 /c /c\n" in engine.built[1]
+
+
+def test_a_stage_without_steps_is_the_stage_below_it() -> None:
+    """Both have one key, and the runner makes each key once."""
+    empty = f"FROM {BASE} AS venv\nRUN true\nFROM venv AS packages\n# a comment\n"
+    text = f"{empty}FROM {BASE} AS own\nCOPY --from=packages /a /a\n"
+    made, engine = run(text, venv="k0", packages="k0", own="k1")
+    assert made == {"worker": "k1"}
+    assert len(engine.built) == 2

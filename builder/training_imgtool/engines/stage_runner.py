@@ -72,8 +72,11 @@ class StageRunner:
 
     def _image(self, recipe: Recipe, name: str) -> str:
         """Returns the image of one stage: built now, by another thread, or before."""
-        key = recipe.keys[name]
-        return self._images.do(key, lambda: self._make(recipe, recipe.dockerfile.stage(name), key))
+        stage, key = recipe.dockerfile.stage(name), recipe.keys[name]
+        earlier = recipe.dockerfile.earlier(stage.base, stage)
+        if earlier is not None and not stage.instructions:
+            return self._image(recipe, earlier.label)  # of the same key
+        return self._images.do(key, lambda: self._make(recipe, stage, key))
 
     def _make(self, recipe: Recipe, stage: Stage, key: str) -> str:
         subject = recipe.shared.get(stage.label, recipe.subject)
