@@ -15,7 +15,7 @@ from tests.direct.tars import archive
 from tests.measure import peak_memory
 from tests.verify.tampering import raw_archive, raw_header
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.direct import base_facts, tree
+from training_imgtool.direct import base_files, tree
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.layers.codecs import decompress
@@ -224,7 +224,7 @@ def test_the_bases_of_the_matrix_are_not_read_for_what_is_sure(tmp_path: Path) -
         "docker.io/library/python:3.11",
         "docker.io/me/x:1",
     ):
-        assert base_facts.find_matrix_tree(name) is None
+        assert base_files.find_matrix_tree(name) is None
 
 
 def test_what_an_engine_added_to_a_base_is_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `direct.base_facts` says of the matrix' bases, compared with those that are within reach."""
+"""What `direct.base_files` says of the matrix' bases, compared with those that are within reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.direct import base_facts
+from training_imgtool.direct import base_files
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.tree import Kind, Node
@@ -31,7 +31,7 @@ def test_the_facts_are_true(registry_address: str, tmp_path: Path) -> None:
     compared = 0
     with Registries(from_environment({"HOME": str(tmp_path), "IMGTOOL_CACHE": str(tmp_path)})) as registries:
         for base in _bases(registry_address):
-            facts = base_facts.find_matrix_tree(f"docker.io/{base}")
+            facts = base_files.find_matrix_tree(f"docker.io/{base}")
             if facts is None:
                 continue
             repository = parse_repository(f"{registry_address}/{base.partition(':')[0]}")

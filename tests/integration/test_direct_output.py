@@ -14,7 +14,7 @@ from tests import plans
 from training_imgtool.context.context import Context
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.direct import base_facts
+from training_imgtool.direct import base_files
 from training_imgtool.direct.build import ParentImage, build_image, plan_stages
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.docker_archive import load_archive
@@ -46,7 +46,7 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
             cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None
         )
         config = client.read(source, base.config)
-        facts = base_facts.find_matrix_tree("docker.io/library/python:3.11-slim-bookworm")
+        facts = base_files.find_matrix_tree("docker.io/library/python:3.11-slim-bookworm")
         assert facts
         parent = ParentImage(stored=StoredImage(base, config, source), files=Files((lambda: facts,)))
         planned = plan_stages(dockerfile, dockerfile.stages, inputs, parent)

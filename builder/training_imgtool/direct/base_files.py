@@ -10,23 +10,35 @@ import base64
 import binascii
 import functools
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
 from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
+from training_imgtool.core.reference import DOCKER_HUB
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.direct import base_facts, tree
+from training_imgtool.direct import tree
 from training_imgtool.direct.files import Files, Source
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, hash_fields
 from training_imgtool.direct.layers.tar_reader import read_layer_tree
-from training_imgtool.direct.tree import Node
+from training_imgtool.direct.tree import FILE, UNKNOWN, Attributes, Node, make_folder
 from training_imgtool.registry.manifests import Descriptor
 
 _VERSION = 1  # of how trees are made
 _FIELD = "files"
 _MOST_TEXT = 16 << 20  # bytes of a tree as text
+
+# The facts are those of base-files (Debian 10 to 13, Ubuntu 18.04 to 24.04), of Docker's `python` and of NVIDIA's
+# `cuda` images; tests/integration/test_base_files.py compares them with every such image that is within reach.
+_IMAGES = re.compile(
+    rf"{re.escape(DOCKER_HUB)}/"
+    r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+-ubuntu[\d.]+)\Z"
+)
+_LISTED_NOWHERE = "boot home media mnt usr var"  # folders of root with mode 755
+_FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"
+_NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-1_all.deb"
 
 Read = Callable[[Descriptor], Iterator[bytes]]
 """Gives a layer's blocks, verified when the last one is taken."""
@@ -60,7 +72,7 @@ class BaseReader:
             read: opens one of them.
             diff_ids: the digests of their uncompressed contents, by the base's config.
         """
-        facts = base_facts.find_matrix_tree(name) if name else None
+        facts = find_matrix_tree(name) if name else None
         listed = _call_once(lambda: self._read_tree(layers(), read, diff_ids))
         return Files((lambda: facts, listed) if facts else (listed,))
 
@@ -101,6 +113,21 @@ class BaseReader:
                 ) from error
             _keep(self.cache, key, present)
         return present
+
+
+def find_matrix_tree(base: str) -> Node | None:
+    """Returns the known file tree of a base (REPOSITORY:TAG) of the version matrix, or None for another base."""
+    if not _IMAGES.match(base):
+        return None
+    cuda = "/nvidia/" in base
+    children = {name: make_folder(closed=True) for name in _LISTED_NOWHERE.split()}
+    children |= dict.fromkeys(f"{_FOLDERS_OR_LINKS} {_NVIDIA if cuda else ''}".split(), UNKNOWN)
+    children["etc"] = make_folder(closed=True, children={"passwd": FILE, "group": FILE})
+    children["opt"] = make_folder(children={"nvidia": UNKNOWN} if cuda else None)
+    children["root"] = make_folder(Attributes(0o700), closed=True)
+    children["srv"] = make_folder()
+    children["tmp"] = make_folder(Attributes(0o1777), closed=True)
+    return make_folder(children=children)
 
 
 def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """A tree of files as far as COPY and WORKDIR need it: folders with mode and owner, links, and where files lie.
 
 A tree comes from one layer's archive (`layers.tar_listing`), from several layers (`merge`), or from data
-(`base_facts`). Contents do not matter here, and neither do the modes of files: nothing that is copied depends on them.
+(`base_files`). Contents do not matter here, and neither do the modes of files: nothing that is copied depends on them.
 A folder that would make the tree large is closed: it exists, and what it holds is not listed.
 """
 
