@@ -137,8 +137,10 @@ def test_an_index_that_the_requirements_name_serves_every_machine(archives: Plac
     team = SimpleIndex(login=("robot", "s3cret"))
     add(team, "mine", "1.0", ("helper",))
     team.add("helper", "helper-1.0.tar.gz", source_archive("helper", "1.0"))
-    settings = replace(archives.settings, environ={**archives.settings.environ, "TEAM": "s3cret"})
     with serving(team):
+        allowed = f"TEAM@{team.url.removeprefix('http://').partition('/')[0]}"
+        own = {"TEAM": "s3cret", "IMGTOOL_INDEX_VARIABLES": allowed}
+        settings = replace(archives.settings, environ={**archives.settings.environ, **own})
         index = team.url.replace("://", "://robot:${TEAM}@")
         lines = f"--extra-index-url {index}\nmine\n"
         wheels, notes = locked(replace(archives, settings=settings), requirements=lines)

@@ -75,3 +75,33 @@ def test_the_sources_of_uv_say_where_a_package_is() -> None:
         with pytest.raises(FieldError, match=r"tool\.uv\.sources\.a: imgtool does not follow") as caught:
             read(f'[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {source}\n')
         assert "{ path" in (caught.value.hint or "")
+
+
+UV = """
+[project]
+name = "x"
+dependencies = ["a"]
+[tool.uv]
+extra-index-url = ["https://two.example.com/simple"]
+find-links = ["./wheels"]
+[[tool.uv.index]]
+url = "https://one.example.com/simple"
+default = true
+[[tool.uv.index]]
+url = "https://pinned.example.com/simple"
+explicit = true
+"""
+
+
+def test_the_indexes_of_uv_count_and_its_versions_are_refused() -> None:
+    """They are part of the text that the lock depends on."""
+    assert read(UV) == [
+        "--index-url https://one.example.com/simple",
+        "--extra-index-url https://two.example.com/simple",
+        "--find-links ./wheels",
+        "a",
+    ]
+    for line in ('resolution = "lowest"', 'override-dependencies = ["a==1"]', 'pip = { exclude-newer = "2024-01-01" }'):
+        with pytest.raises(FieldError, match=r"imgtool does not read tool\.uv\.") as caught:
+            read(UV.replace("[tool.uv]\n", f"[tool.uv]\n{line}\n"))
+        assert "-c FILE" in (caught.value.hint or "")

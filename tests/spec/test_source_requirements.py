@@ -77,6 +77,8 @@ def test_a_git_place() -> None:
     ("line", "cure"),
     [
         ("git+https://user:secret@host/p.git@main", "change the password"),
+        ("git+https://T0KEN@host/p.git@main", "a credential helper"),
+        ("x @ git+http://${T0KEN}@host/p.git", "a credential helper"),
         ("git+git@host:o/r", "git+https://HOST/PATH@COMMIT"),
         ("hg+https://host/p", "./wheels/NAME.whl"),
         ("-e /home/me/x", "./FOLDER"),

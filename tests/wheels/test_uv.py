@@ -54,7 +54,7 @@ def environ(tmp_path: Path, index: SimpleIndex) -> dict[str, str]:
 
 
 def test_one_fitting_wheel_per_package(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
-    found = compile_requirements("app\nnative\n", TARGET, environ=environ, folder=tmp_path)
+    found = compile_requirements("app\nnative\n", TARGET, environ=environ)
     assert [(one.name, one.version, one.file) for one in found] == [
         ("app", "1.0", "app-1.0-py3-none-any.whl"),
         ("lib", "1.5", "lib-1.5-py3-none-any.whl"),
@@ -64,7 +64,7 @@ def test_one_fitting_wheel_per_package(tmp_path: Path, environ: dict[str, str], 
 
 
 def test_constraints_count(tmp_path: Path, environ: dict[str, str]) -> None:
-    (one,) = compile_requirements("lib\n", TARGET, environ=environ, folder=tmp_path, constraints=("lib<2",))
+    (one,) = compile_requirements("lib\n", TARGET, environ=environ, constraints=("lib<2",))
     assert one.version == "1.5"
 
 
@@ -73,13 +73,13 @@ def test_requirements_file_with_includes(tmp_path: Path, environ: dict[str, str]
     (tmp_path / "more.txt").write_text("native\nold ; python_version < '3.0'\n")
     (tmp_path / "held.txt").write_text("lib<2\n")
     text = f"-r {tmp_path / 'requirements.txt'}\n"
-    found = compile_requirements(text, TARGET, environ=environ, folder=tmp_path)
+    found = compile_requirements(text, TARGET, environ=environ)
     assert [(one.name, one.version) for one in found] == [("lib", "1.5"), ("native", "1.0")]
 
 
 def test_conflict_is_told_in_uv_s_words(tmp_path: Path, environ: dict[str, str]) -> None:
     with pytest.raises(InputError, match="cannot be resolved") as caught:
-        compile_requirements("app\nold\n", TARGET, environ=environ, folder=tmp_path)
+        compile_requirements("app\nold\n", TARGET, environ=environ)
     assert caught.value.exit_code == 3
     told = "\n".join(caught.value.details)
     assert "app==1.0 depends on lib<2" in told.replace("all versions of app depend", "app==1.0 depends")
@@ -88,7 +88,7 @@ def test_conflict_is_told_in_uv_s_words(tmp_path: Path, environ: dict[str, str])
 
 def test_source_archives_are_not_built(tmp_path: Path, environ: dict[str, str]) -> None:
     with pytest.raises(InputError, match="no wheel of source fits") as caught:
-        compile_requirements("source\n", TARGET, environ=environ, folder=tmp_path)
+        compile_requirements("source\n", TARGET, environ=environ)
     assert "FIND_LINKS" in (caught.value.hint or "")
 
 
@@ -96,7 +96,7 @@ def test_folder_with_own_wheels(tmp_path: Path, environ: dict[str, str]) -> None
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "source-1.0-py3-none-any.whl").write_bytes(tiny_wheel("source", "1.0"))
-    (one,) = compile_requirements("source\n", TARGET, environ=environ, folder=tmp_path, find_links=(folder,))
+    (one,) = compile_requirements("source\n", TARGET, environ=environ, find_links=(folder,))
     assert one.url == (folder / one.file).as_uri()
 
 
@@ -109,12 +109,10 @@ def test_versions_that_are_preferred_where_they_fit(
     index.add("tagged", "tagged-1.0-cp37-cp37m-manylinux1_x86_64.whl", tiny_wheel("tagged", "1.0"))
     index.add("tagged", "tagged-2.0-py3-none-any.whl", tiny_wheel("tagged", "2.0"))
     preferred = {"free": "1.0", "gone": "1.0", "lib": "2.0", "tagged": "1.0", "never-heard-of": "1"}
-    found = compile_requirements(
-        "app\nfree\ngone\ntagged\n", TARGET, environ=environ, folder=tmp_path, preferred=preferred
-    )
+    found = compile_requirements("app\nfree\ngone\ntagged\n", TARGET, environ=environ, preferred=preferred)
     versions = {one.name: one.version for one in found}
     assert versions == {"app": "1.0", "lib": "1.5", "free": "1.0", "gone": "2.0", "tagged": "2.0"}
-    found = compile_requirements("free\n", TARGET, environ=environ, folder=tmp_path)
+    found = compile_requirements("free\n", TARGET, environ=environ)
     assert [one.version for one in found] == ["2.0"]
 
 
@@ -123,24 +121,24 @@ def test_hashes_of_the_user_choose(tmp_path: Path, environ: dict[str, str], inde
 
     pure = hashlib.sha256(index.files["native"]["native-1.0-py3-none-any.whl"]).hexdigest()
     hashes = {"native": frozenset({pure})}
-    (one,) = compile_requirements("native\n", TARGET, environ=environ, folder=tmp_path, hashes=hashes)
+    (one,) = compile_requirements("native\n", TARGET, environ=environ, hashes=hashes)
     assert one.file == "native-1.0-py3-none-any.whl"
     none = {"native": frozenset({"0" * 64})}
     with pytest.raises(InputError, match=r"native 1\.0 has no wheel with one of the hashes"):
-        compile_requirements("native\n", TARGET, environ=environ, folder=tmp_path, hashes=none)
+        compile_requirements("native\n", TARGET, environ=environ, hashes=none)
 
 
 def test_unknown_package_and_bad_line(tmp_path: Path, environ: dict[str, str]) -> None:
     for text in ("absent\n", "not a requirement !!\n"):
         with pytest.raises(InputError) as caught:
-            compile_requirements(text, TARGET, environ=environ, folder=tmp_path)
+            compile_requirements(text, TARGET, environ=environ)
         assert caught.value.details
 
 
 def test_index_that_is_not_there(tmp_path: Path, environ: dict[str, str]) -> None:
     gone = {**environ, "UV_INDEX_URL": "http://user:s3cret@127.0.0.1:9/simple"}
     with pytest.raises(TemporaryError) as caught:
-        compile_requirements("lib\n", TARGET, environ=gone, folder=tmp_path)
+        compile_requirements("lib\n", TARGET, environ=gone)
     assert caught.value.exit_code == 8
     assert "s3cret" not in repr((str(caught.value), caught.value.hint, caught.value.details))
 
@@ -148,36 +146,84 @@ def test_index_that_is_not_there(tmp_path: Path, environ: dict[str, str]) -> Non
 def test_index_that_is_broken(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
     index.faults = [500] * 20
     with pytest.raises(TemporaryError):
-        compile_requirements("lib\n", TARGET, environ=environ, folder=tmp_path)
+        compile_requirements("lib\n", TARGET, environ=environ)
 
 
 def test_private_index(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
     index.login = ("user", "s3cret")
     own = {**environ, "UV_INDEX_URL": index.with_login()}
-    (one,) = compile_requirements("lib<2\n", TARGET, environ=own, folder=tmp_path)
+    (one,) = compile_requirements("lib<2\n", TARGET, environ=own)
     assert "s3cret" not in repr(one)
     with pytest.raises(CredentialsError) as caught:
-        compile_requirements("lib<2\n", TARGET, environ={**environ, "UV_NO_CACHE": "1"}, folder=tmp_path)
+        compile_requirements("lib<2\n", TARGET, environ={**environ, "UV_NO_CACHE": "1"})
     assert caught.value.exit_code == 7
 
 
 def test_indexes_as_uv_sees_them(tmp_path: Path, environ: dict[str, str]) -> None:
     own = {**environ, "UV_EXTRA_INDEX_URL": "http://127.0.0.1:8/simple", "UV_FIND_LINKS": str(tmp_path)}
-    assert find_indexes(own, tmp_path) == Indexes(
-        ("http://127.0.0.1:8/simple", environ["UV_INDEX_URL"]), (str(tmp_path),)
-    )
-    (tmp_path / "uv.toml").write_text('[[index]]\nname = "corp"\nurl = "http://127.0.0.1:7/simple"\ndefault = true\n')
-    configured = {key: value for key, value in environ.items() if key not in {"UV_INDEX_URL", "UV_NO_CONFIG"}}
-    assert find_indexes(configured, tmp_path).urls == ("http://127.0.0.1:7/simple",)
+    assert find_indexes(own) == Indexes(("http://127.0.0.1:8/simple", environ["UV_INDEX_URL"]), (str(tmp_path),))
+
+
+def test_only_the_user_s_own_configuration_of_uv_counts(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of the folder where imgtool runs, nor of one above it, and not that of a temporary folder's owner."""
+    user = tmp_path / ".config/uv/uv.toml"
+    user.parent.mkdir(parents=True)
+    line = '[[index]]\nname = "corp"\nurl = "http://127.0.0.1:{}/simple"\ndefault = true\n'
+    user.write_text(line.format(7))
+    place = tmp_path / "above/spec"
+    place.mkdir(parents=True)
+    (place / "uv.toml").write_text(line.format(8))
+    (place.parent / "uv.toml").write_text('resolution = "lowest"\n')
+    (tmp_path / "uv.toml").write_text(line.format(9))
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = {key: value for key, value in environ.items() if key not in {"UV_INDEX_URL", "UV_NO_CONFIG"}}
+    assert find_indexes(own).urls == ("http://127.0.0.1:7/simple",)
+    (one,) = compile_requirements("lib\n", TARGET, environ={**own, "UV_INDEX_URL": environ["UV_INDEX_URL"]})
+    assert one.version == "2.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ("--extra-index-url http://127.0.0.1:9/${CANARY}/simple", "CANARY@127.0.0.1:9"),
+        ("--extra-index-url http://u:${CANARY}@127.0.0.1:9/simple", ""),
+        ("--extra-index-url http://u:${CANARY}@127.0.0.1:9/simple", "CANARY@other.example.com,TEAM@127.0.0.1:9"),
+        ("--extra-index-url http://${TEAM}:${CANARY}@127.0.0.1:9/simple", "TEAM@127.0.0.1:9"),
+        ("--find-links http://127.0.0.1:9/?${CANARY}", "CANARY@127.0.0.1:9"),
+        ("--extra-index-url http://127.0.0.1:9/?u:${CANARY}@127.0.0.1:8/", "CANARY@127.0.0.1:8"),
+        ("--extra-index-url http://u:${CANARY}@127.0.0.1:8@127.0.0.1:9/", "CANARY@127.0.0.1:8"),
+        ("--extra-index-url http://u:${CANARY}@127.0.0.1:8?@127.0.0.1:9/", "CANARY@127.0.0.1:8"),
+        ("${CANARY}", "CANARY@127.0.0.1:9"),
+    ],
+)
+def test_a_project_s_file_reads_no_variable_of_the_machine(environ: dict[str, str], line: str, allowed: str) -> None:
+    own = {**environ, "CANARY": "s3cret", "TEAM": "team", "IMGTOOL_INDEX_VARIABLES": allowed}
+    with pytest.raises(InputError, match="this machine does not give") as caught:
+        find_indexes(own, (line,))
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(InputError, match="this machine does not give"):
+        compile_requirements(f"{line}\nlib\n", TARGET, environ=own)
+
+
+def test_a_variable_is_a_login_where_the_machine_says_so(environ: dict[str, str], index: SimpleIndex) -> None:
+    index.login = ("robot", "s3cret")
+    host = index.url.removeprefix("http://").partition("/")[0]
+    own = {**environ, "TEAM": "s3cret", "IMGTOOL_INDEX_VARIABLES": f"OTHER@example.com, TEAM@{host}"}
+    del own["UV_INDEX_URL"]
+    line = f"--index-url {index.url.replace('://', '://robot:${TEAM}@')}"
+    assert find_indexes(own, (line,)).urls == (index.with_login(),)
+    (one,) = compile_requirements(f"{line}\nlib\n", TARGET, environ=own)
+    assert one.version == "2.0"
 
 
 def test_pip_s_settings_reach_uv(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
     config = tmp_path / "pip.conf"
     config.write_text(f"[global]\nindex-url = {index.url}\n")
     own = {key: value for key, value in environ.items() if key != "UV_INDEX_URL"}
-    (one,) = compile_requirements(
-        "lib\n", TARGET, environ=make_uv_environ({**own, "PIP_CONFIG_FILE": str(config)}), folder=tmp_path
-    )
+    (one,) = compile_requirements("lib\n", TARGET, environ=make_uv_environ({**own, "PIP_CONFIG_FILE": str(config)}))
     assert one.version == "2.0"
 
 
@@ -192,9 +238,9 @@ def test_no_index_is_obeyed(tmp_path: Path, environ: dict[str, str], index: Simp
     rest = {key: value for key, value in environ.items() if key != "UV_INDEX_URL"}
     pip = {"PIP_INDEX_URL": index.url, "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
     settings = make_uv_environ({**rest, **pip, **own})
-    (wheel,) = compile_requirements("lib\n", TARGET, environ=settings, folder=tmp_path)
+    (wheel,) = compile_requirements("lib\n", TARGET, environ=settings)
     assert wheel.version == "1.0"
     with pytest.raises(InputError):
-        compile_requirements("app\n", TARGET, environ=settings, folder=tmp_path)
-    assert find_indexes(settings, tmp_path).urls == ()
+        compile_requirements("app\n", TARGET, environ=settings)
+    assert find_indexes(settings).urls == ()
     assert not index.requests

@@ -240,7 +240,6 @@ class _Maker:
             text,
             target,
             environ=self._environ,
-            folder=self._folder,
             constraints=constraints,
             find_links=tuple(sorted({*folders, *self._archives.folders()})),
             hashes=self._archives.allow_built(read_hashes(self._texts)),

@@ -42,6 +42,7 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
         "a URL with a password, in a file that everyone with the code can read",
         "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password",
     ),
+    (r"\bhttps?://[^/\s@]*@", "a URL with a login", "give Git the login: a credential helper, netrc or git+ssh://"),
     (r"\bgit\+", "no Git address that imgtool reads", "write git+https://HOST/PATH@COMMIT, or git+ssh://"),
     (r"\b(?:hg|svn|bzr)\+", "a repository of another kind than Git", _OWN_WHEEL.format("URL")),
     (r"\bfile:/|@\s*/|^(?:(?:-e|--editable)[\s=]+)?[/~$]", "a path of this machine", "write it relative: ./FOLDER"),
@@ -54,10 +55,9 @@ _NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, and images a
 _OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
 _PYPROJECT = "pyproject.toml"
 _SETUP = ("setup.py", "setup.cfg")
+_STEERING = r"(?:override|constraint|exclude)-dependencies|dependency-metadata|resolution|prerelease|exclude-newer"
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
-FILE = "pyproject.toml"
-_FIELD = "requirements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _trouble(name: str, line: str) -> tuple[str, str] | None:
     is_option = line.startswith("-") and not re.match(_EDITABLE, line)
     is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
     is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
-    for pattern, reason, cure in _OPTION_TROUBLES if is_option else _TROUBLES[:1] if is_release else _TROUBLES:
+    for pattern, reason, cure in _OPTION_TROUBLES if is_option else _TROUBLES[:2] if is_release else _TROUBLES:
         if re.search(pattern, line):
             return reason, cure
     return None
@@ -302,7 +302,7 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FieldError(f"{name}: not TOML: {error}", field=_FIELD) from None
+        raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
     project = document.get("project")
     if isinstance(project, dict):
         is_computed = bool({"dependencies", "optional-dependencies"} & {*project.get("dynamic", [])})
@@ -311,7 +311,7 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     if not isinstance(project, dict) and not groups and not is_computed:
         raise FieldError(
             f"{name} has neither a [project] nor a [build-system] table",
-            field=_FIELD,
+            field=FIELD,
             hint="name the file with the requirements, such as requirements.txt",
         )
     project = project if isinstance(project, dict) else {}
@@ -323,14 +323,30 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
             lines += _extra(project, normalise_name(extra), name, ())
     for group in groups:
         lines += _group(document.get("dependency-groups"), normalise_name(group), name, ())
-    sources = _by_name(_uv(document).get("sources"))
-    return "".join(f"{_add_source(line, sources, name)}\n" for line in dict.fromkeys(lines))
-
-
-def _uv(document: dict[str, Any]) -> dict[str, Any]:
     tool = document.get("tool")
     uv = tool.get("uv") if isinstance(tool, dict) else None
-    return uv if isinstance(uv, dict) else {}
+    uv = uv if isinstance(uv, dict) else {}
+    sources = _by_name(uv.get("sources"))
+    lines = [_add_source(line, sources, name) for line in dict.fromkeys(lines)]
+    return "".join(f"{line}\n" for line in (*_list_uv_options(uv, name), *lines))
+
+
+def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
+    """Yields uv's settings about indexes as options of a requirements file; raises FieldError for one about versions.
+
+    Source: https://docs.astral.sh/uv/reference/settings/
+    """
+    own = uv.get("pip")
+    settings = {**uv, **(own if isinstance(own, dict) else {})}
+    if steering := [key for key in settings if re.fullmatch(_STEERING, key)]:
+        hint = "write the versions into a requirements file, such as NAME==VERSION or -c FILE"
+        raise FieldError(f"{name}: imgtool does not read tool.uv.{steering[0]}", field=FIELD, hint=hint)
+    rows = [row for row in settings.get("index", []) if isinstance(row, dict) and not row.get("explicit")]
+    default = {settings.get("index-url"), *(row.get("url") for row in rows if row.get("default"))}
+    for url in (*(row.get("url") for row in rows), *settings.get("extra-index-url", []), settings.get("index-url")):
+        if url:
+            yield f"{'--index-url' if url in default else '--extra-index-url'} {url}"
+    yield from (f"--find-links {place}" for place in settings.get("find-links", []))
 
 
 def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
@@ -352,7 +368,7 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
         kind = next(iter(source)) if isinstance(source, dict) and source else "a list"
         raise FieldError(
             f"{name}: tool.uv.sources.{requirement.name}: imgtool does not follow {kind}",
-            field=_FIELD,
+            field=FIELD,
             hint='write { path = "FOLDER" } or { git = "URL", rev = "COMMIT" }',
         )
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
@@ -419,7 +435,7 @@ def _by_name(table: object) -> dict[str, Any]:
 
 def _texts(values: object, place: str) -> Iterator[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) and "\n" not in value for value in values):
-        raise FieldError(f"{place}: expected a list of requirements", field=_FIELD)
+        raise FieldError(f"{place}: expected a list of requirements", field=FIELD)
     yield from values
 
 

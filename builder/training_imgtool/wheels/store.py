@@ -41,7 +41,7 @@ class WheelStore:
 
     Args:
         settings: where the cache lies, and how the network is reached.
-        folder: whose uv.toml counts; the current folder by default.
+        folder: the spec's, for code that lies below it; the current folder by default.
         index: the indexes; by default those of the settings.
         read_artifact: reads a wheel that imgtool built elsewhere; None where there is no such wheel.
         options: gives what the spec's requirements say about indexes and folders.
@@ -67,7 +67,7 @@ class WheelStore:
         """The machine's indexes; opened at the first request, which most runs never send."""
         from training_imgtool.wheels.index.index import open_index
 
-        return open_index(self._settings, self._folder, self._options())
+        return open_index(self._settings, self._options())
 
     def path(self, wheel: Wheel) -> Path | None:
         """Returns the wheel's file when it is here with the right size, else None."""

@@ -37,6 +37,8 @@ _OWN_WHEEL = (
 _TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
 _SYSCONFIG = threading.Lock()
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # as in requirements files of pip and uv
+_LOGIN = re.compile(r"\bhttps?://(?P<login>[^/\s@]*)@(?P<host>[\w.:\[\]-]+)(?=[/\s]|$)")
+_ALLOWED = "IMGTOOL_INDEX_VARIABLES"
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"Failed to (?:download and )?build `([^`=\s]+)==([^`\s]+)`")
 _WANTED_BY = re.compile(r"was included because `([^`]+)` \(v([^)]+)\) depends on")
@@ -94,17 +96,16 @@ class Indexes:
     find_links: tuple[str, ...]
 
 
-def find_indexes(environ: Mapping[str, str], folder: Path, options: tuple[str, ...] = ()) -> Indexes:
-    """Finds the indexes of this machine as uv sees them from `folder`: its variables, files, and uv's own default.
+def find_indexes(environ: Mapping[str, str], options: tuple[str, ...] = ()) -> Indexes:
+    """Finds the indexes of this machine as uv sees them: its variables, the user's files, and uv's own default.
 
     Args:
-        environ: the machine's environment for uv; its values replace `${NAME}` in options.
-        folder: where uv runs.
+        environ: the machine's environment for uv; its values replace `${NAME}` in options where it allows that.
         options: lines of a requirements file, such as `--extra-index-url URL`.
     """
     lines = "".join(f"{option}\n" for option in options)
     with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
-        text = _run(("--emit-index-url", "--emit-find-links"), lines, Path(temporary), environ=environ, folder=folder)
+        text = _run(("--emit-index-url", "--emit-find-links"), lines, Path(temporary), environ=environ)
     text = _VARIABLE.sub(lambda variable: environ.get(variable[1], variable[0]), text)
     values: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
     for line in text.splitlines():
@@ -119,7 +120,6 @@ def compile_requirements(
     target: Target,
     *,
     environ: Mapping[str, str],
-    folder: Path,
     constraints: tuple[str, ...] = (),
     find_links: tuple[Path, ...] = (),
     hashes: Mapping[str, frozenset[str]] | None = None,
@@ -132,7 +132,6 @@ def compile_requirements(
         requirements: the text of a requirements file; a `-r` in it names an absolute path.
         target: the image's Python, platform and C library.
         environ: the machine's environment for uv.
-        folder: where uv runs, which decides whose uv.toml counts.
         constraints: lines of a constraints file.
         find_links: folders with wheels that no index has.
         hashes: per package the sha256 values that may be chosen, where the user's file names some.
@@ -160,7 +159,7 @@ def compile_requirements(
             *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
         )
-        _run(options, requirements, work, environ=_without_builds(environ, work), folder=folder)
+        _run(options, requirements, work, environ=_without_builds(environ, work))
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
         resolved = [_choose(package, target, hashes or {}, work) for package in packages]
     return tuple(sorted(resolved, key=lambda wheel: wheel.name))
@@ -223,9 +222,11 @@ def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tup
     return candidates
 
 
-def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str], folder: Path) -> str:
+def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str]) -> str:
     """Runs `uv pip compile` of these requirements and returns what it prints; `work` is a folder for its files."""
+    _check_variables(requirements, environ)
     (work / "spec.txt").write_text(requirements, encoding="utf-8")
+    (work / "uv.toml").touch()  # so that uv looks for none in folders above; the user's own still counts
     command = [
         find_program(),
         *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
@@ -235,13 +236,30 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
     ]
     try:
         done = subprocess.run(
-            command, cwd=folder, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
+            command, cwd=work, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
     if done.returncode:
         raise explain_failure(done.stderr, f"{work}/")
     return done.stdout
+
+
+def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:
+    """Raises InputError for a `${NAME}` that is no login for a host that the machine gives it to.
+
+    uv would put any variable of the machine into any URL that a project's file names.
+    """
+    allowed = {part.strip() for part in environ.get(_ALLOWED, "").split(",")}
+    for line in requirements.splitlines():
+        login = _LOGIN.search(line)
+        for variable in _VARIABLE.finditer(line):
+            inside = login is not None and login.start("login") <= variable.start() < login.end("login")
+            if login is None or not inside or f"{variable[1]}@{login['host']}" not in allowed:
+                raise InputError(
+                    f"the requirements name {variable[0]}, which this machine does not give to them",
+                    hint=f"as the login of an index: export {_ALLOWED}={variable[1]}@HOST, with the index's host",
+                )
 
 
 def find_program() -> str:

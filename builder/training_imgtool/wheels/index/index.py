@@ -160,13 +160,13 @@ class Index:
         return parse_page(answer.body, answer.headers.get("content-type", ""), answer.url)
 
 
-def open_index(settings: Settings, folder: Path, options: tuple[str, ...] = ()) -> Index:
-    """Opens the indexes that uv and pip use when they run in `folder` with a requirements file's options."""
+def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
+    """Opens the indexes that uv and pip use on this machine with a requirements file's options."""
     environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {read_pip_settings(settings.environ).get('trusted-host', '')}"
     return Index(
-        lambda: find_indexes(environ, folder, options),
+        lambda: find_indexes(environ, options),
         environ=environ,
         proxies=settings.proxies,
         ca_file=Path(certificate) if certificate else None,

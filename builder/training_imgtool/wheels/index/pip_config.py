@@ -39,6 +39,8 @@ def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) 
     cert = str(ca_file) if ca_file else result.get("SSL_CERT_FILE") or pip.get("cert")
     if cert:
         result["SSL_CERT_FILE"] = cert
+    if result.get("UV_FIND_LINKS"):  # uv runs in a folder of its own
+        result["UV_FIND_LINKS"] = ",".join(map(_make_absolute, result["UV_FIND_LINKS"].split(",")))
     names = [name for name in _UV_INDEX_SETTINGS if environ.get(name)]
     if pip.get("no-index", "").lower() in _TRUE and names in ([], ["UV_FIND_LINKS"]):
         result["UV_NO_INDEX"] = "1"  # "only my folders" holds until a setting of uv names an index
@@ -51,10 +53,14 @@ def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) 
         # pip takes the best version of all indexes; uv by default the first index that has the name.
         result.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if pip.get("find-links"):
-        result["UV_FIND_LINKS"] = ",".join(pip["find-links"].split())
+        result["UV_FIND_LINKS"] = ",".join(map(_make_absolute, pip["find-links"].split()))
     if pip.get("trusted-host"):
         result["UV_INSECURE_HOST"] = " ".join(pip["trusted-host"].split())
     return result
+
+
+def _make_absolute(place: str) -> str:
+    return place if "://" in place or place.startswith("file:") else str(Path(place).absolute())
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
