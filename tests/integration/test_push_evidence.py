@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -111,3 +113,24 @@ def test_what_a_registry_that_does_not_check_costs(world: World) -> None:
             "PUT manifests": 9,  # images, attestations, and lists of those
             "HEAD blobs": shared,
         }
+
+
+def test_what_was_sent_is_read_back(world: World) -> None:
+    with MemoryRegistry() as registry:
+        world.base.put(registry.host)
+        machine = world.machine(registry.host)
+        machine.run("push", "--locked", "--prove", cwd=world.project.folder)
+        read = {asked.target for asked in registry.requests if asked.method == "GET" and "/blobs/" in asked.target}
+        sent = {asked.target for asked in registry.requests if asked.method == "PUT" and "/blobs/" in asked.target}
+        digests = {parse_qs(urlsplit(target).query)["digest"][0] for target in sent if "/demo/" in target}
+        assert digests
+        assert {digest for digest in digests if not any(target.endswith(digest) for target in read)} == set()
+
+
+def test_a_registry_that_damages_what_it_stores_is_found_out_when_asked(world: World) -> None:
+    with MemoryRegistry() as registry:
+        world.base.put(registry.host)
+        machine = world.machine(registry.host)
+        registry.damages = True
+        _, said = machine.run("push", "--locked", "--prove", cwd=world.project.folder, code=10)
+        assert re.search(r"team/demo: blob [0-9a-f]{12} has other bytes from 0 on than this run sent", said)

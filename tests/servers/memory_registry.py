@@ -98,6 +98,7 @@ class MemoryRegistry:
         self.manifests: dict[str, dict[str, tuple[str, bytes]]] = {}
         self.deletes = True
         self.promises = False  # whether it says of every blob that it mounted it
+        self.damages = False  # whether it changes the first byte of what is uploaded
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
         self.forgets_to_delete = False  # whether it says that it deleted, and keeps
         self.page = 1000  # tags in a page of their list, at most
@@ -255,6 +256,7 @@ class MemoryRegistry:
             return Reply(202, headers={"Location": f"/v2/{path}/blobs/{name}"})
         if asked.method == "PUT":
             content = self._parts.pop(name, b"") + asked.body
+            content = bytes([content[0] ^ 1]) + content[1:] if self.damages else content
             if not (self.keeps and query["digest"] in self.blobs[path]):
                 self.blobs[path][query["digest"]] = content
             return Reply(201)

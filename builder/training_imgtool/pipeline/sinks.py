@@ -124,6 +124,8 @@ class RegistrySink(Sink):
         """Waits for attestations, moves the tags that the user named, and keeps built wheels."""
         self._attestations.finish()
         self._pushed.finish(results)
+        if self._run.options.prove:
+            self._publisher.read_back(result.digest for result in results if result.digest is not None)
         if any(result.outcome is not Outcome.FOUND for result in results):
             keep_built_wheels(self._run, self._registries)
 

@@ -110,6 +110,12 @@ class Registry:
             raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
         return b"".join(self.blob(repository, descriptor))
 
+    def read_range(self, repository: Repository, descriptor: Descriptor, start: int, length: int) -> bytes:
+        """Reads a part of a blob; see `blobs.read_range`."""
+        from training_imgtool.registry.blobs import read_range
+
+        return read_range(self.session, repository, descriptor, start, length)
+
     def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
         """Asks whether a repository has a blob, of its size as far as the registry says one."""
         from training_imgtool.registry.blobs import has_blob

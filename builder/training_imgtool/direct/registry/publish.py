@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
-from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.threads import run_all
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.registry.state import RepositoryState
@@ -19,6 +21,7 @@ from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.upload import How, Uploaded
 
 _SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
+_PROBE = 65536  # bytes of each blob that `read_back` compares
 _AT_ONCE = 4  # uploads, as crane and BuildKit do per registry
 
 Read = Callable[[], Iterator[bytes]]
@@ -42,7 +45,7 @@ class Publisher:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
         self._mounts = True  # whether to believe the registry when it says that it mounted a blob
         self._lock = threading.Lock()
-        self._uploaded: set[str] = set()  # digests of blobs that the repository lacked before this run
+        self._sent: dict[str, tuple[Descriptor, Read]] = {}  # blobs that the repository lacked before this run
         self._mounted: set[str] = set()  # digests of blobs that nobody sent, as the registry says that it mounted them
         self._expected: set[str] = set()  # digests that manifests of the repository name: the registry must confirm
         self._proofs: dict[str, Future[None]] = {}  # by digest: an upload, a mount or a HEAD request of this run
@@ -58,7 +61,7 @@ class Publisher:
 
     def was_missing(self, digest: str) -> bool:
         """Tells whether the repository lacked a blob until this run uploaded it."""
-        return digest in self._uploaded
+        return digest in self._sent
 
     def require(self, descriptor: Descriptor, data: bytes, *, again: bool = False) -> None:
         """Makes sure that the repository has a small blob; with `again`, whatever it has said. Raises as uploading."""
@@ -106,6 +109,29 @@ class Publisher:
                 self._start_again(image)
         self.expect(_list_blobs(image))
         return self.repository.digest(image.digest)
+
+    def read_back(self, images: Iterable[Digest]) -> None:
+        """Reads images and a random part of every blob that this run sent, and compares them with what it sent.
+
+        Raises VerificationError if the registry has something else, and what reading raises.
+        """
+        run_all({image: partial(self._registry.manifest, image) for image in images})
+        run_all({digest: partial(self._compare, *sent) for digest, sent in self._sent.items()}, most=_AT_ONCE)
+
+    def _compare(self, blob: Descriptor, read: Read) -> None:
+        start = secrets.randbelow(max(1, blob.size - _PROBE + 1))
+        length = min(_PROBE, blob.size)
+        blocks, position, sent = read(), 0, b""
+        for block in blocks:
+            sent += block[max(0, start - position) :]
+            position += len(block)
+            if len(sent) >= length:
+                break
+        if self._registry.read_range(self.repository, blob, start, length) != sent[:length]:
+            raise VerificationError(
+                f"{self.repository}: blob {blob.short} has other bytes from {start} on than this run sent",
+                hint="the registry, or what is in front of it, damages content: delete the blob there and push again",
+            )
 
     def _send_blobs(self, image: DirectImage, subject: str, base: Repository) -> None:
         config = image.config_descriptor
@@ -176,11 +202,11 @@ class Publisher:
             subject=subject,
             progress=self._progress,
         )
-        if uploaded.how is How.UPLOADED:
-            self._uploaded.add(descriptor.digest)
-        self._note(uploaded)
+        self._note(uploaded, read)
 
-    def _note(self, uploaded: Uploaded) -> None:
+    def _note(self, uploaded: Uploaded, read: Read) -> None:
+        if uploaded.how is How.UPLOADED:
+            self._sent[uploaded.descriptor.digest] = uploaded.descriptor, read
         if uploaded.how is How.MOUNTED:
             self._mounted.add(uploaded.descriptor.digest)
 
@@ -188,7 +214,7 @@ class Publisher:
         copied = self._registries.copy_blob(
             base, descriptor, self.repository, mount=self._mounts, subject=subject, progress=self._progress
         )
-        self._note(copied)
+        self._note(copied, partial(self._registries.at(base).blob, base, descriptor))
 
 
 def _list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:
