@@ -101,3 +101,18 @@ def test_a_tag_that_somebody_else_uses_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(RegistryRefusedError, match="has something else"):
             attach(world.registry, world.subject, world.manifest("one"))
         assert server.manifests["team/image"][name] == before
+
+
+def test_a_list_whose_manifests_a_clean_up_took_is_mended(tmp_path: Path) -> None:
+    """As docker-registry's `garbage-collect --delete-untagged` does."""
+    with MemoryRegistry(like_distribution) as server:
+        world = World(tmp_path, server)
+        attach(world.registry, world.subject, world.manifest("one"))
+        attach(world.registry, world.subject, world.manifest("two"))
+        del server.manifests["team/image"][sha256_digest(world.manifest("one"))]
+        assert world.names() == ["two"]
+        attach(world.registry, world.subject, world.manifest("three"))
+        assert world.names() == ["two", "three"]
+        attach(world.registry, world.subject, world.manifest("one"))
+        assert world.names() == ["two", "three", "one"]
+        assert server.broken() == []

@@ -153,7 +153,10 @@ class MemoryRegistry:
 
     def _missing(self, path: str, body: bytes) -> list[str]:
         document = json.loads(body)
-        blobs = [] if "manifests" in document else [document["config"], *document["layers"]]
+        if "manifests" in document:
+            known = self.manifests.get(path, {})
+            return [entry["digest"] for entry in document["manifests"] if entry["digest"] not in known]
+        blobs = [document["config"], *document["layers"]]
         return [blob["digest"] for blob in blobs if blob["digest"] not in self.blobs.get(path, {})]
 
     def _reply(self, asked: Asked) -> Reply:

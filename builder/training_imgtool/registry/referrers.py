@@ -2,7 +2,7 @@
 
 A registry with the referrers API lists them itself. For any other, the specification has a tag of the subject's
 repository, `sha256-HEX`, under which clients keep the list as an index; two clients that write it at the same moment
-may lose an entry.
+may lose an entry. A clean-up of untagged manifests takes what such a list names, and leaves the list.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.registry.client import Registry
+from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import (
     OCI_INDEX,
     OCI_MANIFEST,
@@ -85,15 +86,31 @@ def attach(
     entry = _entry(json.loads(body), Descriptor(OCI_MANIFEST, digest, len(body)))
     if entry in entries:
         return
-    others = [old for old in entries if old.get("digest") not in {digest, replaced}]
-    document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [*others, entry]}
-    registry.put_manifest(_list_tag(subject), OCI_INDEX, json.dumps(document, sort_keys=True).encode())
+    others = tuple(old for old in entries if old.get("digest") not in {digest, replaced})
+    try:
+        _put_list(registry, subject, (*others, entry))
+    except BlobUnknownError:
+        _put_list(registry, subject, (*_find_present(registry, subject, others), entry))
 
 
 def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
     """Lists a manifest's referrers by the registry's own list or the tag; raises as `Registry.manifest`."""
     entries = _fetch_list(registry, subject)
-    return tuple(map(_read_entry, _read_tagged(registry, subject) if entries is None else entries))
+    if entries is None:
+        entries = _find_present(registry, subject, _read_tagged(registry, subject))
+    return tuple(map(_read_entry, entries))
+
+
+def _put_list(registry: Registry, subject: Digest, entries: tuple[Mapping[str, Any], ...]) -> None:
+    document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
+    registry.put_manifest(_list_tag(subject), OCI_INDEX, json.dumps(document, sort_keys=True).encode())
+
+
+def _find_present(registry: Registry, subject: Digest, entries: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    """Drops the entries of a list whose manifests a clean-up of the registry took."""
+    return [
+        entry for entry in entries if registry.head(subject.repository.digest(str(entry.get("digest")))) is not None
+    ]
 
 
 def _fetch_list(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
