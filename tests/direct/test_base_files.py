@@ -72,6 +72,11 @@ def test_a_prefix_in_gnus_format_is_a_time_where_it_can_be(prefix: str, path: st
     assert shown(root, path) == "file"
 
 
+def test_an_entry_of_a_tar_without_types_is_a_folder_by_its_name() -> None:
+    root = listed(raw_archive(raw_header("d/", kind="\0"), raw_header("d/x", kind="\0")))
+    assert (shown(root, "/d"), shown(root, "/d/x")) == ("644 0:0", "file")
+
+
 def test_a_hard_link_is_what_it_links_to() -> None:
     root = listed(archive("d/", "l -> d", "h => l", "f", "g => f"))
     assert {path: shown(root, path) for path in ("/h", "/g")} == {"/h": shown(root, "/l"), "/g": "file"}

@@ -79,6 +79,14 @@ def test_a_value_that_looks_like_a_flag_stays_a_value(target: Target) -> None:
         assert "--display-name=-rf" in job.command
 
 
+def test_the_tier_is_a_flag() -> None:
+    job = job_data(of := spec(ONE), images(of), Target.AI_PLATFORM)
+    assert job.flags is not None
+    flags = job.flags()
+    assert flags[flags.index("--scale-tier") + 1] == "custom"
+    assert flags[flags.index("--master-machine-type") + 1] == "n1-standard-8"
+
+
 def test_a_bucket_that_gcloud_refuses_in_a_flag() -> None:
     """gcloud 528 ends with a usage error for `--job-dir gs://b/x`, and sends the same from a file."""
     job = job_data(of := spec(ONE, job_dir="gs://b/x"), images(of), Target.AI_PLATFORM)

@@ -64,7 +64,10 @@ def levels(text: str, **options: Any) -> dict[str, str]:
     return {message.field: message.severity.value for message in lint(text, "f", **options)}
 
 
-@pytest.mark.parametrize("text", [PACKAGED, JOBSET, TFJOB, POD], ids=["gcloud", "jobset", "tfjob", "pod"])
+GPUS = POD.replace("main", "main, resources: {limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 2}}")
+
+
+@pytest.mark.parametrize("text", [PACKAGED, JOBSET, TFJOB, POD, GPUS], ids=["gcloud", "jobset", "tfjob", "pod", "gpus"])
 def test_a_good_file_has_no_error(text: str) -> None:
     assert "error" not in levels(text).values(), [str(m) for m in lint(text, "f")]
 
@@ -142,6 +145,13 @@ def test_strict_makes_errors_of_warnings(strict: bool) -> None:
         (TFJOB, "namespace: kubeflow", "namespace: a.b", "metadata.namespace", "is not a Kubernetes name"),
         (TFJOB, "[{name: A, value: b}]", "[{name: A=B}]", "env[0].name", "is not a variable's name"),
         (POD, "name: main", "name: Main", "containers[0].name", "is not a Kubernetes name"),
+        (
+            POD,
+            "name: main",
+            "name: main, resources: {limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}",
+            "resources.requests.nvidia.com/gpu",
+            "1: a GPU is a limit; a request must equal it",
+        ),
         (POD, "name: http", "name: '80'", "ports[0].name", "is not a port's name"),
         (POD, "spec:\n", "spec:\n  hostname: a.b\n", "spec.hostname", "is not a Kubernetes name"),
         (POD, "spec:\n", "spec:\n  nodeSelector: {'a b': c}\n", "spec.nodeSelector.a b", "is not a label's name"),

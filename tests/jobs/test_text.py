@@ -67,9 +67,16 @@ def test_the_header_says_by_whom_from_what_and_how_to_submit() -> None:
     assert lines[0] != other.splitlines()[0]  # another spec, another hash
 
 
-@pytest.mark.parametrize(("target", "form"), [(Target.TFJOB, Format.GCLOUD), (AI, Format.ENV), (VX, Format.DOCKER_RUN)])
-def test_a_format_that_the_target_does_not_have(target: Target, form: Format) -> None:
-    with pytest.raises(UsageError, match=f"{target} has no format {form}; it has yaml, json"):
+@pytest.mark.parametrize(
+    ("target", "form", "having"),
+    [
+        (Target.TFJOB, Format.GCLOUD, "yaml, json"),
+        (AI, Format.ENV, "yaml, json, gcloud"),
+        (VX, Format.DOCKER_RUN, "yaml, json, gcloud"),
+    ],
+)
+def test_a_format_that_the_target_does_not_have(target: Target, form: Format, having: str) -> None:
+    with pytest.raises(UsageError, match=f"{target} has no format {form}; it has {having}$"):
         dump(job_data(spec(ONE), images(spec(ONE)), target), form)
 
 

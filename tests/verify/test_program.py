@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from training_imgtool.engines.docker.probe import Answer
 from training_imgtool.verify.facts import Bytecode, Started
 from training_imgtool.verify.inside import interesting_paths
 from training_imgtool.verify.inside.program import _report_bytecode, write_program
-from training_imgtool.verify.inspect_container import PROGRAM, read_bytecode
+from training_imgtool.verify.inspect_container import PROGRAM, _read_answer, read_bytecode
 
 MODULES = tuple((files("training_imgtool.verify.inside") / f"{name}.py").read_text() for name in PROGRAM)
 
@@ -107,6 +108,11 @@ def test_a_crash_is_told_with_what_came_before(folder: Path) -> None:
     assert parts["tensorflow"]["version"] == "9"
     assert "trainer" not in parts
     assert parts["end"] == {"part": "end", "late": False, "signal": 11}
+
+
+def test_what_is_no_part_of_an_answer_is_passed_over() -> None:
+    printed = b'3\nnull\n["part"]\n{"part": 1}\n{"no": "part"}\nnonsense\n{"part": "end", "late": false}\n'
+    assert _read_answer(Answer(output=printed)).parts == {"end": {"part": "end", "late": False}}
 
 
 def test_what_does_not_end_is_ended(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from training_imgtool.spec.model import Role
 from training_imgtool.verify import report, sbom
-from training_imgtool.verify.facts import Finding, Status
+from training_imgtool.verify.facts import Finding, Layer, Status
 from training_imgtool.verify.inside.interesting_paths import sum_folders
 from training_imgtool.verify.report import ImageReport, find_largest
 
@@ -68,9 +68,19 @@ def test_an_index_of_two_platforms_names_the_role_once() -> None:
 
 
 def test_one_line_per_mismatch_and_data_to_match() -> None:
-    reports = (_report(Role.MASTER, OK), _report(Role.WORKER, OK, BAD))
+    layers = (Layer(digest="", size=5, own=True, history="COPY a\n/a"),)
+    reports = (_report(Role.MASTER, OK, layers=layers), _report(Role.WORKER, OK, BAD))
     assert report.list_mismatches(reports) == ("worker: tensorflow: found 2.14.0; expected 2.15.1",)
     data = report.as_data(reports)
+    assert data[0] | {"checks": []} == {
+        "role": "master",
+        "image": reports[0].image,
+        "ok": True,
+        "checks": [],
+        "layers": [{"digest": None, "bytes": 5, "of_base": False, "made_by": "COPY a /a"}],
+        "directories": [{"path": "/opt", "bytes": 5_000_000}],
+        "directories_complete": True,
+    }
     assert [one["ok"] for one in data] == [True, False]
     assert data[1]["checks"][1] == {
         "check": "tensorflow",
