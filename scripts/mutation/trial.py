@@ -12,8 +12,9 @@ from mutation.reach import Reach, Test
 from mutation.trees import Tree
 
 QUIET = ("-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line", "-rfE")
-_LIMITS = (15.0, 60.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
+_LIMITS = (1.5, 15.0, 60.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
 _FEW = 10
+_seen_to_pass: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,18 @@ def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
             if failure is None:
                 break
             ran += 1 + left.index(failure.test)
-            if failure.outcome == "timeout" or _first_failure(tree, [failure.test]) is None:
+            if failure.outcome == "timeout" or _passes(tree, failure.test):
                 return Result(mutant.name, failure.outcome, failure.test.name, ran, len(tests), diff)
             left = left[1 + left.index(failure.test) :]  # it fails without the change too, and decides nothing
         ran += len(left)
     return Result(mutant.name, "survived" if ran else "unreached", "", ran, len(tests), diff)
+
+
+def _passes(tree: Tree, test: Test) -> bool:
+    """Whether a test passes without a change; each is asked once."""
+    if test.name not in _seen_to_pass and _first_failure(tree, [test]) is None:
+        _seen_to_pass.add(test.name)
+    return test.name in _seen_to_pass
 
 
 def _select(mutant: Mutant, known: Reach) -> list[Test]:
