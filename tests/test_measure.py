@@ -6,10 +6,10 @@ import subprocess
 import sys
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 from tests.measure import peak_memory, wait_with_peak
 from tests.servers.fault_proxy import FaultProxy
+from tests.servers.running import running
 
 MB = 1 << 20
 
@@ -43,13 +43,10 @@ def test_bytes_of_both_directions() -> None:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        with FaultProxy(f"127.0.0.1:{server.server_port}") as proxy:
-            request = urllib.request.Request(f"http://{proxy.host}/x", data=bytes(300), method="PUT")
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                assert len(answer.read()) == 700
-            assert (proxy.bytes_up(), proxy.bytes_down(), proxy.methods()) == (300, 700, ["PUT"])
-            proxy.clear()
-            assert (proxy.bytes_up(), proxy.bytes_down(), proxy.methods()) == (0, 0, [])
-        server.shutdown()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as upstream, FaultProxy(upstream) as proxy:
+        request = urllib.request.Request(f"http://{proxy.host}/x", data=bytes(300), method="PUT")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert len(answer.read()) == 700
+        assert (proxy.bytes_up(), proxy.bytes_down(), proxy.methods()) == (300, 700, ["PUT"])
+        proxy.clear()
+        assert (proxy.bytes_up(), proxy.bytes_down(), proxy.methods()) == (0, 0, [])

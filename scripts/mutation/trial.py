@@ -14,6 +14,7 @@ from mutation.trees import Tree
 QUIET = ("-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line", "-rfE")
 _LIMITS = (1.5, 15.0, 60.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
 _FEW = 10
+_QUICK = 1.0
 _seen_to_pass: set[str] = set()
 
 
@@ -94,10 +95,13 @@ def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
 
 
 def _passes(tree: Tree, test: Test) -> bool:
-    """Whether a test passes without a change; each is asked once."""
-    if test.name not in _seen_to_pass and _first_failure(tree, [test]) is None:
+    """Whether a test passes without a change; a quick one, which waits for nothing, is asked once."""
+    if test.name in _seen_to_pass:
+        return True
+    passes = _first_failure(tree, [test]) is None
+    if passes and test.seconds < _QUICK:
         _seen_to_pass.add(test.name)
-    return test.name in _seen_to_pass
+    return passes
 
 
 def _select(mutant: Mutant, known: Reach) -> list[Test]:

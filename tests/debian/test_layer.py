@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.debian.packages import make_package, needs_dpkg, system
 from tests.other_user import NOBODY, as_nobody, open_folder
+from tests.servers.running import running
 from training_imgtool.core.errors import TemporaryError, VerificationError
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.debian.archives import list_archives, make_private_sources
@@ -38,11 +38,9 @@ def archive(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """An archive's address, and its folder."""
     folder = tmp_path / "archive"
     (folder / "pool/main").mkdir(parents=True)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", folder
-        server.shutdown()
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as host:
+        yield f"http://{host}", folder
 
 
 def settings(cache: Path, mirrors: str = "") -> Settings:

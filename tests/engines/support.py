@@ -25,6 +25,7 @@ from typing import IO, Any, TypeVar
 
 import pytest
 
+from tests.servers.running import running
 from training_imgtool.core.progress import Event
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.engines import StageBuild
@@ -359,11 +360,5 @@ def refusing_server(
         return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
     server = in_network_of(beside, listen) if beside else listen()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}", seen
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(server) as host:
+        yield host, seen

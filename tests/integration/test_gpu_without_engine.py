@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +22,7 @@ import yaml
 from tests.conftest import engine_missing
 from tests.integration.conftest import CHECKOUT, Run
 from tests.integration.push_world import document
+from tests.servers.running import running
 
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
 
@@ -45,10 +45,8 @@ class _Counted(ThreadingTCPServer):
 
 @pytest.fixture
 def dead_engine() -> Iterator[_Counted]:
-    with _Counted() as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    with running(server := _Counted()):
         yield server
-        server.shutdown()
 
 
 def _programs(folder: Path) -> str:

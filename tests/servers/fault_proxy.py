@@ -22,8 +22,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.servers.running import Running
 
 _BLOCK = 262144
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"})
@@ -103,7 +105,7 @@ class _CutError(Exception):
     """The connection to the client is to be reset."""
 
 
-class FaultProxy:
+class FaultProxy(Running):
     """See the module. `delay` is waited before each request, as a round trip would be (seconds).
 
     Args:
@@ -123,14 +125,9 @@ class FaultProxy:
         self._faults: list[Fault] = []
         self.lock = threading.Lock()
         self.ending = threading.Event()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.proxy = self
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-
-    @property
-    def host(self) -> str:
-        """HOST:PORT of the proxy."""
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.proxy = self
+        super().__init__(server)
 
     def add(self, *faults: Fault) -> None:
         """Plans faults; of several that hit, the first is used up."""
@@ -173,15 +170,9 @@ class FaultProxy:
             self._busy -= 1
             exchange.ended = time.monotonic()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.ending.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        super().__exit__()
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import pytest
 
 from tests.jobs import schemas
 from tests.servers.json_handler import JsonHandler
+from tests.servers.running import running
 
 _PATHS = {
     re.compile(r"/v1/projects/[^/]+/jobs(\?.*)?\Z"): "ai-platform",
@@ -68,15 +68,8 @@ def _status(wrong: list[str]) -> Any:
 @contextmanager
 def serving() -> Iterator[JobServer]:
     """The server, running in a thread until the block ends."""
-    server = JobServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with running(server := JobServer()):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def gcloud_environment(server: JobServer, config: Path) -> dict[str, str]:

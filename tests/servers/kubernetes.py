@@ -9,7 +9,6 @@ import json
 import socket
 import ssl
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.jobs import schemas
 from tests.servers.json_handler import JsonHandler
+from tests.servers.running import running
 
 PROGRAMS = Path(__file__).resolve().parents[2] / ".services"
 CRDS = {"TFJob": ("tfjobs", "kubeflow.org_tfjobs.v1.9.4.yaml"),
@@ -128,14 +128,9 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     options = [f"--{name}={config}" for name in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")]
     options += ["--authentication-skip-lookup", "--enable-priority-and-fairness=false"]
     options += [f"--disable-admission-plugins={_ADMISSION}"]
-    with ExitStack() as running:
-        stand_in = ThreadingHTTPServer(("127.0.0.1", core), _Core)
-        running.callback(stand_in.server_close)
-        thread = threading.Thread(target=stand_in.serve_forever, daemon=True)
-        thread.start()
-        running.callback(stand_in.shutdown)
+    with running(ThreadingHTTPServer(("127.0.0.1", core), _Core)), ExitStack() as started:
         program = PROGRAMS / "kubernetes/apiextensions-apiserver"
-        server = ApiServer(_started(running, program, options, folder, (etcd, port)), None)
+        server = ApiServer(_started(started, program, options, folder, (etcd, port)), None)
         _install(server)
         yield server
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+
+from tests.servers.running import Running
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Reply:
 Script = Callable[[Asked], Reply]
 
 
-class ScriptedServer:
+class ScriptedServer(Running):
     """Answers each request with what `script` says; a list is answered in order, its last entry for ever."""
 
     def __init__(
@@ -43,8 +44,9 @@ class ScriptedServer:
         self._script = script
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.scripted = self
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.scripted = self
+        super().__init__(server)
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*tls)
@@ -52,13 +54,7 @@ class ScriptedServer:
                 context.load_verify_locations(clients)
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.maximum_version = ssl.TLSVersion.TLSv1_2  # which refuses in the handshake
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-
-    @property
-    def host(self) -> str:
-        """HOST:PORT."""
-        return f"127.0.0.1:{self._server.server_address[1]}"
+            server.socket = context.wrap_socket(server.socket, server_side=True)
 
     def reply(self, asked: Asked) -> Reply:
         """The answer to a request, which is kept."""
@@ -67,15 +63,6 @@ class ScriptedServer:
             if isinstance(self._script, list):
                 return self._script[min(len(self.asked), len(self._script)) - 1]
         return self._script(asked)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
 
 
 class _Server(ThreadingHTTPServer):

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.servers.running import running
+
 
 def tiny_wheel(name: str, version: str, *, requires: tuple[str, ...] = (), padding: int = 0, module: str = "") -> bytes:
     """A valid wheel of a package with one module."""
@@ -72,17 +74,12 @@ def serving(index: SimpleIndex) -> Iterator[SimpleIndex]:
     class Handler(_Handler):
         served = index
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    index.url = f"http://127.0.0.1:{server.server_address[1]}/simple"
-    try:
-        yield index
-    finally:
-        index.ending.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as host:
+        index.url = f"http://{host}/simple"
+        try:
+            yield index
+        finally:
+            index.ending.set()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from tests.servers.json_handler import JsonHandler
+from tests.servers.running import Running
 
 SERVICE = "test-registry"
 ISSUER = "test-issuer"
@@ -37,7 +37,7 @@ class TokenRequest:
     form: dict[str, list[str]] = field(default_factory=dict)
 
 
-class TokenServer:
+class TokenServer(Running):
     """Hands out tokens.
 
     Args:
@@ -61,14 +61,14 @@ class TokenServer:
         loaded = serialization.load_pem_private_key(key.read_bytes(), None)
         assert isinstance(loaded, ec.EllipticCurvePrivateKey)
         self._key = loaded
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.tokens = self
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.tokens = self
+        super().__init__(server)
 
     @property
     def realm(self) -> str:
         """The URL that tokens come from."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/token"
+        return f"http://{self.host}/token"
 
     def registry_auth(self) -> str:
         """The `auth:` section for a docker-registry that trusts this server."""
@@ -105,15 +105,6 @@ class TokenServer:
             granted = [action for action in actions.split(",") if action in self.rights.get(user, set())]
             allowed.append({"type": kind, "name": name, "actions": granted})
         return allowed
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
 
 
 class _Server(ThreadingHTTPServer):
