@@ -22,11 +22,14 @@ def _table():
     process = os.getpid()
     while process > 1:
         path = f"{folder}/{{process}}"
-        if os.path.exists(path):
-            with open(path, "r+b") as stream:
-                return mmap.mmap(stream.fileno(), 0)
-        with open(f"/proc/{{process}}/stat") as stream:
-            process = int(stream.read().rpartition(")")[2].split()[1])
+        try:
+            if os.path.exists(path):
+                with open(path, "r+b") as stream:
+                    return mmap.mmap(stream.fileno(), 0)
+            with open(f"/proc/{{process}}/stat") as stream:
+                process = int(stream.read().rpartition(")")[2].split()[1])
+        except OSError:  # another user may not write it
+            break
     return bytearray({size})
 
 
