@@ -79,7 +79,7 @@ def vertex_file_command(
 def vertex_flag_command(custom_job: Mapping[str, Any], region: str, project: str | None) -> tuple[str, ...]:
     """The command that submits a CustomJob without a file; raises FieldListError with each field that has no flag."""
     if "studySpec" in custom_job:
-        raise FieldListError((FieldError("gcloud has no flag for it", field="studySpec", hint=_FILE_HINT),))
+        raise FieldListError((_no_flag("gcloud ai custom-jobs create", "studySpec"),))
     spec: Mapping[str, Any] = custom_job["jobSpec"]
     pools = spec["workerPoolSpecs"]
     errors = tuple(_vertex_without_flag(spec, pools))
@@ -126,18 +126,22 @@ def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
         config = training.get(f"{role}Config", {})
         missing += [f"{role}Config.{k}" for k in ("diskConfig", "containerCommand", "containerArgs") if k in config]
     for key in missing:
-        yield FieldError("gcloud has no flag for it", field=f"trainingInput.{key}", hint=_FILE_HINT)
+        yield _no_flag("gcloud ai-platform jobs submit training", f"trainingInput.{key}")
     for key in ("jobDir", "packageUris"):
         values = training.get(key) or []
         for finding in (f for uri in ([values] if key == "jobDir" else values) for f in bucket_findings(uri, ())):
             yield FieldError(f"gcloud refuses it in a flag: {finding.message}", field=f"trainingInput.{key}")
 
 
+def _no_flag(command: str, field: str) -> FieldError:
+    return FieldError(f"`{command}` has no flag for this key", field=field, hint=_FILE_HINT)
+
+
 def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iterator[FieldError]:
     flags = {"workerPoolSpecs", "serviceAccount", "network", "enableWebAccess", "enableDashboardAccess"}
     for key in spec:
         if key not in flags | {"persistentResourceId"}:
-            yield FieldError("gcloud has no flag for it", field=key, hint=_FILE_HINT)
+            yield _no_flag("gcloud ai custom-jobs create", key)
     first = pools[0].get("containerSpec", {})
     yield from _find_repeated(first)
     for index, pool in enumerate(pools):
@@ -145,16 +149,15 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
         container = pool.get("containerSpec", {})
         for key in ("diskSpec", "nfsMounts"):
             if key in pool:
-                yield FieldError("gcloud has no flag for it", field=f"{where}.{key}", hint=_FILE_HINT)
+                yield _no_flag("gcloud ai custom-jobs create", f"{where}.{key}")
         if "env" in container:
-            yield FieldError("gcloud has no flag for it", field=f"{where}.containerSpec.env", hint=_FILE_HINT)
+            yield _no_flag("gcloud ai custom-jobs create", f"{where}.containerSpec.env")
         if "tpuTopology" in pool.get("machineSpec", {}):
-            yield FieldError("gcloud has no flag for it", field=f"{where}.machineSpec.tpuTopology", hint=_FILE_HINT)
+            yield _no_flag("gcloud ai custom-jobs create", f"{where}.machineSpec.tpuTopology")
         for key in ("command", "args"):
             if pool and container.get(key) != first.get(key):
-                yield FieldError(
-                    "one flag sets it for every pool", field=f"{where}.containerSpec.{key}", hint=_FILE_HINT
-                )
+                message = "gcloud sets this for all pools at once; the roles differ"
+                yield FieldError(message, field=f"{where}.containerSpec.{key}", hint=_FILE_HINT)
 
 
 def _find_repeated(container: Mapping[str, Any]) -> Iterator[FieldError]:

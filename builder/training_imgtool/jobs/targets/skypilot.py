@@ -121,9 +121,9 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
             yield FieldError(message, field=f"roles.{role}", hint=hint)
     of_role = spec.roles[first]
     if of_role.cpus and not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", of_role.cpus):
-        yield FieldError(f"{of_role.cpus!r}: expected a number, such as 4", field=f"roles.{first}.cpus")
+        yield FieldError(f"{of_role.cpus!r} is not a number of CPUs: expected 4", field=f"roles.{first}.cpus")
     if of_role.memory and not _MEMORY.match(of_role.memory):
-        yield FieldError(f"{of_role.memory!r}: expected a size, such as 16Gi", field=f"roles.{first}.memory")
+        yield FieldError(f"{of_role.memory!r} is not a size: expected 16Gi", field=f"roles.{first}.memory")
     yield from _env_errors(spec)
 
 

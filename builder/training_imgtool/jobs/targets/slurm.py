@@ -142,9 +142,11 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
     for role in replicas(spec):
         of_role = spec.roles[role]
         if of_role.cpus and not _CPUS.match(of_role.cpus):
-            yield FieldError(f"{of_role.cpus!r}: expected 4 or 500m", field=f"roles.{role}.cpus")
+            message = f"{of_role.cpus!r} is not a number of CPUs: expected 4 or 500m"
+            yield FieldError(message, field=f"roles.{role}.cpus")
         if of_role.memory and not _MEMORY.match(of_role.memory):
-            yield FieldError(f"{of_role.memory!r}: expected 16Gi or 512Mi", field=f"roles.{role}.memory")
+            message = f"{of_role.memory!r} is not a size: expected 16Gi or 512Mi"
+            yield FieldError(message, field=f"roles.{role}.memory")
     times, job_dir = spec.job.scheduling, spec.job.job_dir
     if times and times.max_running and not DURATION.match(times.max_running):
         message = f"{times.max_running!r} is not a duration: expected 3600s"
