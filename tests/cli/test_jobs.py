@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from pathlib import Path
@@ -26,11 +27,59 @@ def test_lint_says_where_and_ends_with_3(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "old.yaml"
     file.write_text(OLD.format(digest=DIGEST) + "  maxRunningTime: 2h\n")
     assert _run(["lint", str(file)]) == 3
-    assert capsys.readouterr().out.startswith(f"{file}:7:19: error: trainingInput.maxRunningTime:")
+    assert capsys.readouterr().out.startswith(f"{file}:7:3: error: trainingInput.maxRunningTime:")
     assert _run(["lint", "--json", str(file)]) == 3
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
     assert document["findings"][0]["line"] == 7
+
+
+def test_lint_of_no_file_and_of_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _run(["lint", str(tmp_path / "nothing.yaml")]) == 3
+    assert "no such file" in capsys.readouterr().err.lower()
+    text = OLD.format(digest=DIGEST) + "  maxRunningTime: 2h\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert _run(["lint", "-"]) == 3
+    assert capsys.readouterr().out.startswith("<stdin>:7:3: error: trainingInput.maxRunningTime:")
+
+
+def test_nothing_checked_is_a_warning_and_with_strict_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("apiVersion: example.com/v1\nkind: Train\nmetadata: {name: x}\n")
+    assert _run(["lint", str(file)]) == 0
+    assert "warning: kind: nothing was checked" in capsys.readouterr().out
+    assert _run(["lint", "--strict", str(file)]) == 3
+
+
+def test_lint_as_sarif_names_each_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text(OLD.format(digest=DIGEST) + "  maxRunningTime: 2h\n")
+    assert _run(["lint", "--sarif", str(file)]) == 3
+    log = json.loads(capsys.readouterr().out)
+    (run,) = log["runs"]
+    result = next(item for item in run["results"] if item["level"] == "error")
+    place = result["locations"][0]["physicalLocation"]
+    assert (log["version"], place["artifactLocation"]["uri"]) == ("2.1.0", str(file))
+    assert place["region"] == {"startLine": 7, "startColumn": 3}
+    assert "maxRunningTime" in result["message"]["text"]
+
+
+def test_lint_has_bash_read_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.sh"
+    good = "#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n"
+    for text, code, said in (
+        (good, 0, ""),
+        (good + "if true; then\n", 3, "bash -n"),
+        (good.replace("--nodes", "--node"), 3, ":2:1: error: --node is not an option of sbatch"),
+        (good + "#SBATCH --time=1\n", 0, ":4:1: warning: sbatch reads no directive below"),
+        ("#!/bin/bash\nsrun hostname\n", 0, "warning: nothing was checked"),
+    ):
+        file.write_text(text)
+        assert (_run(["lint", str(file)]), said in capsys.readouterr().out) == (code, True), text
 
 
 def test_lint_of_a_right_file_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.registry.support import clients, config, image, layer, machine
 from tests.servers.registry_process import run_registry
-from training_imgtool.commands.job_files.lint import lint_with_images
+from training_imgtool.commands.job_files.lint import lint_job_file
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.manifests import OCI_LAYER_ZSTD, OCI_MANIFEST
@@ -68,8 +68,14 @@ def test_what_the_registry_says(
     text: str, name: str, message: str | None, images: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "job.yaml").write_text(text.format(image=images[name]))
-    messages = lint_with_images(
-        tmp_path / "job.yaml", machine(tmp_path), silent, allow_unknown=False, region="us-central1", strict=False
+    messages = lint_job_file(
+        tmp_path / "job.yaml",
+        machine(tmp_path),
+        silent,
+        allow_unknown=False,
+        region="us-central1",
+        strict=False,
+        images=True,
     )
     words = ("compressed with zstd", "not in the registry")
     said = [str(item) for item in messages if any(word in item.message for word in words)]

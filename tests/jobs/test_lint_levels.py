@@ -117,7 +117,13 @@ def test_strict_makes_errors_of_warnings(strict: bool) -> None:
         ),
         (JOBSET, "[driver]", "[nobody]", "targetReplicatedJobs[0]", "'nobody' is none of driver, workers"),
         (JOBSET, "{action:", "{name: '1x', action:", "rules[0].name", "a letter first"),
-        (JOBSET, "{action:", "{onJobFailureReasons: [Bad], action:", "onJobFailureReasons[0]", "no reason of a Job's"),
+        (
+            JOBSET,
+            "{action:",
+            "{onJobFailureReasons: [Bad], action:",
+            "onJobFailureReasons[0]",
+            "expected Back",
+        ),
         (JOBSET, "spec:\n  failure", "spec:\n  managedBy: me\n  failure", "managedBy", "expected DOMAIN/PATH"),
         (JOBSET, "spec:\n  failure", "spec:\n  network: {subdomain: a.b}\n  failure", "subdomain", "Kubernetes name"),
         (JOBSET, "- name: workers\n", "- name: workers\n    groupName: A\n", "groupName", "is not a Kubernetes name"),
@@ -186,7 +192,7 @@ def test_merge_keys_and_compose_tags_are_read() -> None:
 
 
 def test_other_kinds_are_not_judged() -> None:
-    assert levels("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n") == {"kind": "hint"}
+    assert levels("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n") == {"kind": "warning"}
     (typo,) = lint("apiVersion: kubeflow.org/v1\nkind: TfJob\n", "f")
     assert (typo.severity, typo.hint) == (Severity.ERROR, "did you mean TFJob?")
 

@@ -159,7 +159,7 @@ def schemas_enum(file: str, definition: str, key: str) -> list[str]:
 @pytest.mark.parametrize(
     ("shape", "file", "definition", "extra"),
     [
-        ("Job", "ai-platform-job", "GoogleCloudMlV1__Job", set()),
+        ("AiPlatformJob", "ai-platform-job", "GoogleCloudMlV1__Job", set()),
         ("TrainingInput", "ai-platform-job", "GoogleCloudMlV1__TrainingInput", set()),
         ("ReplicaConfig", "ai-platform-job", "GoogleCloudMlV1__ReplicaConfig", set()),
         ("HyperparameterSpec", "ai-platform-job", "GoogleCloudMlV1__HyperparameterSpec", set()),

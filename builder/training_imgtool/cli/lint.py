@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,12 @@ from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.core.progress import silent
+from training_imgtool.core.version import __version__
+
+if TYPE_CHECKING:
+    from training_imgtool.jobs.lint import Message
+
+_SARIF_LEVELS = {"error": "error", "warning": "warning", "hint": "note"}
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def lint(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file: YAML or JSON.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file: YAML, JSON or a script; - reads stdin.")],
     region: Annotated[str | None, typer.Option(metavar="REGION", help="Where the job will run.")] = None,
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
@@ -28,41 +35,70 @@ def lint(
     images: Annotated[
         bool, typer.Option("--images", help="Ask the registries: is each image there, and can the target read it?")
     ] = False,
+    sarif: Annotated[bool, typer.Option("--sarif", help="Print a SARIF 2.1.0 log, which code hosts show.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Check a job file against the rules of its service.
 
     An error is what the service refuses, with the source of the rule. A warning is what the service accepts although it
-    causes trouble later. A hint is what a flag supplies. The exit code is 3 if there is an error.
+    causes trouble later, or that nothing was checked. A hint is what a flag supplies. The exit code is 3 if there is an
+    error.
     """
-    from training_imgtool.jobs.lint import lint_file
+    from training_imgtool.commands.job_files.lint import lint_job_file
     from training_imgtool.jobs.model import Severity
 
-    if images:
-        from training_imgtool.commands.job_files.lint import lint_with_images
-
-        messages = lint_with_images(
-            file, machine.settings(), silent, allow_unknown=allow_unknown, region=region, strict=strict
-        )
-    else:
-        messages = lint_file(file, allow_unknown=allow_unknown, region=region, strict=strict)
+    messages = lint_job_file(
+        file, machine.settings(), silent, allow_unknown=allow_unknown, region=region, strict=strict, images=images
+    )
     wrong = any(message.severity is Severity.ERROR for message in messages)
-    if as_json:
-        rows = [
-            {
-                "file": message.file,
-                "line": message.line,
-                "column": message.column,
-                "field": message.field,
-                "severity": str(message.severity),
-                "message": message.message,
-                "hint": message.hint,
-                "source": message.source,
-            }
-            for message in messages
-        ]
-        emit_json({"ok": not wrong, "findings": rows})
+    if sarif:
+        emit_json(_sarif(messages))
+    elif as_json:
+        emit_json({"ok": not wrong, "findings": [_row(message) for message in messages]})
     else:
         emit("".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages))
     if wrong:
         raise typer.Exit(3)
+
+
+def _row(message: Message) -> dict[str, Any]:
+    return {
+        "file": message.file,
+        "line": message.line,
+        "column": message.column,
+        "field": message.field,
+        "severity": str(message.severity),
+        "message": message.message,
+        "hint": message.hint,
+        "source": message.source,
+    }
+
+
+def _sarif(messages: Sequence[Message]) -> dict[str, Any]:
+    """The findings as a SARIF log of one run."""
+    results = [
+        {
+            "ruleId": f"job-file/{message.severity}",
+            "level": _SARIF_LEVELS[message.severity],
+            "message": {"text": ": ".join(filter(None, (message.field, message.message, message.hint)))},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": message.file},
+                        "region": {"startLine": message.line, "startColumn": message.column},
+                    }
+                }
+            ],
+        }
+        for message in messages
+    ]
+    driver = {
+        "name": "imgtool",
+        "version": __version__,
+        "rules": [{"id": f"job-file/{level}"} for level in _SARIF_LEVELS],
+    }
+    return {
+        "version": "2.1.0",
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }

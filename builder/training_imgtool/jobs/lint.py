@@ -1,11 +1,10 @@
-"""The rules of every target on a file that someone else wrote, each finding with its place in the file."""
+"""Judges a file that someone else wrote by the rules of its target, each finding with its place in the file."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path as File
 from typing import Any
 
 from training_imgtool.core.reference import Digest, Tag
@@ -13,11 +12,11 @@ from training_imgtool.jobs import module_of
 from training_imgtool.jobs.google import GCLOUD
 from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path, get
 from training_imgtool.jobs.rules.images import parse_image
-from training_imgtool.jobs.rules.kubernetes import KINDS, object_findings, unknown_kind
+from training_imgtool.jobs.rules.kubernetes import KINDS, TARGETS, object_findings, unknown_kind
 from training_imgtool.jobs.shapes import shape_keys
+from training_imgtool.jobs.targets.slurm import judge_script
 from training_imgtool.jobs.yamlio import Parsed, read
 from training_imgtool.spec.targets import Target
-from training_imgtool.yamlfile.reader import read_bytes
 
 LayerTypes = Callable[[Tag | Digest], Sequence[str] | None]
 _KEYS = {"image", "imageUri", "executorImageUri"}
@@ -53,10 +52,10 @@ def lint(
     strict: bool = False,
     layer_types: LayerTypes | None = None,
 ) -> tuple[Message, ...]:
-    """Everything wrong with a job file of any target, in the order of the file.
+    """Finds everything wrong with a job file of any target, in the order of the file.
 
     Args:
-        text: the file's text, YAML or JSON.
+        text: the file's text: YAML, JSON or a batch script.
         file: its name, for the places.
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
         region: where the job will run, for files of Google's services that leave it to a flag.
@@ -67,31 +66,30 @@ def lint(
         InputError: the text is not YAML.
     """
     messages: list[Message] = []
+    if text.startswith("#!"):
+        found = [replace(_message(item, file, None), line=line) for line, item in judge_script(text)]
+        return tuple(_weighed(found, strict=strict))
     documents = read(text, file)
-    if not documents:
+    if all(parsed.data is None for parsed in documents):
         nothing = Finding(path=(), message="is empty: expected a job file")
         return (_message(nothing, file, None),)
-    for parsed in documents:
+    for number, parsed in enumerate(documents):
+        if parsed.data is None and len(documents) > 1:
+            continue  # as kubectl does
         findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        target = find_target(parsed.data)
+        if number == 0 and len(documents) > 1 and target and not (target.row.kinds or target is Target.COMPOSE):
+            findings.append(Finding(path=(), message=f"{len(documents)} documents: expected one", source=GCLOUD))
         findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
         findings += layer_findings(parsed.data, layer_types) if layer_types else ()
-        if strict:
-            findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in findings]
-    return tuple(sorted(messages, key=lambda message: (message.line, message.column, message.field)))
+    return tuple(sorted(_weighed(messages, strict=strict), key=lambda each: (each.line, each.column, each.field)))
 
 
-def lint_file(
-    path: File,
-    *,
-    allow_unknown: bool = False,
-    region: str | None = None,
-    strict: bool = False,
-    layer_types: LayerTypes | None = None,
-) -> tuple[Message, ...]:
-    """`lint` of a file; raises InputError also when the file cannot be read."""
-    text = read_bytes(path).decode("utf-8", errors="replace")
-    return lint(text, str(path), allow_unknown=allow_unknown, region=region, strict=strict, layer_types=layer_types)
+def _weighed(messages: Iterable[Message], *, strict: bool) -> Iterator[Message]:
+    for message in messages:
+        heavier = strict and message.severity is Severity.WARNING
+        yield replace(message, severity=Severity.ERROR) if heavier else message
 
 
 def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
@@ -99,15 +97,15 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
     if data.get("kind") == "List" and isinstance(data.get("items"), list):
         return _items(data["items"], allow_unknown=allow_unknown)
-    target = find_target(data)
-    if target is None:
-        if {"kind", "apiVersion"} & data.keys():
-            return [unknown_kind(data.get("kind"), data.get("apiVersion"))]
-        return _check_unwrapped(data)
-    judge = module_of(target).judge
-    if data.get("kind") in KINDS:
+    target, kind = find_target(data), data.get("kind")
+    judge = module_of(target).judge if target else None
+    if isinstance(kind, str) and kind in KINDS:
         return object_findings(data, judge, target, allow_unknown=allow_unknown)
-    return judge(data, allow_unknown=allow_unknown, region=region)
+    if judge:
+        return judge(data, allow_unknown=allow_unknown, region=region)
+    if {"kind", "apiVersion"} & data.keys():
+        return [unknown_kind(kind, data.get("apiVersion"))]
+    return _check_unwrapped(data)
 
 
 def find_target(data: Any) -> Target | None:
@@ -122,7 +120,7 @@ def find_target(data: Any) -> Target | None:
     kind, annotations = data.get("kind"), get(data, "metadata", "annotations")
     if kind == "Pod" and isinstance(annotations, dict) and any(str(key).startswith(_ECI) for key in annotations):
         return Target.ECI
-    return KINDS.get(kind) if isinstance(kind, str) else None
+    return TARGETS.get(kind) if isinstance(kind, str) else None
 
 
 def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
@@ -138,8 +136,8 @@ def _check_unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
     if inside:
         message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
         return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]
-    keys = "trainingInput, workerPoolSpecs, apiVersion, services or cluster"
-    return [Finding(path=(), message=f"is not a job file that imgtool recognizes: expected one of {keys} at the top")]
+    signs = ", ".join(("apiVersion", *(target.row.signs[0] for target in Target if target.row.signs)))
+    return [Finding(path=(), message=f"is not a job file that imgtool recognizes: expected one of {signs} at the top")]
 
 
 def _filled_in(finding: Finding, data: Any) -> Finding:
@@ -171,8 +169,9 @@ def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:
 
 def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
     line, column = 1, 1
-    for cut in range(len(finding.path), -1, -1):
-        mark = parsed.marks.get(finding.path[:cut]) if parsed else None
+    for cut in range(len(finding.path) if parsed else -1, -1, -1):
+        places = parsed.keys if parsed and finding.at_key and cut == len(finding.path) else parsed and parsed.marks
+        mark = places.get(finding.path[:cut]) if places else None
         if mark is not None:
             line, column = mark.line, mark.column
             break

@@ -50,6 +50,7 @@ class Finding:
     Attributes:
         path: the value's path in the document.
         source: for an error, where the rule stands.
+        at_key: whether it is about the key rather than what stands behind it.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Finding:
     hint: str | None = None
     severity: Severity = Severity.ERROR
     source: str | None = None
+    at_key: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

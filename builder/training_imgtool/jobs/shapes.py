@@ -1,4 +1,4 @@
-"""Whether a document has the keys and kinds of value that its service knows: `rules/shapes.yaml`.
+"""Whether a document has the keys and kinds of value that its service knows: the tables in `rules/`.
 
 gcloud and kubectl forward unknown keys, other spellings and wrong enum values untouched, so nobody else
 sees them before the service does.
@@ -7,149 +7,238 @@ sees them before the service does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from training_imgtool.jobs.model import Finding, Path, Severity
+from training_imgtool.jobs.rules import names
+from training_imgtool.jobs.rules.images import image_findings
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
 
 DURATION = re.compile(r"[0-9]+(?:\.[0-9]{1,9})?s\Z")
-_RULES = "jobs/rules"
-_EXTENSIBLE = {"Compose", "ComposeService", "ComposeDeploy"}  # `x-…` is the user's own
+_TABLES = ("shapes.yaml", "shapes_kubernetes.yaml", "shapes_others.yaml")
+_DOUBLE = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
     "text": (str,),
     "enum": (str,),
     "duration": (str,),
+    "image": (str,),
     "int": (int,),
     "int64": (int, float, str),
     "quantity": (int, float, str),
     "bool": (bool,),
 }
-_DOUBLE = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
-_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
-    "text": ("text", (str,)),
-    "int": ("a whole number", (int,)),
-    "bool": ("true or false", (bool,)),
-    "quantity": ("a number or text", (str, int, float)),
-}
+_WORDS = {"text": "text", "int": "a whole number", "bool": "true or false", "quantity": "a number or text"}
+Rules = Mapping[str, Callable[[Any, Path, Any], Iterable[Finding]]]
+"""What a table cannot say of a shape: functions of its value, its path and the whole document."""
 
 
-def shape_findings(value: Any, kind: str, path: Path = (), *, allow_unknown: bool = False) -> Iterator[Finding]:
-    """What in `value` is not of the `kind`, each with its path."""
-    head, _, rest = kind.partition(" ")
-    if head == "any":
-        return
-    if value is None:
-        yield Finding(path=path, message="is empty (null): the same as without the key", severity=Severity.HINT)
-    elif head in {"list", "map"}:
-        yield from _collection(value, head, rest, path, allow_unknown)
-    elif head == "enum":
-        yield from _enum(value, rest.split(), path, allow_unknown)
-    elif head in _KINDS or head in {"int64", "duration", "double"}:
-        yield from _scalar(value, head, path)
-    else:
-        yield from _object(value, head, path, allow_unknown)
+class Checker:
+    """Checks values against shapes.
+
+    Args:
+        rules: further rules by shape.
+        root: the whole document, for them.
+        allow_unknown: keys and words that the tables lack are warnings.
+    """
+
+    def __init__(self, rules: Rules, root: Any, *, allow_unknown: bool) -> None:
+        self._rules, self._root = rules, root
+        self._unknown = Severity.WARNING if allow_unknown else Severity.ERROR
+
+    def findings(self, value: Any, kind: str, path: Path = ()) -> Iterator[Finding]:
+        """Finds what in `value` is not of the `kind`, each with its path."""
+        head, rest = _split(_choose(value, kind))
+        name, _, of = head.partition(":")
+        if head == "any":
+            return
+        if value is None:
+            yield Finding(path=path, message="is empty (null): the same as without the key", severity=Severity.HINT)
+        elif name in {"list", "map"}:
+            yield from self._collection(value, name, of, rest, path)
+        elif head == "enum":
+            yield from self._enum(value, rest.split(), path)
+        elif head == "image":
+            yield from _typed(value, "text", path)
+            yield from image_findings(value, path)
+        elif head in _TYPES or head == "double":
+            yield from _scalar(value, head, rest, path)
+        elif head in names.FORMATS:
+            yield from _formatted(value, head, path)
+        else:
+            yield from self._object(value, head, path)
+
+    def _collection(self, value: Any, head: str, of: str, rest: str, path: Path) -> Iterator[Finding]:
+        if not isinstance(value, list if head == "list" else dict):
+            what = "a list" if head == "list" else "a mapping of names to values"
+            yield Finding(path=path, message=f"{_describe(value)}: expected {what}")
+            return
+        items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else dict(value).items()
+        seen: set[str] = set()
+        for key, item in items:
+            if head == "map" and of and (message := names.FORMATS[of](str(key))):
+                yield Finding(path=(*path, key), message=message, at_key=True)
+            name = item.get(of) if head == "list" and of and isinstance(item, dict) else None
+            if isinstance(name, str) and name in seen:
+                yield Finding(path=(*path, key, of), message=f"{name!r} appears twice")
+            seen.add(str(name))
+            yield from self.findings(item, rest, (*path, key))
+
+    def _enum(self, value: Any, allowed: list[str], path: Path) -> Iterator[Finding]:
+        if value in allowed:
+            return
+        hint = nearest(value.upper().replace("-", "_"), allowed) if isinstance(value, str) else None
+        severity = self._unknown if isinstance(value, str) else Severity.ERROR
+        message = f"{_describe(value)}: expected {', '.join(allowed)}"
+        yield Finding(path=path, message=message, hint=hint, severity=severity)
+
+    def _object(self, value: Any, name: str, path: Path) -> Iterator[Finding]:
+        shape = _shape(name)
+        if not isinstance(value, dict):
+            yield Finding(path=path, message=f"{_describe(value)}: expected a mapping")
+            return
+        kinds = _keys(shape)
+        for key, item in value.items():
+            if key in kinds:
+                yield from self.findings(item, kinds[key], (*path, key))
+            elif not (key.startswith("x-") and "^extensible" in shape):
+                message, hint = f"{key!r} is not a key here", _key_hint(key, kinds)
+                yield Finding(path=(*path, key), message=message, hint=hint, severity=self._unknown, at_key=True)
+        for key in shape:
+            if key.endswith("!") and value.get(key.removesuffix("!")) is None:
+                yield Finding(path=path, message=f"{key.removesuffix('!')!r} is missing")
+        yield from _choices(value, shape, path)
+        if name in self._rules:
+            yield from self._rules[name](well_typed(value, name), path, self._root)
+
+
+def shape_findings(
+    value: Any, kind: str, rules: Rules | None = None, *, allow_unknown: bool = False
+) -> Iterator[Finding]:
+    """Finds what in a document is not of the `kind`, and what the rules of its shapes say."""
+    return Checker(rules or {}, value, allow_unknown=allow_unknown).findings(value, kind)
 
 
 def shape_keys(name: str) -> list[str]:
-    """The keys of a shape."""
-    return [key.removesuffix("!") for key in _shape(name)]
+    """Lists the keys of a shape."""
+    return list(_keys(_shape(name)))
 
 
 def well_typed(value: Any, kind: str) -> Any:
-    """`value` without what is not of its kind, so that the rules see only what they expect; None if nothing is."""
-    head, _, rest = kind.partition(" ")
+    """Returns `value` without what is not of its kind, so that rules see only what they expect; None if nothing is."""
+    head, rest = _split(_choose(value, kind))
+    name = head.partition(":")[0]
     if head == "double":
         return _double(value)
-    if head in _TYPES:
-        fits = isinstance(value, _TYPES[head]) and (head in {"any", "bool"} or not isinstance(value, bool))
-        return value if fits else None
-    if head == "list":
+    if head in _TYPES or head in names.FORMATS:
+        return value if _is_meant(value, head) else None
+    if name == "list":
         return [well_typed(item, rest) for item in value] if isinstance(value, list) else None
     if not isinstance(value, dict):
         return None
-    if head == "map":
+    if name == "map":
         return {key: well_typed(item, rest) for key, item in value.items()}
-    kinds = {key.removesuffix("!"): of for key, of in _shape(head).items()}
+    kinds = _keys(_shape(head))
     typed = {key: well_typed(item, kinds[key]) for key, item in value.items() if key in kinds}
     return {key: item for key, item in typed.items() if item is not None}
 
 
-def _collection(value: Any, head: str, rest: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
-    if not isinstance(value, list if head == "list" else dict):
-        what = "a list" if head == "list" else "a mapping of names to values"
-        yield Finding(path=path, message=f"{_describe(value)}: expected {what}")
+def _split(kind: str) -> tuple[str, str]:
+    head, _, rest = kind.partition(" ")
+    return head, rest
+
+
+def _choose(value: Any, kind: str) -> str:
+    """Picks of `A | B`, or of the shape that stands for it, the kind that the value is meant to be, else the last."""
+    *others, last = _alternatives(kind)
+    return next((other for other in others if _is_meant(value, other)), last)
+
+
+@cache
+def _alternatives(kind: str) -> list[str]:
+    parts = []
+    for part in kind.split(" | "):
+        named = next((table[part] for table in _shapes() if part in table), None)
+        parts += _alternatives(named) if isinstance(named, str) else [part]
+    return parts
+
+
+def _is_meant(value: Any, kind: str) -> bool:
+    head = _split(kind)[0].partition(":")[0]
+    if head in _TYPES or head in names.FORMATS:
+        return isinstance(value, _accepted(head)) and (head in {"any", "bool"} or not isinstance(value, bool))
+    return isinstance(value, list if head == "list" else dict)
+
+
+def _accepted(head: str) -> tuple[type, ...]:
+    return _TYPES.get(head) or ((str, int, float) if head in names.NUMERIC else (str,))
+
+
+def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> Iterator[Finding]:
+    """Finds keys of a shape that do not go together (`^one`), or of which one is missing (`^some`)."""
+    for rule in ("^one", "^some"):
+        group = shape.get(rule, "").split()
+        given = [key for key in group if value.get(key) is not None]
+        if rule == "^one" and len(given) > 1:
+            message = f"does not go with {given[0]}: expected one of them"
+            yield Finding(path=(*path, given[1]), message=message)
+        if rule == "^some" and group and not given:
+            yield Finding(path=path, message=f"expected one of {', '.join(group)}")
+
+
+def _typed(value: Any, kind: str, path: Path) -> Iterator[Finding]:
+    """Finds a value of another type than `text`, `int`, `bool` or `quantity`."""
+    if isinstance(value, bool) and kind != "bool":
+        hint = "put it in quotes" if kind == "text" else None
+    elif not isinstance(value, _TYPES[kind]):
+        hint = "put it in quotes: 2.10 without them is the number 2.1" if kind == "text" and _is_number(value) else None
+    else:
         return
-    items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else dict(value).items()
-    for key, item in items:
-        yield from shape_findings(item, rest, (*path, key), allow_unknown=allow_unknown)
+    yield Finding(path=path, message=f"{_describe(value)}: expected {_WORDS[kind]}", hint=hint)
 
 
-def _enum(value: Any, allowed: list[str], path: Path, allow_unknown: bool) -> Iterator[Finding]:
-    if value in allowed:
-        return
-    hint = nearest(value.upper().replace("-", "_"), allowed) if isinstance(value, str) else None
-    yield Finding(
-        path=path,
-        message=f"{_describe(value)}: expected {', '.join(allowed)}",
-        hint=hint,
-        severity=Severity.WARNING if allow_unknown and isinstance(value, str) else Severity.ERROR,
-    )
-
-
-def _scalar(value: Any, kind: str, path: Path) -> Iterator[Finding]:
+def _scalar(value: Any, kind: str, limits: str, path: Path) -> Iterator[Finding]:
     if kind == "duration":
         if not isinstance(value, str) or not DURATION.match(value):
             seen = _describe(value).removeprefix("found ")
             message = f"{seen} is not a duration: expected seconds and an s, such as 3600s"
             yield Finding(path=path, message=message, hint=_as_duration(value))
-        return
-    if kind == "int64":
-        if _is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value)):
-            return
-        yield Finding(path=path, message=f"{_describe(value)}: expected a whole number")
-        return
-    if kind == "double":
+    elif kind == "int64":
+        if not (_is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value))):
+            yield Finding(path=path, message=f"{_describe(value)}: expected a whole number")
+    elif kind == "double":
         if _double(value) is None:
             yield Finding(path=path, message=f"{_describe(value)}: expected a number")
-        return
-    what, types = _KINDS[kind]
-    if isinstance(value, bool) and kind != "bool":
-        hint = "put it in quotes" if kind == "text" else None
-        yield Finding(path=path, message=f"{_describe(value)}: expected {what}", hint=hint)
-    elif not isinstance(value, types):
-        hint = "put it in quotes: 2.10 without them is the number 2.1" if kind == "text" and _is_number(value) else None
-        yield Finding(path=path, message=f"{_describe(value)}: expected {what}", hint=hint)
+    else:
+        yield from _typed(value, kind, path)
+        low, high = ([int(limit) for limit in limits.split()] + [None, None])[:2]
+        if _is_int(value) and ((low is not None and value < low) or (high is not None and value > high)):
+            expected = f"{low} or more" if high is None else f"{low} to {high}"
+            yield Finding(path=path, message=f"{value}: expected {expected}")
 
 
-def _object(value: Any, name: str, path: Path, allow_unknown: bool) -> Iterator[Finding]:
-    shape = _shape(name)
-    if not isinstance(value, dict):
-        yield Finding(path=path, message=f"{_describe(value)}: expected a mapping")
-        return
-    kinds = {key.removesuffix("!"): kind for key, kind in shape.items()}
-    for key, item in value.items():
-        if key.startswith("x-") and name in _EXTENSIBLE:
-            continue
-        if key in kinds:
-            yield from shape_findings(item, kinds[key], (*path, key), allow_unknown=allow_unknown)
-            continue
-        yield Finding(
-            path=(*path, key),
-            message=f"{key!r} is not a key here",
-            hint=_key_hint(key, kinds),
-            severity=Severity.WARNING if allow_unknown else Severity.ERROR,
-        )
-    for key in shape:
-        if key.endswith("!") and value.get(key.removesuffix("!")) is None:
-            yield Finding(path=path, message=f"{key.removesuffix('!')!r} is missing")
+def _formatted(value: Any, kind: str, path: Path) -> Iterator[Finding]:
+    number = kind in names.NUMERIC
+    if not isinstance(value, str) and not (number and _is_number(value)):
+        yield from _typed(value, "quantity" if number else "text", path)
+    elif message := names.FORMATS[kind](str(value)):
+        yield Finding(path=path, message=message)
+
+
+@cache
+def _shapes() -> list[Mapping[str, Any]]:
+    return [read_table(name, "jobs/rules") for name in _TABLES]
 
 
 def _shape(name: str) -> Mapping[str, str]:
-    shapes: Mapping[str, Mapping[str, str]] = read_table("shapes.yaml", _RULES)
-    return shapes[name] if name in shapes else dict(read_table("shapes_kubernetes.yaml", _RULES)[name])
+    return next(dict(table[name]) for table in _shapes() if name in table)
+
+
+def _keys(shape: Mapping[str, str]) -> dict[str, str]:
+    return {key.removesuffix("!"): kind for key, kind in shape.items() if not key.startswith("^")}
 
 
 def _key_hint(key: str, kinds: Mapping[str, str]) -> str | None:
@@ -159,7 +248,7 @@ def _key_hint(key: str, kinds: Mapping[str, str]) -> str | None:
 
 
 def _double(value: Any) -> int | float | None:
-    """A number, also one written as text: Google's JSON and gcloud take both."""
+    """Reads a number, also one written as text: Google's JSON and gcloud take both."""
     if isinstance(value, str) and _DOUBLE.match(value):
         return int(value) if value.removeprefix("-").isdecimal() else float(value)
     return value if _is_number(value) else None

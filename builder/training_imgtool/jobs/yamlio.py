@@ -38,10 +38,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """One YAML document: its data, the place of every value by path, and what is wrong with the YAML itself."""
+    """One YAML document: its data, the place of every value and key by path, and what is wrong with the YAML itself."""
 
     data: Any
     marks: Mapping[Path, Mark]
+    keys: Mapping[Path, Mark]
     findings: tuple[Finding, ...]
 
 
@@ -83,7 +84,7 @@ def read_table(name: str, folder: str = "data") -> Any:
 
 
 def read(text: str, file: str) -> list[Parsed]:
-    """Every document of a YAML (or JSON) text; raises InputError when it is none, naming the place."""
+    """Reads every document of a YAML (or JSON) text, empty ones as None; raises InputError, naming the place."""
     import yaml
 
     if len(text) > _LONGEST:
@@ -107,12 +108,13 @@ class _Reader:
         self._file = file
         self._construct = yaml.constructor.SafeConstructor()
         self._marks: dict[Path, Mark] = {}
+        self._keys: dict[Path, Mark] = {}
         self._findings: list[Finding] = []
         self._nodes = 0
 
     def document(self, node: Any) -> Parsed:
         data = self._value(node, ())
-        return Parsed(data=data, marks=self._marks, findings=tuple(self._findings))
+        return Parsed(data=data, marks=self._marks, keys=self._keys, findings=tuple(self._findings))
 
     def _value(self, node: Any, path: Path) -> Any:
         self._nodes += 1
@@ -143,6 +145,8 @@ class _Reader:
                 )
                 self._findings.append(Finding(path=(*path, key), message=message, source="YAML 1.2"))
             else:
+                start = key_node.start_mark
+                self._keys[*path, key] = Mark(line=start.line + 1, column=start.column + 1)
                 data[key] = self._value(value_node, (*path, key))
         return {**merged, **data}
 

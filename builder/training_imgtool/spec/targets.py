@@ -242,6 +242,8 @@ class Target(StrEnum):
             role=_LIMITS | {"machine", "disk"},
             scheduling=frozenset({"strategy"}),
             runtime=Runtime(name="the Docker of SkyPilot's machine images"),
+            signs=("run", "resources", "num_nodes"),
+            rules="SkyPilot 0.14's schema of a task",
         ),
     )
     SLURM = (

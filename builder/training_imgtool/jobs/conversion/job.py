@@ -52,10 +52,12 @@ def read_job(
     if not isinstance(job, dict) or not isinstance(job.get("trainingInput"), dict):
         raise InputError(f"{file}: not an AI Platform Job: expected one document with trainingInput")
     job = {key: value for key, value in job.items() if key not in _OUTPUT_ONLY}
-    wrong = [f for f in shape_findings(job, "Job", allow_unknown=allow_unknown) if f.severity is Severity.ERROR]
+    wrong = [
+        f for f in shape_findings(job, "AiPlatformJob", allow_unknown=allow_unknown) if f.severity is Severity.ERROR
+    ]
     if wrong:
         raise FieldListError(tuple(FieldError(f.message, field=format_path(f.path), hint=f.hint) for f in wrong))
-    job = _with_flags(well_typed(job, "Job"), flags)
+    job = _with_flags(well_typed(job, "AiPlatformJob"), flags)
     return {**job, "trainingInput": {**job["trainingInput"], **({"region": region} if region else {})}}
 
 

@@ -49,8 +49,8 @@ def job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = F
         region: what `--region` will say; gcloud overwrites the file's.
         allow_unknown: keys, machines, accelerators and regions that imgtool does not know are warnings.
     """
-    findings = list(shape_findings(job, "Job", allow_unknown=allow_unknown))
-    job = well_typed(job, "Job") or {}
+    findings = list(shape_findings(job, "AiPlatformJob", allow_unknown=allow_unknown))
+    job = well_typed(job, "AiPlatformJob") or {}
     findings += _job_id(job)
     findings += label_findings(job.get("labels"), ("labels",))
     training = job.get("trainingInput")

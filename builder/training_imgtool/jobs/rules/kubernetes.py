@@ -1,4 +1,4 @@
-"""What Kubernetes refuses in any object and in a Pod, wherever its template stands, and kubectl's parser does not.
+"""What Kubernetes refuses in an object beyond its shape, wherever its Pod stands, and kubectl's parser does not.
 
 Source: kubernetes/kubernetes pkg/apis/core/validation (1.34) and the list-map keys of the CRDs' Pod templates.
 Values that a webhook sets are not missing.
@@ -12,39 +12,46 @@ from typing import Any
 
 from training_imgtool.jobs.model import Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.rules import names
-from training_imgtool.jobs.rules.images import image_findings
-from training_imgtool.jobs.shapes import shape_findings, well_typed
+from training_imgtool.jobs.shapes import Rules, shape_findings, well_typed
 from training_imgtool.jobs.tables import nearest
+from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.targets import Target
 
-KINDS = {kind: target for target in Target for kind in target.row.kinds}
+_OTHER_KINDS: Mapping[str, str] = read_table("shapes_others.yaml", "jobs/rules")["^kinds"]
+TARGETS = {kind: target for target in Target for kind in target.row.kinds}
+KINDS = {**_OTHER_KINDS, **{kind: target.row.kinds[kind] for kind, target in TARGETS.items()}}
+"""Every kind that has a shape, with its apiVersion."""
 Judge = Callable[..., Iterable[Finding]]
+_STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # the names of others may have dots
 
 
-def object_findings(document: Any, judge: Judge, target: Target, *, allow_unknown: bool) -> list[Finding]:
-    """Finds what is wrong with one object: its keys, its names, and what `judge` says of the rest."""
+def object_findings(document: Any, judge: Judge | None, target: Target | None, *, allow_unknown: bool) -> list[Finding]:
+    """Finds what is wrong with one object: its keys, its names, its Pods, and what `judge` says of the rest."""
     kind, version = document["kind"], document.get("apiVersion")
-    findings = list(shape_findings(document, kind, allow_unknown=allow_unknown))
-    expected = KINDS[kind].row.kinds[kind]
-    if version != expected:
-        findings.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {expected} for {kind}"))
+    findings = list(shape_findings(document, kind, _RULES, allow_unknown=allow_unknown))
+    if version != KINDS[kind]:
+        findings.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {KINDS[kind]} for {kind}"))
     document = well_typed(document, kind) or {}
     findings += _metadata(kind, document.get("metadata"))
-    findings += judge(document, allow_unknown=allow_unknown, region=None)
-    return list(add_source(findings, target.row.rules))
+    findings += judge(document, allow_unknown=allow_unknown, region=None) if judge else ()
+    return list(add_source(findings, target.row.rules if target else f"the schema of {KINDS[kind]} {kind}"))
 
 
 def unknown_kind(kind: Any, version: Any) -> Finding:
-    """Tells what a kind that no target has was meant to be, or that nobody checks it."""
-    meant = nearest(str(kind), [name for name, target in KINDS.items() if target.row.kinds[name] == version])
-    if meant or not isinstance(kind, str):
-        message = f"{kind!r} is not a kind that imgtool knows: expected {', '.join(KINDS)}"
-        return Finding(path=("kind",), message=message, hint=meant, source=str(version))
-    return Finding(path=("kind",), message=f"imgtool does not check the kind {kind}", severity=Severity.HINT)
+    """Tells what a kind without a shape was meant to be, or that nobody checks it."""
+    if isinstance(kind, str):
+        alike = [name for name, group in KINDS.items() if group == version or name.lower() == kind.lower()]
+        meant = next((f"did you mean {name}?" for name in alike if name.lower() == kind.lower()), None)
+        if meant := meant or nearest(kind, alike):
+            message = f"{kind!r} is not a kind of {version}"
+            return Finding(path=("kind",), message=message, hint=meant, source=str(version))
+        message = f"nothing was checked: imgtool has no schema of the kind {kind} ({version})"
+        return Finding(path=("kind",), message=message, severity=Severity.WARNING)
+    message = f"{kind!r} is not a kind: expected a name such as {', '.join(list(TARGETS)[:3])}"
+    return Finding(path=("kind",), message=message, source="Kubernetes API")
 
 
 def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
-    yield from metadata_findings(metadata, ("metadata",))
     if not isinstance(metadata, dict):
         return
     name = metadata.get("name")
@@ -52,128 +59,111 @@ def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
         yield Finding(path=("metadata", "name"), message="is missing: an object has name or generateName")
     if not isinstance(name, str) or not name:
         return
-    strict = kind in {"TFJob", "JobSet", "Service"}
-    message = names.dns_label(name, letter_first=True) if strict else names.subdomain(name)
+    message = names.dns_label(name, letter_first=True) if kind in _STRICT else names.subdomain(name)
     if message and not (kind == "JobSet" and len(name) > names.LABEL_LENGTH):  # whose jobs' names are too long first
         yield Finding(path=("metadata", "name"), message=message)
 
 
-def metadata_findings(metadata: Any, path: Path) -> Iterator[Finding]:
-    """Labels, annotations and the namespace of any object or Pod template."""
-    if not isinstance(metadata, dict):
-        return
-    labels, annotations, namespace = (metadata.get(key) for key in ("labels", "annotations", "namespace"))
-    for key, message in names.labels(labels if isinstance(labels, dict) else {}):
-        yield Finding(path=(*path, "labels", key), message=message)
-    for key in annotations if isinstance(annotations, dict) else ():
-        if problem := names.label_key(key.lower()):
-            yield Finding(path=(*path, "annotations", key), message=problem.replace("label", "annotation"))
-    if isinstance(namespace, str) and (problem := names.dns_label(namespace)):
-        yield Finding(path=(*path, "namespace"), message=problem)
-
-
-def template_findings(template: Any, path: Path, volumes: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    """Everything wrong with a Pod template; `volumes` are those that its owner adds."""
-    if isinstance(template, dict):
-        yield from metadata_findings(template.get("metadata"), (*path, "metadata"))
-        yield from pod_findings(template.get("spec"), (*path, "spec"), volumes)
-
-
-def pod_findings(
-    pod: Any, path: Path, volumes: frozenset[str] = frozenset(), *, lone: bool = False
-) -> Iterator[Finding]:
-    """Everything wrong with a PodSpec; in a `lone` Pod the API server lets a variable stand twice."""
-    containers = pod.get("containers") if isinstance(pod, dict) else None
-    if not isinstance(containers, list):
-        return
-    if not containers:
+def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
+    """Containers have names of their own and mount volumes that are there; a JobSet may add some."""
+    if pod.get("containers") == []:
         yield Finding(path=(*path, "containers"), message="is empty: expected a container")
-    yield from _pod_names(pod, path)
-    volume_names = volumes | {get(item, "name") for item in pod.get("volumes") or [] if isinstance(item, dict)}
-    seen: set[str] = set()
+    claims = get(root, "spec", "volumeClaimPolicies")
+    added = [get(item, "metadata", "name") for policy in claims or [] for item in get(policy, "templates") or []]
+    volumes = {*added, *(get(item, "name") for item in pod.get("volumes") or [])}
+    seen: set[Any] = set()
     for key in ("initContainers", "containers"):
         for index, running in enumerate(pod.get(key) or []):
-            if isinstance(running, dict):
-                here: Path = (*path, key, index)
-                yield from _container(running, here, volume_names, lone=lone)
-                name = running.get("name")
-                if isinstance(name, str) and name in seen:
-                    yield Finding(path=(*here, "name"), message=f"{name!r} appears twice")
-                seen.add(str(name))
+            if not isinstance(running, dict):
+                continue
+            here: Path = (*path, key, index)
+            if (name := running.get("name")) in seen:
+                yield Finding(path=(*here, "name"), message=f"{name!r} appears twice")
+            seen.add(name)
+            for place, mount in enumerate(running.get("volumeMounts") or []):
+                volume = get(mount, "name") if isinstance(mount, dict) else None
+                if volume is not None and volume not in volumes:
+                    message = f"{volume!r} is not among the Pod's volumes"
+                    yield Finding(path=(*here, "volumeMounts", place, "name"), message=message)
 
 
-def _pod_names(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    for key in ("hostname", "subdomain"):
-        text = pod.get(key)
-        if isinstance(text, str) and text and (message := names.dns_label(text)):
-            yield Finding(path=(*path, key), message=message)
-    selector = pod.get("nodeSelector")
-    for key, message in names.labels(selector if isinstance(selector, dict) else {}):
-        yield Finding(path=(*path, "nodeSelector", key), message=message)
-    tolerations = pod.get("tolerations")
-    for index, item in enumerate(tolerations if isinstance(tolerations, list) else []):
-        if isinstance(item, dict):
-            parts = (item.get(key) for key in ("key", "operator", "value", "effect"))
-            if problem := names.toleration(*parts):
-                yield Finding(path=(*path, "tolerations", index, problem[0]), message=problem[1])
-    for index, volume in enumerate(pod.get("volumes") or []):
-        name = get(volume, "name") if isinstance(volume, dict) else None
-        if isinstance(name, str) and (message := names.dns_label(name)):
-            yield Finding(path=(*path, "volumes", index, "name"), message=message)
+def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
+    """Variables stand once, which the API server does not ask of a lone Pod; mounts have paths of their own."""
+    lone = get(root, "kind") == "Pod" if isinstance(root, dict) else False
+    for key, name, severity in (
+        ("env", "name", Severity.WARNING if lone else Severity.ERROR),
+        ("volumeMounts", "mountPath", Severity.ERROR),
+    ):
+        seen: set[Any] = set()
+        for index, item in enumerate(running.get(key) or []):
+            text = get(item, name) if isinstance(item, dict) else None
+            if text is not None and text in seen:
+                message = f"{text!r} appears twice: the last one counts"
+                yield Finding(path=(*path, key, index, name), message=message, severity=severity)
+            seen.add(text)
 
 
-def _container(
-    running: Mapping[str, Any], path: Path, volumes: set[Any] | frozenset[Any], *, lone: bool
-) -> Iterator[Finding]:
-    name = running.get("name")
-    if isinstance(name, str) and (message := names.dns_label(name)):
-        yield Finding(path=(*path, "name"), message=message)
-    yield from image_findings(running.get("image"), (*path, "image"))
-    yield from _resources(running.get("resources"), (*path, "resources"))
-    yield from _env(running.get("env"), (*path, "env"), lone=lone)
-    ports = running.get("ports")
-    for index, port in enumerate(ports if isinstance(ports, list) else []):
-        if isinstance(port, dict):
-            yield from _port(port, (*path, "ports", index))
-    mounts = running.get("volumeMounts")
-    for index, mount in enumerate(mounts if isinstance(mounts, list) else []):
-        volume = get(mount, "name") if isinstance(mount, dict) else None
-        if volume is not None and volume not in volumes:
-            message = f"{volume!r} is not among the Pod's volumes"
-            yield Finding(path=(*path, "volumeMounts", index, "name"), message=message)
-
-
-def _port(port: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    name, number = port.get("name"), port.get("containerPort")
-    if isinstance(name, str) and (message := names.port_name(name)):
-        yield Finding(path=(*path, "name"), message=message)
-    if isinstance(number, int) and not 1 <= number <= 65535:
-        yield Finding(path=(*path, "containerPort"), message=f"{number}: expected 1 to 65535")
-
-
-def _resources(resources: Any, path: Path) -> Iterator[Finding]:
-    limits = get(resources, "limits") if isinstance(resources, dict) else None
-    requests = get(resources, "requests") if isinstance(resources, dict) else None
-    limit = limits.get("nvidia.com/gpu") if isinstance(limits, dict) else None
-    request = requests.get("nvidia.com/gpu") if isinstance(requests, dict) else None
-    if request is not None and str(request) != str(limit):
-        where = (*path, "requests", "nvidia.com/gpu")
-        yield Finding(path=where, message=f"{request}: a GPU is a limit; a request must equal it")
+def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+    """A request is not above its limit, and a GPU is a whole limit."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for key, request in requests.items():
+        limit, whole = limits.get(key), "/" in key and "hugepages" not in key
+        if whole and str(request) != str(limit):
+            message = f"{request}: a GPU is a limit; a request must equal it"
+            yield Finding(path=(*path, "requests", key), message=message)
+        elif limit is not None and (low := _size(limit)) is not None and (_size(request) or 0) > low:
+            yield Finding(path=(*path, "requests", key), message=f"{request} is above the limit {limit}")
+    limit = limits.get("nvidia.com/gpu")
     if limit is not None and not re.fullmatch(r"[0-9]+(?:\.0+)?k?", str(limit)):
         message = f"{limit}: GPUs are whole: expected a number such as 1"
         yield Finding(path=(*path, "limits", "nvidia.com/gpu"), message=message)
 
 
-def _env(env: Any, path: Path, *, lone: bool) -> Iterator[Finding]:
-    seen: set[str] = set()
-    for index, item in enumerate(env if isinstance(env, list) else []):
-        name = get(item, "name") if isinstance(item, dict) else None
-        if not isinstance(name, str):
-            continue
-        if message := names.env_name(name):
-            yield Finding(path=(*path, index, "name"), message=message)
-        if name in seen:
-            severity = Severity.WARNING if lone else Severity.ERROR
-            message = f"{name!r} appears twice: the last one counts"
-            yield Finding(path=(*path, index, "name"), message=message, severity=severity)
-        seen.add(name)
+def _size(text: Any) -> float | None:
+    match = re.fullmatch(r"([0-9.]+)([munkMGTPE]?i?)", str(text))
+    if match is None or names.amount(str(text)):
+        return None
+    unit = match[2]
+    scale = {"m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "": 1.0}
+    return float(match[1]) * (
+        1024.0 ** "_KMGTPE".index(unit[0]) if unit.endswith("i") else scale.get(unit) or 1000.0 ** "_kMGTPE".index(unit)
+    )
+
+
+def _toleration(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+    parts = (item.get(key) for key in ("key", "operator", "value", "effect"))
+    if problem := names.toleration(*parts):
+        yield Finding(path=(*path, problem[0]), message=problem[1])
+
+
+def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
+    """A Job's Pods end; JobSet's webhook makes OnFailure of a missing policy."""
+    policy = get(job, "template", "spec", "restartPolicy")
+    has_default = isinstance(root, dict) and root.get("kind") not in {"Job", "CronJob"}
+    if policy not in {"Never", "OnFailure", *([None] if has_default else [])}:
+        where = (*path, "template", "spec", "restartPolicy")
+        yield Finding(path=where, message=f"{policy or 'is missing'}: a Job takes Never or OnFailure")
+    if job.get("completionMode") == "Indexed" and job.get("completions") is None:
+        yield Finding(path=(*path, "completions"), message="is missing: an Indexed Job needs it")
+
+
+def _service(service: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+    ports, address = service.get("ports") or [], service.get("clusterIP")
+    if not ports and address != "None" and service.get("type") != "ExternalName":
+        yield Finding(path=(*path, "ports"), message="is missing: a Service has ports unless its clusterIP is None")
+    for index, port in enumerate(ports if len(ports) > 1 else []):
+        if isinstance(port, dict) and not port.get("name"):
+            yield Finding(path=(*path, "ports", index, "name"), message="is missing: each of several ports has a name")
+    if isinstance(address, str) and address not in {"", "None"} and not re.fullmatch(r"[0-9.]+|[0-9A-Fa-f:]+", address):
+        yield Finding(path=(*path, "clusterIP"), message=f"{address!r}: expected None or an IP address")
+
+
+_RULES: Rules = {
+    "PodSpec": _pod,
+    "Container": _container,
+    "KubeResources": _resources,
+    "Toleration": _toleration,
+    "BatchJobSpec": _job,
+    "CoreJobSpec": _job,
+    "ServiceSpec": _service,
+}

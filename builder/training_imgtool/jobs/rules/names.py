@@ -1,4 +1,4 @@
-"""Kubernetes' rules for names, labels, taints and numbers, each as a message or None.
+"""Rules for names, labels, taints, amounts and paths of Kubernetes and of Compose, each as a message or None.
 
 Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/apis/core/validation (1.34).
 """
@@ -6,7 +6,7 @@ Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/ap
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 LABEL_LENGTH = 63
 MAX_INT32 = 2**31 - 1
@@ -16,6 +16,17 @@ _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-
 _QUALIFIED = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 _ENV_NAME = re.compile(r"[ -<>-~]+\Z")  # printable ASCII without '='
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9](?:-?[a-z0-9])*\Z")
+_AMOUNT = re.compile(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?\Z")
+_FIELD = re.compile(
+    r"metadata\.(?:name|namespace|uid|labels|annotations|(?:labels|annotations)\['[^']+'\])"
+    r"|spec\.(?:nodeName|serviceAccountName)|status\.(?:hostIPs?|podIPs?)|spec\.restartPolicy\Z"
+)
+_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?\s*(?:[bkmgtpBKMGTP](?:i?[bB])?)?\Z")
+_TIME = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h|d|w))+\Z|0\Z")
+_PORTS = re.compile(
+    r"(?:(?:\[[0-9A-Fa-f:.]+\]|[0-9.]+):)?(?:(?P<host>[0-9]+(?:-[0-9]+)?)?:)?(?P<inside>[0-9]+(?:-[0-9]+)?)(?:/\w+)?\Z"
+)
+_RESTART = re.compile(r"(?:no|always|unless-stopped|on-failure(?::[0-9]+)?)\Z")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EFFECT_WORDS = "NoSchedule, PreferNoSchedule or NoExecute"
 _ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, and only Exists says so"
@@ -87,3 +98,73 @@ def toleration(key: str | None, operator: str | None, value: str | None, effect:
 def int32(value: int) -> str | None:
     """What keeps `value` from being an int32 count."""
     return None if 0 <= value <= MAX_INT32 else f"{value}: expected 0 to {MAX_INT32}"
+
+
+def amount(text: str) -> str | None:
+    """Says what keeps `text` from being a quantity of Kubernetes that is not negative."""
+    return None if _AMOUNT.match(text) else f"{text!r} is not a quantity: expected a number such as 4, 500m or 16Gi"
+
+
+def _annotation_key(text: str) -> str | None:
+    message = label_key(text.lower())
+    return message.replace("label", "annotation") if message else None
+
+
+def _field_path(text: str) -> str | None:
+    return None if _FIELD.match(text) else f"{text!r} is no field that a Pod can read, such as metadata.name"
+
+
+def _absolute(text: str) -> str | None:
+    return None if text.startswith("/") else f"{text!r}: expected an absolute path"
+
+
+def _inner_path(text: str) -> str | None:
+    wrong = text.startswith("/") or ".." in text.split("/")
+    return f"{text!r}: expected a path below the volume, without .." if wrong else None
+
+
+def _variable(text: str) -> bool:
+    """Whether Compose replaces a part of the text by a variable, so that nobody knows it here."""
+    return "${" in text or re.search(r"(?<!\$)\$[A-Za-z_]", text) is not None
+
+
+def _ports(text: str) -> str | None:
+    match = None if _variable(text) else _PORTS.match(text)
+    numbers = [int(part) for part in re.findall(r"[0-9]+", f"{match['host']} {match['inside']}")] if match else []
+    if _variable(text) or (match and all(number <= 65535 for number in numbers)):
+        return None
+    return f"{text!r} is not a port: expected [[IP:]HOST:]CONTAINER, each from 0 to 65535"
+
+
+def _matching(pattern: re.Pattern[str], words: str) -> Callable[[str], str | None]:
+    return lambda text: None if _variable(text) or pattern.match(text) else f"{text!r} is not {words}"
+
+
+FORMATS: Mapping[str, Callable[[str], str | None]] = {
+    "dns_label": dns_label,
+    "dns_1035": lambda text: dns_label(text, letter_first=True),
+    "subdomain": subdomain,
+    "label_key": label_key,
+    "label_value": label_value,
+    "annotation_key": _annotation_key,
+    "env_name": env_name,
+    "port_name": port_name,
+    "amount": amount,
+    "field_path": _field_path,
+    "absolute": _absolute,
+    "inner_path": _inner_path,
+    "project": _matching(re.compile(r"[a-z0-9][a-z0-9_-]*\Z"), "a Compose project: expected a-z, 0-9, _ and -"),
+    "service": _matching(
+        re.compile(r"[A-Za-z0-9._-]+\Z"), "a name of Compose: expected letters, digits, '.', '_', '-'"
+    ),
+    "container": _matching(
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+\Z"), "a container's name: expected letters, digits, '.', '_', '-'"
+    ),
+    "ports": _ports,
+    "size": _matching(_SIZE, "a size: expected a number and b, k, m or g, such as 4gb"),
+    "time": _matching(_TIME, "a time: expected a number and its unit, such as 1m30s"),
+    "restart": _matching(_RESTART, "a restart policy: expected no, always, unless-stopped or on-failure[:N]"),
+    "cpus": _matching(re.compile(r"[0-9]*\.?[0-9]+\Z"), "a number of CPUs: expected one such as 0.5"),
+}
+"""The formats of text that shapes name."""
+NUMERIC = {"amount", "cpus"}  # which may be numbers as well

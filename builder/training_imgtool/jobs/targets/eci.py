@@ -25,8 +25,6 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.jobs.rules.images import image_findings
-from training_imgtool.jobs.targets.pods import judge as judge_pod
 from training_imgtool.jobs.targets.pods import longest_suffix, pods, services, size_note, stay_note
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.job import Eci
@@ -209,12 +207,11 @@ def _is_size(text: str) -> bool:
     return cpus.isdecimal() and memory.endswith("Gi") and memory[:-2].isdecimal()
 
 
-def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
     """Finds what is wrong with an ImageCache, or with a Pod that has annotations of ECI."""
     if document.get("kind") == "ImageCache":
         yield from _image_cache_findings(document)
         return
-    yield from judge_pod(document, allow_unknown=allow_unknown, region=region)
     annotations = get(document, "metadata", "annotations")
     if isinstance(annotations, dict):
         yield from _annotation_findings(annotations, ("metadata", "annotations"))
@@ -238,12 +235,5 @@ def _annotation_findings(annotations: Mapping[str, Any], path: Path) -> Iterator
 def _image_cache_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     if get(document, "metadata", "namespace") is not None:
         yield Finding(path=("metadata", "namespace"), message="an ImageCache belongs to the cluster, to no namespace")
-    images = get(document, "spec", "images")
-    if isinstance(images, list) and not images:
+    if get(document, "spec", "images") == []:
         yield Finding(path=("spec", "images"), message="is empty: expected at least one image")
-    for index, image in enumerate(images if isinstance(images, list) else []):
-        yield from image_findings(image, ("spec", "images", index))
-    for key, low, high in (("imageCacheSize", 20, 32768), ("retentionDays", 1, 65536)):
-        value = get(document, "spec", key)
-        if isinstance(value, int) and not low <= value <= high:
-            yield Finding(path=("spec", key), message=f"{value}: expected {low} to {high}")

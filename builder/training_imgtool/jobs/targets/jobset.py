@@ -42,7 +42,6 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules import names
-from training_imgtool.jobs.rules.kubernetes import template_findings
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -143,9 +142,6 @@ def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Docum
 _JOBS: Path = ("spec", "replicatedJobs")
 _RULE_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
 _MANAGER = re.compile(r"[^/]+/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+\Z")
-_REASONS = (
-    "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy",
-)  # fmt: skip
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
@@ -157,17 +153,13 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
         yield Finding(path=_JOBS, message=message, severity=Severity.WARNING)
         return
     by_name = {job["name"]: job for job in jobs if isinstance(job, dict) and isinstance(job.get("name"), str)}
-    claims = frozenset(_claims(spec))
     seen: list[str] = []
     for index, job in enumerate(jobs):
         if isinstance(job, dict):
             here: Path = (*_JOBS, index)
             yield from _job(job, here, seen)
             yield from _generated_names(document, job, here)
-            template = get(job, "template", "spec", "template")
-            yield from template_findings(template, (*here, "template", "spec", "template"), claims)
             seen.append(str(job.get("name")))
-    yield from _network(spec)
     yield from _targets(get(spec, "successPolicy", "targetReplicatedJobs"), ("spec", "successPolicy"), by_name)
     yield from _failure_policy(get(spec, "failurePolicy", "rules"), by_name)
     yield from _coordinator(spec.get("coordinator"), by_name)
@@ -177,22 +169,10 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
         yield Finding(path=("spec", "managedBy"), message=message)
 
 
-def _claims(spec: Mapping[str, Any]) -> Iterator[str]:
-    policies = spec.get("volumeClaimPolicies")
-    for policy in policies if isinstance(policies, list) else []:
-        templates = policy.get("templates") if isinstance(policy, dict) else None
-        for template in templates if isinstance(templates, list) else []:
-            name = get(template, "metadata", "name") if isinstance(template, dict) else None
-            if isinstance(name, str):
-                yield name
-
-
 def _job(job: Mapping[str, Any], path: Path, before: list[str]) -> Iterator[Finding]:
-    name, group, waits = job.get("name"), job.get("groupName"), job.get("dependsOn")
+    name, waits = job.get("name"), job.get("dependsOn")
     if name in before:
         yield Finding(path=(*path, "name"), message=f"{name!r} appears twice")
-    if isinstance(group, str) and (message := names.dns_label(group, letter_first=True)):
-        yield Finding(path=(*path, "groupName"), message=message)
     if waits is not None and not before:
         yield Finding(path=(*path, "dependsOn"), message="does not go with the first job: nothing comes before it")
     for index, item in enumerate(waits if isinstance(waits, list) and before else []):
@@ -200,10 +180,6 @@ def _job(job: Mapping[str, Any], path: Path, before: list[str]) -> Iterator[Find
         if isinstance(other, str) and other not in before:
             where = (*path, "dependsOn", index, "name")
             yield Finding(path=where, message=f"{other!r} is none of the jobs before: {', '.join(before)}")
-    policy = get(job, "template", "spec", "template", "spec", "restartPolicy")
-    if policy not in {None, "Never", "OnFailure"}:  # the webhook makes OnFailure of a missing one
-        where = (*path, "template", "spec", "template", "spec", "restartPolicy")
-        yield Finding(path=where, message=f"{policy!r}: a Job takes Never or OnFailure")
 
 
 def _generated_names(document: Mapping[str, Any], job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
@@ -222,12 +198,6 @@ def _generated_names(document: Mapping[str, Any], job: Mapping[str, Any], path: 
         yield Finding(path=(*path, "name"), message=message)
     elif names.dns_label(longest, letter_first=True):
         yield Finding(path=(*path, "name"), message=f"{longest!r}: expected a-z, 0-9 and -, a letter first")
-
-
-def _network(spec: Mapping[str, Any]) -> Iterator[Finding]:
-    subdomain = get(spec, "network", "subdomain")
-    if isinstance(subdomain, str) and subdomain and (message := names.dns_label(subdomain, letter_first=True)):
-        yield Finding(path=("spec", "network", "subdomain"), message=message)
 
 
 def _targets(targets: Any, path: Path, by_name: Mapping[str, Any]) -> Iterator[Finding]:
@@ -251,11 +221,6 @@ def _failure_policy(rules: Any, by_name: Mapping[str, Any]) -> Iterator[Finding]
             yield Finding(path=(*path, "name"), message=f"{name!r} appears twice")
         seen.add(str(name))
         yield from _targets(rule.get("targetReplicatedJobs"), path, by_name)
-        reasons = rule.get("onJobFailureReasons")
-        for place, reason in enumerate(reasons if isinstance(reasons, list) else []):
-            if reason not in _REASONS:
-                message = f"{reason!r} is no reason of a Job's failure: expected {', '.join(_REASONS)}"
-                yield Finding(path=(*path, "onJobFailureReasons", place), message=message)
 
 
 def _coordinator(coordinator: Any, by_name: Mapping[str, Any]) -> Iterator[Finding]:

@@ -32,7 +32,6 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
-from training_imgtool.jobs.rules.kubernetes import template_findings
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
@@ -121,7 +120,9 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
         if kind is None or (kind != key and kind in specs):
             severity = Severity.WARNING if allow_unknown else Severity.ERROR
             hint = nearest(key, _TYPES.values())
-            yield Finding(path=(*path, key), message=f"{key!r} is not a key here", hint=hint, severity=severity)
+            yield Finding(
+                path=(*path, key), message=f"{key!r} is not a key here", hint=hint, severity=severity, at_key=True
+            )
             continue
         if kind != key:
             message = f"the operator reads it as {kind}"
@@ -141,7 +142,6 @@ def _replica_findings(key: str, replica: Mapping[str, Any], path: Path) -> Itera
     if isinstance(count, int) and (count < 0 or (key in {"Chief", "Master"} and count != 1)):
         expected = f"there is one {key}" if count >= 0 else "expected 0 or more"
         yield Finding(path=(*path, "replicas"), message=f"{count}: {expected}", severity=Severity.WARNING)
-    yield from template_findings(replica.get("template"), (*path, "template"))
     containers = get(replica, "template", "spec", "containers")
     if isinstance(containers, list):
         running = [get(item, "name") for item in containers if isinstance(item, dict)]

@@ -15,7 +15,6 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.kubernetes import job_name, labels, metadata, queue_label
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
-from training_imgtool.jobs.rules.images import image_findings
 from training_imgtool.jobs.targets import jobset
 from training_imgtool.spec.model import ImageSpec
 from training_imgtool.spec.targets import Target
@@ -85,13 +84,10 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
 
 
 def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
-    manager, nodes = spec.get("managedBy"), get(spec, "trainer", "numNodes")
+    manager = spec.get("managedBy")
     if manager is not None and manager not in _MANAGERS:
         message = f"{manager!r}: expected {_MANAGERS[1]} or {_MANAGERS[2]}"
         yield Finding(path=("spec", "managedBy"), message=message)
-    if isinstance(nodes, int) and nodes < 1:
-        yield Finding(path=("spec", "trainer", "numNodes"), message=f"{nodes}: expected 1 or more")
-    yield from image_findings(get(spec, "trainer", "image"), ("spec", "trainer", "image"))
 
 
 def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
