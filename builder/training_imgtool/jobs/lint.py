@@ -112,9 +112,10 @@ def find_target(data: Any) -> Target | None:
     """Returns the target that a document is a job file of, by its kind or by the keys at its top."""
     if not isinstance(data, dict):
         return None
-    for target in Target:
-        if any(sign in data for sign in target.row.signs):
-            return target
+    if "kind" not in data:
+        for target in Target:
+            if any(sign in data for sign in target.row.signs):
+                return target
     if any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
         return Target.TF_CONFIG
     kind, annotations = data.get("kind"), get(data, "metadata", "annotations")

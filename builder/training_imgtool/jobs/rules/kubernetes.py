@@ -29,8 +29,10 @@ def object_findings(document: Any, judge: Judge | None, target: Target | None, *
     """Finds what is wrong with one object: its keys, its names, its Pods, and what `judge` says of the rest."""
     kind, version = document["kind"], document.get("apiVersion")
     findings = list(shape_findings(document, kind, _RULES, allow_unknown=allow_unknown))
-    if version != KINDS[kind]:
-        findings.append(Finding(path=("apiVersion",), message=f"{version!r}: expected {KINDS[kind]} for {kind}"))
+    versions = KINDS[kind].split()
+    if version not in versions:
+        message = f"{version!r}: expected {' or '.join(versions)} for {kind}"
+        findings.append(Finding(path=("apiVersion",), message=message))
     document = well_typed(document, kind) or {}
     findings += _metadata(kind, document.get("metadata"))
     findings += judge(document, allow_unknown=allow_unknown, region=None) if judge else ()
@@ -40,9 +42,9 @@ def object_findings(document: Any, judge: Judge | None, target: Target | None, *
 def unknown_kind(kind: Any, version: Any) -> Finding:
     """Tells what a kind without a shape was meant to be, or that nobody checks it."""
     if isinstance(kind, str):
-        alike = [name for name, group in KINDS.items() if group == version or name.lower() == kind.lower()]
-        meant = next((f"did you mean {name}?" for name in alike if name.lower() == kind.lower()), None)
-        if meant := meant or nearest(kind, alike):
+        meant = next((f"did you mean {name}?" for name in KINDS if name.lower() == kind.lower()), None)
+        custom = [name for name, versions in KINDS.items() if "." in str(version) and version in versions.split()]
+        if meant := meant or nearest(kind, custom):
             message = f"{kind!r} is not a kind of {version}"
             return Finding(path=("kind",), message=message, hint=meant, source=str(version))
         message = f"nothing was checked: imgtool has no schema of the kind {kind} ({version})"
@@ -68,7 +70,7 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     """Containers have names of their own and mount volumes that are there; a JobSet may add some."""
     if pod.get("containers") == []:
         yield Finding(path=(*path, "containers"), message="is empty: expected a container")
-    claims = get(root, "spec", "volumeClaimPolicies")
+    claims = get(root, "spec", "volumeClaimPolicies") or get(root, "spec", "template", "spec", "volumeClaimPolicies")
     added = [get(item, "metadata", "name") for policy in claims or [] for item in get(policy, "templates") or []]
     volumes = {*added, *(get(item, "name") for item in pod.get("volumes") or [])}
     seen: set[Any] = set()

@@ -153,7 +153,7 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "field_path": _field_path,
     "absolute": _absolute,
     "inner_path": _inner_path,
-    "project": _matching(re.compile(r"[a-z0-9][a-z0-9_-]*\Z"), "a Compose project: expected a-z, 0-9, _ and -"),
+    "count": _matching(re.compile(r"[0-9]+\Z"), "a number"),
     "service": _matching(
         re.compile(r"[A-Za-z0-9._-]+\Z"), "a name of Compose: expected letters, digits, '.', '_', '-'"
     ),
