@@ -21,6 +21,8 @@ import yaml
 
 from tests.jobs.fault import faulty
 from tests.jobs.faults import FAULTS
+from tests.jobs.faults_pods import FAULTS as POD_FAULTS
+from tests.jobs.faults_pods import NEWER, TAKEN
 from tests.jobs.random_arguments import asked, from_objects
 from tests.jobs.random_kubernetes import random_spec
 from tests.jobs.specs import CASES, images, spec
@@ -136,3 +138,16 @@ def _run(script: str, kubeconfig: Path) -> None:
     folder = kubeconfig.parent
     done = subprocess.run(["bash"], input=script, env=env, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_cluster_refuses_what_lint_refuses_and_takes_what_it_takes(cluster: ApiServer) -> None:
+    taken = [(old, new) for text, old, new in POD_FAULTS if not refused(cluster, text.replace(old, new, 1))]
+    assert {new for _, new in taken} <= NEWER, taken
+    wrong = [(old, new) for text, old, new in TAKEN if refused(cluster, text.replace(old, new, 1))]
+    assert wrong == []
+
+
+def refused(server: ApiServer, text: str) -> bool:
+    """Whether the server, or kubectl before it, refuses a file's object; kubectl knows no kind `pod`."""
+    (item,) = objects(text)
+    return item["kind"] == "pod" or server.create(item) is not None

@@ -31,7 +31,7 @@ PROGRAMS = Path(__file__).resolve().parents[2] / ".services"
 CRDS = {"TFJob": ("tfjobs", "kubeflow.org_tfjobs.v1.9.4.yaml"),
         "JobSet": ("jobsets", "jobset.x-k8s.io_jobsets.v0.12.0.yaml"),
         "ImageCache": ("imagecaches", "imagecaches.eci.alibabacloud.com.yaml")}  # fmt: skip
-_PLURALS = {"Pod": "pods", "Service": "services", **{kind: plural for kind, (plural, _) in CRDS.items()}}
+_PLURALS = {"Pod": "pods", "Service": "services", "Job": "jobs", **{kind: plural for kind, (plural, _) in CRDS.items()}}
 _TOKEN = "secret"
 _ADMISSION = (
     "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,"

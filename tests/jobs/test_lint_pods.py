@@ -1,0 +1,25 @@
+"""Lint names each fault in a Pod, a Job and a Service, and takes what the API server takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jobs.faults_pods import FAULTS, JOB, POD, SERVICE, TAKEN
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.model import Severity
+
+
+def errors(text: str) -> list[str]:
+    return [str(item) for item in lint(text, "f") if item.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(("text", "old", "new"), FAULTS)
+def test_each_fault_is_an_error(text: str, old: str, new: str) -> None:
+    assert old in text
+    assert errors(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(("text", "old", "new"), [*((text, "name", "name") for text in (POD, JOB, SERVICE)), *TAKEN])
+def test_what_the_server_takes_has_no_error(text: str, old: str, new: str) -> None:
+    assert old in text
+    assert errors(text.replace(old, new, 1)) == []
