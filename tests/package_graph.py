@@ -23,7 +23,7 @@ ROOMS: dict[str, str] = {
     "registry": "http",
     "spec": "yamlfile",
     "plan": "spec",
-    "jobs": "spec yamlfile",
+    "jobs": "spec",
     "versions": "plan spec yamlfile",
     "dockerfile": "plan spec",
     "wheels": "context http plan spec versions",

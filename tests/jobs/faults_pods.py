@@ -57,8 +57,10 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
     (
         POD,
         "nodeSelector: {pool: gpu}",
-        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
-        "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is, values: [b]}]}]}}}",
+        (
+            "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+            "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is, values: [b]}]}]}}}"
+        ),
     ),
     (POD, "nodeSelector: {pool: gpu}", "nodeSelector: {pool: [gpu]}"),
     (POD, "nodeSelector: {pool: gpu}", "tolerations: [{key: a, effect: Never}]"),
