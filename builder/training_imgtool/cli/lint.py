@@ -75,7 +75,7 @@ def _row(message: Message) -> dict[str, Any]:
 
 
 def _sarif(messages: Sequence[Message]) -> dict[str, Any]:
-    """The findings as a SARIF log of one run."""
+    """Writes the findings as a SARIF log of one run."""
     results = [
         {
             "ruleId": f"job-file/{message.severity}",
