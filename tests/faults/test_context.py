@@ -185,3 +185,29 @@ def test_data_beside_the_code_is_pointed_out(pushing: Project) -> None:
     assert large
     again = pushing.run("push")
     assert "weights.bin" not in again.err
+
+
+def test_what_imgtool_prints_and_writes_into_a_flat_project_changes_no_image(project: Project) -> None:
+    project.write("task.py", "print(1)\n")
+    project.spec(SPEC.replace("{source: trainer, module: trainer.task}", "task.py"))
+    before = keys(project)
+    for name, code, *arguments in (
+        ("show.json", 0, "show", "--json"),
+        ("page.txt", 0, "show"),
+        ("push.txt", 8, "push", "--registry", "127.0.0.1:9/x"),
+    ):
+        with (project.folder / name).open("w") as out, (project.folder / f"{name}.log").open("w") as err:
+            assert project.ended(project.start(*arguments, stdout=out, stderr=err)).code == code
+    (project.folder / "page.txt").unlink()  # a page for people has no mark of its own
+    project.write("gha-creds-8f6d0a1b2c3d4e5f.json", '{"type": "external_account"}')
+    assert keys(project) == before
+    assert "Error: " in (project.folder / "push.txt.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_a_dash_is_stdout(project: Project, name: str) -> None:
+    project.refused("verify", "--sbom", name, code=2, says=["stdout has the report"])
+    ended = project.run("render", "-o", name)
+    assert ended.code == 0
+    assert ended.out.startswith("#")
+    assert not (project.folder / "-").exists()

@@ -32,7 +32,7 @@ def config(
     spec: opt.Spec = None,
     target: Annotated[Target | None, typer.Option(help="The job file's format, instead of job.target.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to stdout.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to stdout; - is stdout.")
     ] = None,
     registry: opt.Registry = None,
     job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name.")] = None,
@@ -90,7 +90,7 @@ def config(
         hosts=hosts,
         allow_unknown=allow_unknown,
         push=push,
-        output=output,
+        output=None if opt.is_stdout(output) else output,
         signed_by=machine.signatory(require_signature, issuer),
     )
     if source is not None and require_signature is not None:
@@ -105,7 +105,7 @@ def config(
         emit_note(line)
     if command:
         emit(written.command + "\n")
-    elif output is None:
+    elif request.output is None:
         emit(written.text)
 
 

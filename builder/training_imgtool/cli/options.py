@@ -65,3 +65,8 @@ Tags = Annotated[
     list[str] | None,
     typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG. Repeatable."),
 ]
+
+
+def is_stdout(path: Path | None) -> bool:
+    """Returns whether a path for a result means stdout."""
+    return path is not None and str(path) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

@@ -33,6 +33,8 @@ def render(
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.shared_reads import open_spec
 
+    if opt.is_stdout(output):
+        output = None
     settings = machine.settings()
     with machine.progress(progress) as view:
         inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)

@@ -10,7 +10,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_error, emit_json, emit_note
-from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.errors import UsageError, VerificationError
 
 
 def register(app: typer.Typer) -> None:
@@ -52,6 +52,8 @@ def verify(
     from training_imgtool.verify.session import VerifyRun
     from training_imgtool.verify.session import verify as verify_images
 
+    if opt.is_stdout(sbom):
+        raise UsageError(f"--sbom {sbom}: stdout has the report", hint="name a file, such as sbom.cdx.json")
     settings = machine.settings()
     with machine.progress(progress) as view:
         if sbom is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from training_imgtool.context import secret_files
 from training_imgtool.context.dockerignore import DockerIgnore, Verdict
 from training_imgtool.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, change_error, unreadable
+from training_imgtool.context.own_files import own_streams
 from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
@@ -72,6 +73,7 @@ class Walk:
         self._suspects: list[str] = []
         self._bytes = 0
         self._now = time.time_ns()
+        self._streams = own_streams()
 
     def run(self) -> list[Entry]:
         """Walks; raises InputError that names what is wrong."""
@@ -137,6 +139,8 @@ class Walk:
             self._count(path, 0)
 
     def _leaf(self, descriptor: int, name: str, path: str, status: os.stat_result) -> None:
+        if (status.st_dev, status.st_ino) in self._streams:
+            return
         if not secret_files.allowed(path, self._allow_secrets) and secret_files.by_name(path):
             self._suspects.append(path)
             return

@@ -84,19 +84,19 @@ def parse_source(name: str, place: str, line: str) -> SourceRequirement | None:
     if (rest == line and line.startswith("-")) or len(line) > _MOST_LETTERS * 10:
         return None
     named = _NAMED.fullmatch(rest)
-    place = named["place"] if named else rest
-    marker = _MARKER.search(place)
-    place = place[: marker.start()] if marker else place
+    text = named["place"] if named else rest
+    marker = _MARKER.search(text)
+    text = text[: marker.start()] if marker else text
     extras = _split(named["extras"]) if named else ()
-    if place.startswith("git+"):
-        origin = _git_origin(place)
-        egg = parse_qs(place.partition("#")[2]).get("egg", [""])[0]
+    if text.startswith("git+"):
+        origin = _git_origin(text)
+        egg = parse_qs(text.partition("#")[2]).get("egg", [""])[0]
         package = named["name"] if named else egg.partition("[")[0] or None
         extras = extras or _split(egg.partition("[")[2].rstrip("]"))
     else:
-        bracket = _EXTRAS.search(place)
+        bracket = _EXTRAS.search(text)
         extras = extras or (_split(bracket["extras"]) if bracket else ())
-        origin = _path(name, place[: bracket.start()] if bracket else place, is_named=bool(named))
+        origin = _path(name, text[: bracket.start()] if bracket else text, is_named=bool(named))
         package = named["name"] if named else None
     if origin is None:
         return None

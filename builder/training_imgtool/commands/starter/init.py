@@ -70,6 +70,7 @@ _DOCKERIGNORE = """\
 **/.ipynb_checkpoints
 .git
 .venv
+*.log
 """
 _REQUIREMENTS = """\
 # What the trainer imports besides TensorFlow, one requirement per line, such as:
