@@ -90,8 +90,11 @@ def copy(checkout: Path, folder: Path) -> Tree:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
-    if (checkout / ".services").exists():
+    if (checkout / ".services").is_dir():
         (folder / ".services").symlink_to((checkout / ".services").resolve())
+    beside = checkout.resolve().parent / "shared"  # schemas that tests read where they are
+    if beside.exists() and not (folder.parent / "shared").exists():
+        (folder.parent / "shared").symlink_to(beside)
     _make_environment(folder)
     return Tree(folder)
 

@@ -230,6 +230,7 @@ def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) 
         (("own/__init__.py", "train.py"), "train.py", ".", True),
         (("libs/own/own/__init__.py", "train.py"), "train.py", "libs/own", False),
         (("train.py",), "train.py", ".", True),
+        (("lib/__init__.py", "own/task.py"), "own", ".", False),
         (
             ("own/__init__.py", "scripts/train.py"),
             "{source: ., script: scripts/train.py}\nenv: {PYTHONPATH: /app}",

@@ -10,7 +10,7 @@ import pytest
 from training_imgtool.core.errors import InputError
 from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
-from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.job import Eci, JobSpec
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
@@ -101,11 +101,15 @@ def test_values_of_the_command_line_have_a_lock_of_their_own(tmp_path: Path) -> 
     assert lock_path(load(path, {"user": "1000"})) == tmp_path / "image.lock"  # the lock does not depend on it
 
 
-def test_round_trip(tmp_path: Path) -> None:
+BY_ENGINE = LockedDebian(requested=("libx",), engine="libx: its script needs an engine")
+
+
+@pytest.mark.parametrize("lock", [LOCK, replace(LOCK, variants=(replace(CPU, debian=BY_ENGINE), GPU))])
+def test_round_trip(tmp_path: Path, lock: Lock) -> None:
     path = tmp_path / "image.lock"
-    path.write_text(dump_lock(LOCK))
-    assert read_lock(path) == LOCK
-    assert dump_lock(read_lock(path)) == dump_lock(LOCK)
+    path.write_text(dump_lock(lock))
+    assert read_lock(path) == lock
+    assert dump_lock(read_lock(path)) == dump_lock(lock)
 
 
 def test_text_has_a_line_per_wheel_and_no_url() -> None:

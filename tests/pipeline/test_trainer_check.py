@@ -74,7 +74,7 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
 def test_what_can_start_passes(project: Project, code: str) -> None:
     project.write("trainer/util.py", "x = 1\n")
     project.write("trainer/paths.py", "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\n")
-    project.write("trainer/native.cpython-311-x86_64-linux-gnu.so", "")
+    project.write("trainer/native.cpython-311-x86_64-linux-gnu.so", "\x7fELF")
     project.write("trainer/other/deep.py", "")
     (project.folder / "trainer/linked").symlink_to("other")
     project.write("trainer/task.py", code)
