@@ -57,7 +57,8 @@ def test_what_a_minor_was_built_with_and_needs(matrix: Matrix, facts: dict[str, 
         minor = matrix.minors[name]
         assert (minor.cuda, minor.cudnn) == (row["tested_cuda"], row["tested_cudnn"]), name
         assert list(minor.compute) == (row["wheel_built_with"]["compute"] or []), name
-        assert list(minor.constraints) == row["inject_constraints"], name
+        own = [line for line in minor.constraints if not line.startswith("tensorflow-metadata")]  # a newer fact
+        assert own == row["inject_constraints"], name
         assert list(minor.add) == row.get("inject_requirements", []), name
         assert minor.requires == row["requires"], name
         assert minor.and_cuda == (row["and_cuda_extra"] or {}), name

@@ -74,7 +74,7 @@ def _row(matrix: Matrix, minor: Minor, release: Release) -> dict[str, Any]:
         "cuda": minor.cuda,
         "cudnn": minor.cudnn,
         "compute": list(minor.compute),
-        "constraints": list(minor.constraints),
+        "constraints": [*minor.constraints, *release.constraints],
         "add": list(minor.add),
         "and_cuda": has_cuda_wheels(minor, release),
         "bases": [
@@ -113,7 +113,7 @@ def _details(matrix: Matrix, minor: Minor, release: Release) -> str:
         lines.append(f"  base         nvidia/cuda:{base.tag} ({inside}, {image.status})")
     if minor.no_base:
         lines.append(f"  base         none: {minor.no_base}")
-    held = [*minor.constraints, *(f"+{name}" for name in minor.add)]
+    held = [*minor.constraints, *release.constraints, *(f"+{name}" for name in minor.add)]
     lines.append(f"  held back    {', '.join(held) or 'nothing'}")
     lines += [f"  and-cuda     not with {what}: {why}" for what, why in minor.and_cuda_broken.items()]
     lines += [f"  note         {note}" for note in minor.notes]

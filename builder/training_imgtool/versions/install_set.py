@@ -62,7 +62,7 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
     """Lists the constraints without which the release does not install or import, or brings a gigabyte too much."""
     minor = request.minor
-    yield from minor.constraints
+    yield from (*minor.constraints, *request.release.constraints)
     if accelerator is Accelerator.GPU and request.wheels and version_key(minor.name) >= _RANGES:
         yield from (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items())
 

@@ -23,6 +23,7 @@ class Release:
         lacks: a package that the release needs and that has no wheel, by Python; `lacks_arm` the same for aarch64.
         packages: which distributions have a wheel of it.
         cpu_wheel: whether its `tensorflow` wheel computes on the CPU only.
+        constraints: what its own metadata lacks, so that what it needs fits beside those of its minor.
     """
 
     version: str
@@ -33,6 +34,7 @@ class Release:
     lacks_arm: Mapping[str, str]
     packages: frozenset[str]
     cpu_wheel: bool
+    constraints: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,7 @@ def _release(version: str, row: Mapping[str, Any], cpu_wheels: tuple[str, ...]) 
         lacks_arm=row.get("arm_lacks", {}),
         packages=frozenset({"tensorflow", *(f"tensorflow-{kind}" for kind in row.get("also", "").split())}),
         cpu_wheel=version in cpu_wheels,
+        constraints=tuple(row.get("constraints", ())),
     )
 
 
