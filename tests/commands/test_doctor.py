@@ -20,7 +20,7 @@ BUILDERS = [
 def builders(folder: Path, **environ: str) -> tuple[Check, int]:
     (folder / "image.yaml").write_text('name: x\ntensorflow: "2.15.1"\nroles: {master: {}}\ntrainer: task.py\n')
     (folder / "task.py").write_text("")
-    checks = examine(folder, settings(folder, **{"PATH": str(folder), "DOCKER_HOST": "unix:///nowhere", **environ}))
+    checks = examine(folder, {}, settings(folder, **{"PATH": str(folder), "DOCKER_HOST": "unix:///nowhere", **environ}))
     check = next(check for check in checks if check.name == "builder")
     return check, exit_code((check,))
 

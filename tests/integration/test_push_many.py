@@ -131,5 +131,5 @@ def test_values_that_are_none(machine: Machine, project: Project, arguments: tup
 def test_a_value_that_the_spec_does_not_take_is_refused_at_its_place(machine: Machine, project: Project) -> None:
     _, err = machine.run("push", "--set", "tensorflow=2.15.9", cwd=project.folder, code=3)
     assert "image.yaml:2:13: tensorflow" in err
-    _, err = machine.run("push", "--set", "roles.worker.colour=red", cwd=project.folder, code=3)
+    _, err = machine.run("push", "--set", "roles.worker.colour=red", cwd=project.folder, code=2)
     assert "colour" in err

@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def config(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     target: Annotated[Target | None, typer.Option(help="The job file's format, instead of job.target.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to stdout; - is stdout.")
@@ -84,6 +85,7 @@ def config(
     from training_imgtool.commands.job_files import config, convert
 
     request = config.Request(
+        values=opt.read_changes(changes),
         target=target,
         job_id=job_id,
         form=_format(output_format),

@@ -14,11 +14,13 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(spec: opt.Spec = None, registry: opt.Registry = None, as_json: opt.Json = False) -> None:
+def doctor(
+    spec: opt.Spec = None, changes: opt.Changes = None, registry: opt.Registry = None, as_json: opt.Json = False
+) -> None:
     """Check what a build needs on this machine. The exit code is that of the build."""
     from training_imgtool.commands import doctor
 
-    findings = doctor.examine(spec, machine.settings(), registry=registry)
+    findings = doctor.examine(spec, opt.read_changes(changes), machine.settings(), registry=registry)
     code = doctor.exit_code(findings)
     if as_json:
         emit_json({"ok": code == 0, "checks": [finding.as_data() for finding in findings]})

@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def lock(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     upgrade: Annotated[
         bool,
         typer.Option("--upgrade", "-U", help="Resolve again: newest packages and base images that fit."),
@@ -45,9 +46,10 @@ def lock(
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:
         raise UsageError("--locked forbids writing the lock, and --upgrade asks for it", hint="give one of them")
+    values = opt.read_changes(changes)
     settings = machine.settings()
     with machine.progress(progress) as view:
-        spec_file = open_spec(spec)
+        spec_file = open_spec(spec, values)
         if not no_check:
             check_job(spec_file)
         wanted = None if locked else renewal

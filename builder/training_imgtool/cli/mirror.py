@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def mirror(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="HOST/PATH", help="Copy the base images to this registry.")
     ] = None,
@@ -41,11 +42,12 @@ def mirror(
     if to is None and wheels is None:
         raise UsageError("nothing to copy to", hint="give --to HOST/PATH, --wheels DIR, or both")
     place = mirroring.check_target(to) if to is not None else None
+    values = opt.read_changes(changes)
     settings = machine.settings()
     bases: tuple[mirroring.MirroredBase, ...] = ()
     files = MirroredFiles()
     with machine.progress(progress) as view:
-        spec_file = open_spec(spec)
+        spec_file = open_spec(spec, values)
         for platform in spec_file.platforms:
             lock = ensure_lock(spec_file.for_platform(platform), settings, view, locked=locked)
             if place is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from training_imgtool.cli.progress import Mode
+from training_imgtool.core.errors import UsageError
 from training_imgtool.spec.model import Role
 
 
@@ -22,6 +24,10 @@ Specs = Annotated[list[Path] | None, typer.Argument(metavar="[SPEC]...", help="S
 Values = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE,…", help="Build a variant per value, such as tensorflow=2.15.1,2.16.2."),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec, such as tensorflow=2.15.1; repeatable."),
 ]
 Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; repeatable.")]
 Registry = Annotated[
@@ -65,6 +71,17 @@ Tags = Annotated[
     list[str] | None,
     typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG. Repeatable."),
 ]
+
+
+def read_changes(texts: list[str] | None) -> Mapping[str, str]:
+    """Reads `--set` of a verb that takes one variant of a spec; raises UsageError for several values of a key."""
+    from training_imgtool.pipeline.request import expand_choices
+
+    choice, *others = expand_choices((), texts or ())
+    if others:
+        hint = "give each key one value, and run the command once per variant"
+        raise UsageError(f"--set {' '.join(texts or ())}: only build and push take several variants", hint=hint)
+    return choice.values
 
 
 def is_stdout(path: Path | None) -> bool:

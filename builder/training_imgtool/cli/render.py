@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def render(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     roles: opt.Roles = None,
     output: Annotated[
         Path | None,
@@ -33,11 +34,12 @@ def render(
     from training_imgtool.pipeline.inputs import prepare
     from training_imgtool.pipeline.shared_reads import open_spec
 
+    values = opt.read_changes(changes)
     if opt.is_stdout(output):
         output = None
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, values), settings, view, registry=registry, locked=locked)
         images = inputs.selected(tuple(roles or ()))
         if output is not None:
             write_build_folder(output, inputs, images, settings, view)

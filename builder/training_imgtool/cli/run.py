@@ -63,6 +63,7 @@ def register(app: typer.Typer) -> None:
 def run(
     ctx: typer.Context,
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     workers: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="How many workers, instead of the spec's count.")
     ] = None,
@@ -119,7 +120,8 @@ def run(
         kills=tuple(parse_kill(text) for text in kill or ()),
         restart=restart,
     )
-    summary = _run(spec, request, followed, registry=registry, locked=locked, progress=progress)
+    values = opt.read_changes(changes)
+    summary = _run(spec, values, request, followed, registry=registry, locked=locked, progress=progress)
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
     if as_json:
@@ -127,7 +129,7 @@ def run(
     else:
         emit(as_lines(summary))
     if not code and progress != "quiet":
-        emit_note(f"next: {_next(spec, summary, request)}")
+        emit_note(f"next: {_next(spec, values, summary, request)}")
     if code:
         raise typer.Exit(code)
 
@@ -140,6 +142,7 @@ def _folder(text: str) -> Path:
 
 def _run(
     spec: Path | None,
+    values: Mapping[str, str],
     request: Request,
     followed: tuple[tuple[Role, int | None], ...],
     *,
@@ -154,9 +157,9 @@ def _run(
     from training_imgtool.pipeline.shared_reads import open_spec
 
     settings = machine.settings()
-    spec_file = open_spec(spec)
+    spec_file = open_spec(spec, values)
     if (own := this_platform()) in spec_file.platforms:
-        spec_file = open_spec(spec, {"platform": own})
+        spec_file = open_spec(spec, {**values, "platform": own})
     cluster_run.check(spec_file.spec, request)
     engine = connect(settings)
     try:
@@ -169,11 +172,12 @@ def _run(
         engine.close()
 
 
-def _next(spec: Path | None, summary: Summary, request: Request) -> str:
+def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, request: Request) -> str:
     """Suggests what to type next: the images that ran become a job, once a registry has them all."""
     import shlex
 
     where = f" {shlex.quote(str(spec))}" if spec else ""
+    where += "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
     if all(result.image.source == "registry" for result in summary.replicas):
         target = f" --target {request.service}" if request.service and request.service != "local" else ""
         return f"imgtool config{where}{target} -o config.yaml    # the job file of these very images"

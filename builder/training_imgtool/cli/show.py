@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def show(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
@@ -29,9 +30,10 @@ def show(
     from training_imgtool.pipeline.shared_reads import open_spec
     from training_imgtool.pipeline.trainer_check import check_trainer
 
+    values = opt.read_changes(changes)
     settings = machine.settings()
     with machine.progress(progress) as view:
-        spec_file = open_spec(spec)
+        spec_file = open_spec(spec, values)
         if not no_check:
             check_job(spec_file)
         inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, write=False)

@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def sign(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     key: Annotated[
         str | None,
         typer.Option("--key", metavar="KEY", help="A private key as cosign takes it, instead of an OIDC token."),
@@ -39,7 +40,16 @@ def sign(
 
     settings = _with_password(machine.settings(), key)
     with machine.progress(progress) as view:
-        results = sign_images(spec, key, settings, view, roles=tuple(roles or ()), registry=registry, locked=locked)
+        results = sign_images(
+            spec,
+            key,
+            settings,
+            view,
+            values=opt.read_changes(changes),
+            roles=tuple(roles or ()),
+            registry=registry,
+            locked=locked,
+        )
     if as_json:
         rows = [
             {"role": str(row.role), "reference": str(row.digest), "signed": row.signed, "attestations": list(row.types)}

@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     spec: opt.Spec = None,
+    changes: opt.Changes = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     engine: Annotated[
@@ -52,6 +53,7 @@ def verify(
     from training_imgtool.verify.session import VerifyRun
     from training_imgtool.verify.session import verify as verify_images
 
+    values = opt.read_changes(changes)
     if opt.is_stdout(sbom):
         raise UsageError(f"--sbom {sbom}: stdout has the report", hint="name a file, such as sbom.cdx.json")
     settings = machine.settings()
@@ -60,7 +62,7 @@ def verify(
             from training_imgtool.core.atomic_files import check_writable
 
             check_writable(sbom)
-        inputs = prepare(open_spec(spec), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, values), settings, view, registry=registry, locked=locked)
         run = VerifyRun(
             inputs=inputs,
             roles=tuple(roles or ()),

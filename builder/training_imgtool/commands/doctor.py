@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,9 @@ class Check:
         return f"{mark} {self.name}: {self.text}" + (f"\n        {self.hint}" if self.hint and not self.ok else "")
 
 
-def examine(spec: Path | None, settings: Settings, *, registry: str | None = None) -> tuple[Check, ...]:
+def examine(
+    spec: Path | None, values: Mapping[str, str], settings: Settings, *, registry: str | None = None
+) -> tuple[Check, ...]:
     """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
     checks = [
         _run_check("uv", _uv),
@@ -53,7 +55,7 @@ def examine(spec: Path | None, settings: Settings, *, registry: str | None = Non
         _run_check("engine", lambda: _engine(settings), needed=False),
         _run_check("builder", lambda: _builder(settings), needed=settings.builder is not None),
     ]
-    return (*checks, *_of_spec(spec, settings, registry))
+    return (*checks, *_of_spec(spec, values, settings, registry))
 
 
 def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
@@ -113,13 +115,14 @@ def _builder(settings: Settings) -> str:
     return f"{running.name} ({', '.join((running.driver or 'driver unknown', *running.endpoints))}) runs"
 
 
-def _of_spec(spec: Path | None, settings: Settings, registry: str | None) -> Iterator[Check]:
+def _of_spec(spec: Path | None, values: Mapping[str, str], settings: Settings, registry: str | None) -> Iterator[Check]:
     from training_imgtool.pipeline.shared_reads import open_spec
 
     try:
-        spec_file = open_spec(spec)
+        spec_file = open_spec(spec, values)
     except ImgtoolError as error:
-        needed = spec is not None or not isinstance(error, UsageError)  # without one here there is nothing to check
+        # Without a spec here there is nothing to check.
+        needed = spec is not None or bool(values) or not isinstance(error, UsageError)
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))

@@ -77,6 +77,7 @@ def sign_images(
     settings: Settings,
     progress: Progress,
     *,
+    values: Mapping[str, str] | None = None,
     roles: tuple[Role, ...] = (),
     registry: str | None = None,
     locked: bool = False,
@@ -92,14 +93,16 @@ def sign_images(
         key: a private key as cosign takes it; None for the identity of an OIDC token.
         settings: of the machine; COSIGN_PASSWORD in its environment opens the key.
         progress: gets the steps.
+        values: of keys of the spec, in place of the file's.
         roles: whose images; all by default.
         registry: instead of the spec's.
         locked: refuse to renew the lock.
 
     Raises InputError when an image is not in the registry, and what cosign and the registry's client raise.
     """
+    spec_file = open_spec(where, values)
     signer = _open_signer(key, settings)
-    inputs = prepare(open_spec(where), settings, progress, registry=registry, locked=locked)
+    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
     with connect(settings, progress) as registries:
         results = []
         for each in inputs.by_platform:

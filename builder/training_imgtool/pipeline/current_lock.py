@@ -56,12 +56,12 @@ def ensure_lock(
         return present
     if locked:
         what = "is missing" if present is None else "is out of date"
-        hint = "run this without --locked" if spec_file.values.keys() - {"platform"} else "run `imgtool lock`"
+        hint = f"run `imgtool lock`{_with_this_set(spec_file)}"
         raise InputError(f"{path} {what}, and --locked forbids writing it", hint=f"{hint}, then commit it")
     lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
     if not write:
-        writer = "`imgtool push` with this --set" if spec_file.values.keys() - {"platform"} else "`imgtool lock`"
-        progress(Note(f"{path} {'is not current' if present else 'is missing'}; {writer} writes it"))
+        state = "is not current" if present else "is missing"
+        progress(Note(f"{path} {state}; `imgtool lock`{_with_this_set(spec_file)} writes it"))
         return lock
     if lock == present:
         progress(Note(f"{path} stays as it is: nothing newer fits"))
@@ -75,6 +75,10 @@ def ensure_lock(
     for note in _upgrade_notes(present, lock) if present is not None else ():
         progress(Note(note))
     return lock
+
+
+def _with_this_set(spec_file: SpecFile) -> str:
+    return " with this --set" if spec_file.values.keys() - {"platform"} else ""
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:

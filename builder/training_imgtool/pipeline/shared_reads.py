@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
 from training_imgtool.context.code_folders import CodeFolders
 from training_imgtool.context.context import Context
 from training_imgtool.context.scan import remembered_hashes
-from training_imgtool.core.errors import FieldListError, LocalFileError
+from training_imgtool.core.errors import FieldListError, LocalFileError, UsageError
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile.render import RenderCache, TemplateRoots, list_sources
@@ -35,7 +36,8 @@ class SharedReads:
             plain = self._files.do(where, partial(open_spec, where))
         except FieldListError:
             return open_spec(where, values)  # which may be what the file lacks
-        return plain.with_values(values) if values else plain
+        with _blaming(values):
+            return plain.with_values(values) if values else plain
 
     def lock(self, identity: Hashable, make: Callable[[], Lock]) -> Lock:
         """Returns the lock of `identity`, by `make` where nobody has it yet."""
@@ -57,7 +59,21 @@ def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> Sp
         cwd = Path.cwd()
     except OSError as error:
         raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
-    return load(find(where, cwd), values)
+    with _blaming(values or {}):
+        return load(find(where, cwd), values)
+
+
+@contextmanager
+def _blaming(values: Mapping[str, str]) -> Iterator[None]:
+    """Turns errors of the keys that `--set` gives into a UsageError: they are not the file's."""
+    try:
+        yield
+    except FieldListError as errors:
+        wrong = [error for error in errors.errors if error.field in values]
+        if not wrong:
+            raise
+        texts = [f"--set {error.field}={values[error.field]}: {error.message}" for error in wrong]
+        raise UsageError(texts[0], hint=wrong[0].hint, details=tuple(texts[1:])) from errors
 
 
 def read_code(spec_file: SpecFile, settings: Settings, copied: frozenset[str] | None) -> Context:

@@ -31,10 +31,12 @@ class Request:
     """The options of `imgtool config`.
 
     Attributes:
+        values: of keys of the spec, in place of the file's.
         push: push the images that the registry lacks before the file is written.
         output: the file to write; None prints the job file.
     """
 
+    values: Mapping[str, str] | None = None
     target: Target | None = None
     job_id: str | None = None
     form: Format = Format.YAML
@@ -77,7 +79,7 @@ def write_job_file(
     """
     if request.output is not None:
         check_writable(request.output)
-    spec_file = open_spec(where)
+    spec_file = open_spec(where, request.values)
     spec = with_job_id(spec_file.spec, request.job_id)
     target = chosen(request.target or spec.job.target)
     try:
