@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from tests.jobs.fault import other_fault
 
+_LOWEST = "studySpec.parameters[0].doubleValueSpec.minValue"
 OTHERS = (
     other_fault(
         "tfjob ps", "trio.tfjob", "    PS:", "    ps:", "spec.tfReplicaSpecs.ps", "the operator reads it as PS"
+    ),
+    other_fault(
+        "study range",
+        "tuning.vertex",
+        "0.0001",
+        "0.5",
+        _LOWEST,
+        "0.5 is above maxValue 0.1",
+    ),
+    other_fault(
+        "study scale",
+        "tuning.vertex",
+        "0.0001",
+        "0",
+        _LOWEST,
+        "a logarithmic scale needs more than 0",
     ),
     other_fault(
         "tfjob container",

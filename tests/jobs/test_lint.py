@@ -71,6 +71,11 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
             "kind",
             "nothing was checked: imgtool has no schema",
         ),
+        (
+            "trainingInput: {hyperparameters: {goal: MAXIMIZE, params: []}}\n",
+            "trainingInput.hyperparameters.params",
+            "is empty: expected at least one",
+        ),
         ("jobSpec: {workerPoolSpecs: []}\n", "", "'displayName' is missing"),
         ("displayName: x\njobSpec: {workerPoolSpecs: []}\n", "jobSpec.workerPoolSpecs", "expected 1 to 4 pools"),
         ("services: {a: {build: .}}\nversion: '3'\n", "version", "is obsolete"),

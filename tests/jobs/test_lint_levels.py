@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from training_imgtool.jobs.lint import lint
-from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.model import Finding, Severity, add_source
 
 PACKAGED = """\
 trainingInput:
@@ -260,3 +260,9 @@ def test_the_order_of_discrete_values_is_a_warning() -> None:
         "[{parameterName: n, type: DISCRETE, discreteValues: [2, 1]}]}}\n"
     )
     assert levels(text)["trainingInput.hyperparameters.params[0].discreteValues"] == "warning"
+
+
+def test_errors_without_a_source_get_the_rules() -> None:
+    findings = [Finding(path=(), message="m"), Finding(path=(), message="m", source="own")]
+    findings.append(Finding(path=(), message="m", severity=Severity.WARNING))
+    assert [finding.source for finding in add_source(findings, "rules")] == ["rules", "own", None]
