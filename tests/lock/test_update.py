@@ -23,6 +23,7 @@ from training_imgtool.lock.parse import parse_lock
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile, load
+from training_imgtool.spec.requirements import read_requirement_files
 from training_imgtool.versions.matrix import Matrix, SourceArchive, load_matrix
 from training_imgtool.wheels.store import WheelStore
 
@@ -153,6 +154,43 @@ def test_only_a_gpu_role_gets_cuda_from_the_extra_of_a_shared_requirement(
     wheels = {locked.variant.name: {wheel.name for wheel in locked.wheels} for locked in lock.variants}
     assert cuda in wheels["gpu"]
     assert cuda not in wheels[variant]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pyproject.toml", '[project]\nname = "x"\nrequires-python = ">=3.9.2,<3.10"\ndependencies = ["scipy"]\n'),
+        ("pyproject.toml", '[project]\nname = "x"\nrequires-python = "~=3.9.0"\n'),
+        ("pyproject.toml", '[project]\nname = "x"\nrequires-python = "<=3.9"\n'),
+    ],
+)
+def test_the_project_s_own_limit_of_python_counts(place: Place, file: str, text: str) -> None:
+    cpu = 'name: mnist\ntensorflow: "2.15.1"\nroles: {master: {}}\n'
+    (place.folder / file).write_text(text)
+    spec = f"{cpu}requirements: {file}\n"
+    lock = place.lock(place.spec(spec))
+    assert lock.variants[0].variant.python == "3.9"
+    (place.folder / file).write_text(text.replace("3.9", "3.10").replace("<3.10,", "").replace(",<3.10", ""))
+    assert lock_inputs(place.spec(spec)) != lock.inputs
+    (place.folder / file).write_text(text)
+    with pytest.raises(FieldError, match=r"leaves out Python 3\.11") as caught:
+        place.lock(place.spec(f'{spec}python: "3.11"\n'))
+    assert caught.value.field == "python"
+    (place.folder / file).write_text('[project]\nname = "x"\nrequires-python = "<3.8"\n')
+    with pytest.raises(FieldError, match=r"<3\.8, and TensorFlow 2\.15\.1 has wheels for Python 3\.9, 3\.10, 3\.11"):
+        place.lock(place.spec(spec))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("setup.py", "setup(name='x', python_requires='>=3.9,<3.10')\n"),
+        ("setup.cfg", "[options]\npython_requires = >=3.9,<3.10\n"),
+    ],
+)
+def test_a_setup_file_limits_python_too(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).write_text(text)
+    assert read_requirement_files(tmp_path, file) == ((file, "# requires-python >=3.9,<3.10\n-e .\n"),)
 
 
 def test_the_lock_names_no_index_and_no_secret(place: Place) -> None:

@@ -85,7 +85,7 @@ def make_lock(
     try:
         texts = read_texts(spec_file)
         hashes = hash_code(spec_file, list_code(texts))
-        resolution = resolve(spec, matrix)
+        resolution = resolve(spec, matrix, texts)
         maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over)
         findings = check_lines(texts)
         findings += [finding for variant in resolution.variants for finding in maker.check(variant)]

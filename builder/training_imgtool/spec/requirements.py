@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FIELD = "requirements"
 PACKAGES = "python_packages"
+PYTHON_LIMIT = "# requires-python "  # begins the line that a project's limit becomes in the text that a lock depends on
 _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
 _COMMENT = r"(?:^|\s+)#.*$"
@@ -84,8 +85,9 @@ def read_requirement_files(
         key = "groups" if groups else "extras"
         raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {_PYPROJECT} has them")
     if file in _SETUP:
-        _read(folder, name)
-        return ((name, f"{project_line(extras)}\n"),)
+        limit = re.search(r"python_requires\s*=\s*[\"']?([^\"'\n]+)", _read(folder, name))
+        head = f"{PYTHON_LIMIT}{limit[1].strip()}\n" if limit else ""
+        return ((name, f"{head}{project_line(extras)}\n"),)
     texts: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -328,7 +330,9 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     uv = uv if isinstance(uv, dict) else {}
     sources = _by_name(uv.get("sources"))
     lines = [_add_source(line, sources, name) for line in dict.fromkeys(lines)]
-    return "".join(f"{line}\n" for line in (*_list_uv_options(uv, name), *lines))
+    limit = " ".join(str(project.get("requires-python", "")).split())
+    head = (f"{PYTHON_LIMIT}{limit}",) if limit else ()
+    return "".join(f"{line}\n" for line in (*head, *_list_uv_options(uv, name), *lines))
 
 
 def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:

@@ -45,20 +45,25 @@ class _Group:
     field: str  # the key that gave the base
 
 
-def resolve(spec: ImageSpec, matrix: Matrix) -> Resolution:
+def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] = ()) -> Resolution:
     """Chooses every role's variant.
+
+    Args:
+        spec: the user's choices.
+        matrix: which versions go together.
+        texts: the requirements, which may limit Python.
 
     Raises:
         FieldError: one thing does not fit; it names the key and what would.
         FieldListError: several things do not fit.
     """
     minor, release = matrix.release(spec.tensorflow)
-    request = Request(spec, matrix, minor, release)
+    request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec))
     groups = _groups(request)
     findings = _check_spec(request, groups)
     rules.raise_errors(findings)
     python = _python(request, groups)
-    findings += rules.check_python(python, release, spec.platform)
+    findings += rules.check_python(python, request.release, spec.platform)
     rules.raise_errors(findings)
     shared = rules.raise_errors(findings)
     variants: list[Variant] = []

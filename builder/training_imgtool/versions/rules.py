@@ -6,10 +6,11 @@ A finding names the key of the spec, what is wrong, and what would fit. Sources 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+from training_imgtool.spec.requirements import PYTHON_LIMIT
 from training_imgtool.versions.base_image import BaseImage
 from training_imgtool.versions.matrix import Matrix, Minor, Release, System, version_key
 
@@ -48,6 +49,36 @@ def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
     arm = platform.startswith("linux/arm64")
     pythons, lacks = (release.pythons_arm, release.lacks_arm) if arm else (release.pythons, release.lacks)
     return tuple(python for python in pythons if version_key(python) >= _OLDEST_PYTHON and python not in lacks)
+
+
+def limit_pythons(release: Release, texts: tuple[tuple[str, str], ...], spec: ImageSpec) -> Release:
+    """Leaves out the Pythons that the project's own `requires-python` does.
+
+    Raises FieldError when none is left, when the spec names another one, and for a limit that is none.
+    """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, text in texts:
+        line = next((line for line in text.splitlines() if line.startswith(PYTHON_LIMIT)), None)
+        if line is None:
+            continue
+        limit = line.removeprefix(PYTHON_LIMIT)
+        try:
+            allowed = SpecifierSet(limit)
+        except InvalidSpecifier:
+            raise FieldError(f"{name}: requires-python {limit!r} is no limit", field="requirements") from None
+        # 3.9 stands for all of its patch releases, the first and the last among them
+        fits = {python for python in release.pythons if any(map(allowed.contains, (python, f"{python}.99")))}
+        if spec.python is not None and spec.python in {*release.pythons} - fits:
+            message = f"{name} says requires-python {limit}, which leaves out Python {spec.python}"
+            raise FieldError(message, field="python", hint=f"one of {', '.join(sorted(fits, key=version_key))}")
+        if not fits:
+            have = f"TensorFlow {release.version} has wheels for Python {', '.join(release.pythons)}"
+            message = f"{name} says requires-python {limit}, and {have}"
+            raise FieldError(message, field="requirements", hint="take another TensorFlow, or change the limit")
+        pythons, arm = (tuple(filter(fits.__contains__, row)) for row in (release.pythons, release.pythons_arm))
+        release = replace(release, pythons=pythons, pythons_arm=arm)
+    return release
 
 
 def check_platform(platform: str, minor: Minor, release: Release, accelerators: Iterable[Accelerator]) -> list[Finding]:
