@@ -34,7 +34,7 @@ ROOMS: dict[str, str] = {
     "debian": "direct http plan registry",
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
-    "verify": "attest context direct dockerfile engines pipeline plan registry spec versions",
+    "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
     "commands": "attest context debian dockerfile engines jobs lock pipeline plan registry spec "
     "versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
@@ -58,7 +58,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "zstandard": ("direct.layers.codecs",),
 }
 
-PROGRAMS = {"verify.inside.bytecode"}  # processes of their own
+PROGRAMS = {"verify.smoke_program"}  # processes of their own
 
 LONGEST_MODULE = 450  # lines; no module is split only to stay below it
 

@@ -141,12 +141,20 @@ class Wheels:
             self.add("numpy", version="1.26.4")
             self.add("tensorflow_cpu", {"tensorflow/__init__.py": b"__version__ = '2.15.1'\n"}, version="2.15.1")
 
-    def add(self, name: str, files: Mapping[str, bytes] | None = None, *, version: str = "1.0", size: int = 0) -> Path:
+    def add(
+        self,
+        name: str,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        version: str = "1.0",
+        size: int = 0,
+        requires: Sequence[str] = (),
+    ) -> Path:
         """Adds a package, or renews it; `size` bytes of noise make it large."""
         content = dict(files or {f"{name}/__init__.py": f"version = {version!r}\n".encode()})
         if size:
             content[f"{name}/data.bin"] = noise(size, f"{name}{version}")
-        made = make_wheel(self.folder, name, content, version=version)
+        made = make_wheel(self.folder, name, content, version=version, requires=requires)
         self.packages = [*(path for path in self.packages if not path.name.startswith(f"{name}-")), made]
         return made
 

@@ -144,8 +144,7 @@ TWICE: Layer = {"opt/venv/lib/python3.10/site-packages/nvidia/cudnn/lib/libcudnn
 def test_a_missing_cudnn(gpu: Real, imgtool: Run, way: str) -> None:
     done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("no-cudnn", [NO_CUDNN]), check=False)
     assert done.returncode == 10
-    [line] = _errors(done.stderr)
-    assert line.startswith("master: libraries: found libcudnn.so.8 ")
+    assert any(line.startswith("master: libraries: found libcudnn.so.8 ") for line in _errors(done.stderr))
 
 
 @pytest.mark.long
@@ -155,7 +154,7 @@ def test_cuda_twice(gpu: Real, imgtool: Run, way: str) -> None:
     assert done.returncode == 10
     lines = _errors(done.stderr)
     assert any(line.startswith("master: cuda once: found libcudnn in ") for line in lines)
-    assert any(line.startswith("master: wheels: found ") and line.count("belongs to no package") == 1 for line in lines)
+    assert any(line.startswith("master: wheels: found ") and line.count("belongs to no wheel") == 1 for line in lines)
 
 
 @pytest.mark.long

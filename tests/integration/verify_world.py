@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 
 from tests import plans
+from tests.direct.wheels import as_wheel
 from tests.integration.conftest import BASE
+from tests.integration.push_world import Machine, Wheels
 from tests.verify import images
 from tests.verify.images import Change, Layer
-from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.attach import ensure_attested
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.connect import Registries
 from training_imgtool.spec.model import Role
@@ -42,21 +44,29 @@ class Toy:
 @contextmanager
 def open_toy(registry_address: str, services_env: dict[str, str], root: Path) -> Iterator[Toy]:
     """Pushes the good image."""
-    place = f"{services_env['IMGTOOL_REGISTRY']}/verify"
-    env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "cache")}
+    place = f"{services_env['IMGTOOL_REGISTRY']}/verify/{token_hex(4)}"  # where no other run attached anything
+    env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "machine/cache")}
     settings = from_environment({**services_env, **env})
     with Registries(settings, keep_tokens=False) as registries:
         repository, _, tag = BASE.partition(":")
         base = registries.at(registry_address).head(parse_repository(f"{registry_address}/{repository}").tag(tag))
         assert base is not None
-        wheels = tuple(
-            plans.wheel(*one) for one in (("numpy", "1.26.4"), ("six", "1.16.0"), ("tensorflow-cpu", "2.15.1"))
+        wheels = Wheels(root / "wheels")
+        wheels.add("six", version="1.16.0")
+        code = {"tensorflow/__init__.py": images.TENSORFLOW.encode()}
+        wheels.add("tensorflow_cpu", code, version="2.15.1", requires=("numpy (>=1.20,<2)", "absent; extra == 'x'"))
+        locked = replace(
+            plans.locked(
+                wheels=tuple(sorted(map(as_wheel, wheels.packages), key=lambda wheel: wheel.name)), roles=(Role.MASTER,)
+            ),
+            base_digest=base,
+            installer=as_wheel(wheels.pip),
         )
-        locked = replace(plans.locked(wheels=wheels, roles=(Role.MASTER,)), base_digest=base)
         folder = images.write_spec(root / "spec", locked)
+        machine = Machine(root / "machine", "", "", **{**services_env, **env})
+        machine.give(wheels)
+        out, _ = machine.run("build", "--push", "--locked", "--engine", "direct", folder, cwd=folder)
+        good = parse_reference(out.split()[1])
+        assert isinstance(good, Digest)
         inputs = images.inputs_of(folder, settings)
-        image = inputs.images[0]
-        good = images.push(registries, image, images.good_layers(image, folder))
-        registry = registries.at(good.repository)
-        ensure_attested(inputs, image, good.repository, registry.manifest(good), registry, epoch=0)
         yield Toy(folder, inputs, good, registries, place, env)

@@ -14,7 +14,7 @@ import json
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from training_imgtool.core.progress import silent
@@ -27,7 +27,6 @@ from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
 from training_imgtool.spec.load import load
-from training_imgtool.verify.checks.settings import plan_settings
 
 TENSORFLOW = """
 __version__ = "2.15.1"
@@ -80,7 +79,19 @@ class Link:
     hard: bool = False
 
 
-Layer = Mapping[str, bytes | Link | None]
+@dataclass(frozen=True)
+class Raw:
+    """An entry as tar has it."""
+
+    data: bytes
+    mode: int = 0o644
+    uid: int = 0
+    kind: bytes = tarfile.REGTYPE
+    capability: bool = False
+
+
+FOLDER = Raw(b"", mode=0o755, kind=tarfile.DIRTYPE)
+Layer = Mapping[str, bytes | Link | Raw | None]
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -121,7 +132,7 @@ def good_layers(image: RoleImage, folder: Path) -> list[Layer]:
     """What the image of the role consists of above its base: the environment, and the trainer's files."""
     variant = image.plan.locked.variant
     site = f"opt/venv/lib/python{variant.python}/site-packages"
-    environment: dict[str, bytes | Link | None] = {
+    environment: dict[str, bytes | Link | Raw | None] = {
         "opt/venv/bin/python": Link(variant.python_executable),
         "opt/venv/pyvenv.cfg": pyvenv_cfg(image.plan.locked).encode(),
     }
@@ -135,27 +146,14 @@ def good_layers(image: RoleImage, folder: Path) -> list[Layer]:
             )
         environment |= package(site, wheel.name, wheel.version, files, requires)
     sources = {f"app/trainer/{path.name}": path.read_bytes() for path in sorted((folder / "trainer").iterdir())}
-    return [environment, sources]
+    return [_with_folders(environment, "opt/venv"), _with_folders(sources, "app")]
 
 
-def push(
-    registries: Registries,
-    image: RoleImage,
-    layers: list[Layer],
-    change: Change | None = None,
-    *,
-    tag: Tag | None = None,
-) -> Digest:
-    """Pushes the image of these layers on its base under its own tag; `change` edits the whole config first."""
-    target = tag or image.tag
-    assert target is not None
-    source = image.plan.base
-    manifest = registries.at(source.repository).manifest(source)
-    config = json.loads(registries.at(source.repository).read(source.repository, manifest.config))
-    settings = plan_settings(image.dockerfile, config["config"])
-    assert settings is not None
-    config["config"] = settings
-    return _put(registries, source.repository, list(manifest.layers), config, layers, change, target)
+def _with_folders(layer: Layer, top: str) -> Layer:
+    """The layer with the folders from `top` down, each before what is in it, as builders write them."""
+    folders = {str(folder) for path in layer for folder in PurePosixPath(path).parents}
+    inside = {path: FOLDER for path in sorted(folders) if f"{path}/".startswith(f"{top}/")}
+    return {**inside, **layer}
 
 
 def derive(
@@ -216,6 +214,10 @@ def tar(layer: Layer) -> bytes:
                 member.type = tarfile.LNKTYPE if content.hard else tarfile.SYMTYPE
                 member.linkname = content.target
             data = content if isinstance(content, bytes) else b""
-            member.size, member.mode = len(data), 0o755 if "/bin/" in path else 0o644
+            member.mode = 0o755 if "/bin/" in path else 0o644
+            if isinstance(content, Raw):
+                data, member.mode, member.uid, member.type = content.data, content.mode, content.uid, content.kind
+                member.pax_headers = {"SCHILY.xattr.security.capability": "x"} if content.capability else {}
+            member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()

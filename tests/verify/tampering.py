@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.verify import images
-from tests.verify.images import Change, Link
+from tests.verify.images import FOLDER, Change, Link, Raw
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 APP = "app/trainer"
-Files = Mapping[str, bytes | Link | None]
+Files = Mapping[str, bytes | Link | Raw | None]
 _KEY = b"-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----\n"
 _SIX = f"{SITE}/six/__pycache__/__init__.cpython-311"
 
@@ -96,52 +96,58 @@ CODE: dict[str, tuple[Files, str]] = {
     "gone": ({f"{APP}/model.py": None}, f"/{APP}/model.py is missing"),
     "opaque-app": ({"app/.wh..wh..opq": b""}, f"/{APP}/__init__.py is missing"),
     "app-link": ({"app": Link("/nonexistent")}, f"/{APP}/task.py is missing"),
-    "whiteout-below": ({f"{APP}/task.py/x": None}, f"/{APP}/task.py is missing"),
+    "whiteout-below": ({f"{APP}/task.py/x": None}, f"/{APP}/task.py differs from the context"),
 }
 VENV: dict[str, tuple[Files, str]] = {
     "tensorflow-code": (
         {f"{SITE}/tensorflow/__init__.py": images.TENSORFLOW.encode() + b"evil = 1\n"},
-        f"/{SITE}/tensorflow/__init__.py differs from its RECORD",
+        f"/{SITE}/tensorflow/__init__.py differs from its wheel",
     ),
-    "file-gone": ({f"{SITE}/six/__init__.py": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
-    "package-gone": ({f"{SITE}/six": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
-    "pth": ({f"{SITE}/evil.pth": b"import evil\n"}, f"/{SITE}/evil.pth belongs to no package"),
-    "sitecustomize": ({f"{SITE}/sitecustomize.py": b""}, f"/{SITE}/sitecustomize.py belongs to no package"),
+    "file-gone": ({f"{SITE}/six/__init__.py": None}, f"/{SITE}/six/__init__.py is missing"),
+    "package-gone": ({f"{SITE}/six": None}, f"/{SITE}/six/__init__.py is missing"),
+    "pth": ({f"{SITE}/evil.pth": b"import evil\n"}, f"/{SITE}/evil.pth belongs to no wheel"),
+    "sitecustomize": ({f"{SITE}/sitecustomize.py": b""}, f"/{SITE}/sitecustomize.py belongs to no wheel"),
     "interpreter-file": (
         {"opt/venv/bin/python": b"#!/bin/sh\nexec /usr/local/bin/python3.11 -c evil\n"},
-        "/opt/venv/bin/python is not a link to the base's interpreter",
+        "/opt/venv/bin/python differs from its wheel",
     ),
     "interpreter-name": (
         {"opt/venv/bin/python3.11": Link("/srv/python3.11")},
-        "/opt/venv/bin/python3.11 is not a link to the base's interpreter",
+        "/opt/venv/bin/python3.11 belongs to no wheel",
     ),
     "system-packages": (
         {"opt/venv/pyvenv.cfg": b"home = /usr/local/bin\ninclude-system-site-packages = true\nversion = 3.11\n"},
-        "/opt/venv/pyvenv.cfg is not what the installer writes",
+        "/opt/venv/pyvenv.cfg differs from its wheel",
     ),
-    "lib64": ({"opt/venv/lib64": Link("/srv/lib")}, "/opt/venv/lib64 belongs to no package"),
-    "extra-script": ({"opt/venv/bin/evil": b"#!/bin/sh\n"}, "/opt/venv/bin/evil belongs to no package"),
+    "lib64": ({"opt/venv/lib64": Link("/srv/lib")}, "/opt/venv/lib64 belongs to no wheel"),
+    "extra-script": ({"opt/venv/bin/evil": b"#!/bin/sh\n"}, "/opt/venv/bin/evil belongs to no wheel"),
     "bytecode-alone": (
         {f"{SITE}/six/__pycache__/evil.cpython-311.pyc": b"x"},
-        f"/{SITE}/six/__pycache__/evil.cpython-311.pyc belongs to no package",
+        f"/{SITE}/six/__pycache__/evil.cpython-311.pyc belongs to no wheel",
     ),
-    "no-source": ({f"{SITE}/six/evil.pyc": b"x"}, f"/{SITE}/six/evil.pyc belongs to no package"),
-    "metadata-gone": ({f"{SITE}/six-1.16.0.dist-info": None}, "six 1.16.0 is missing"),
-    "extra-package": (images.package(SITE, "pandas", "2.2.0", {}), "pandas 2.2.0 is not in the lock"),
-    "site-link": ({SITE: Link("/nonexistent")}, "numpy 1.26.4 is missing"),
-    "site-file": ({SITE: b""}, "numpy 1.26.4 is missing"),
-    "whiteout-below": ({f"{SITE}/six/__init__.py/x": None}, f"/{SITE}/six/__init__.py is in a RECORD and missing"),
-    "site-opaque": ({f"{SITE}/.wh..wh..opq": b""}, "numpy 1.26.4 is missing"),
-    "tensorflow-metadata": ({f"{SITE}/tensorflow_cpu-2.15.1.dist-info": None}, "belongs to no package"),
+    "no-source": ({f"{SITE}/six/evil.pyc": b"x"}, f"/{SITE}/six/evil.pyc belongs to no wheel"),
+    "metadata-gone": ({f"{SITE}/six-1.16.0.dist-info": None}, "six-1.16.0.dist-info/METADATA is missing"),
+    "extra-package": (
+        images.package(SITE, "pandas", "2.2.0", {}),
+        "pandas-2.2.0.dist-info/METADATA belongs to no wheel",
+    ),
+    "site-link": ({SITE: Link("/nonexistent")}, "numpy-1.26.4.dist-info/METADATA is missing"),
+    "site-file": ({SITE: b""}, "numpy-1.26.4.dist-info/METADATA is missing"),
+    "whiteout-below": ({f"{SITE}/six/__init__.py/x": None}, f"/{SITE}/six/__init__.py differs from its wheel"),
+    "site-opaque": ({f"{SITE}/.wh..wh..opq": b""}, "numpy-1.26.4.dist-info/METADATA is missing"),
+    "tensorflow-metadata": (
+        {f"{SITE}/tensorflow_cpu-2.15.1.dist-info": None},
+        "tensorflow_cpu-2.15.1.dist-info/METADATA is missing",
+    ),
 }
 _CAN_COMPILE = sys.version_info[:2] == (3, 11)
 BYTECODE: dict[str, tuple[Files, str]] = {
-    "other-code": ({f"{_SIX}.pyc": compiled(b"evil = 1\n")}, "/__init__.cpython-311.pyc is not what this Python makes"),
-    "checked-by-time": ({f"{_SIX}.pyc": compiled(b"evil = 1\n", flags=0)}, "is not what this Python makes of"),
-    "other-constant": ({f"{_SIX}.pyc": compiled(b"0\n1\nx = 1.0\n")}, "is not what this Python makes of"),
-    "optimized": ({f"{_SIX}.opt-2.pyc": compiled(b"evil = 1\n", level=2)}, "opt-2.pyc is not what this Python makes"),
-    "damaged": ({f"{_SIX}.pyc": compiled(b"")[:20]}, "is not what this Python makes of"),
-    "no-code": ({f"{_SIX}.pyc": compiled(b"")[:16] + marshal.dumps([1])}, "is not what this Python makes of"),
+    "other-code": ({f"{_SIX}.pyc": compiled(b"evil = 1\n")}, "-311.pyc is not what this machine makes"),
+    "checked-by-time": ({f"{_SIX}.pyc": compiled(b"evil = 1\n", flags=0)}, "is not what this machine"),
+    "other-constant": ({f"{_SIX}.pyc": compiled(b"0\n1\nx = 1.0\n")}, "is not what this machine makes"),
+    "optimized": ({f"{_SIX}.opt-2.pyc": compiled(b"evil = 1\n", level=2)}, "opt-2.pyc is not what this machine makes"),
+    "damaged": ({f"{_SIX}.pyc": compiled(b"")[:20]}, "is not what this machine makes"),
+    "no-code": ({f"{_SIX}.pyc": compiled(b"")[:16] + marshal.dumps([1])}, "is not what this machine makes"),
 } if _CAN_COMPILE else {}  # fmt: skip
 _EVIL = raw_archive(raw_header(f"{SITE}/evil.pth"))
 _LONG = f"srv/{'harmless' * 12}"
@@ -170,7 +176,7 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "hard-out": (({"srv/l": Link("../../etc/passwd", hard=True)},), None, "layers", "hard link to ../../etc/passwd"),
     "hard-none": (({"srv/l": Link("/etc/shadow", hard=True)},), None, "layers", "hard link to /etc/shadow"),
     "garbage": ((b"no archive" * 200,), None, "layers", "layer 4 "),
-    "out-of-root": (({f"../../{SITE}/evil.pth": b""},), None, "wheels", "/evil.pth belongs to no package"),
+    "out-of-root": (({f"../../{SITE}/evil.pth": b""},), None, "wheels", "/evil.pth belongs to no wheel"),
     "zeros-inside": ((bytes(512) + _EVIL,), None, "layers", "a block of zeros in its middle"),
     "damaged-inside": ((_EVIL[:-1024] + b"x" * 512 + _EVIL,), None, "layers", "it is damaged"),
     "sparse": ((raw_archive(raw_header("srv/x", kind="S")),), None, "layers", "type 'S'"),
@@ -179,7 +185,7 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
         (raw_archive(raw_header(f"{SITE}/evil.pth", prefix="17", gnu=True)),),
         None,
         "wheels",
-        "/evil.pth belongs to no package",
+        "/evil.pth belongs to no wheel",
     ),
     "two-names": (
         (
@@ -189,22 +195,27 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
         ),
         None,
         "wheels",
-        "/evil.pth belongs to no package",
+        "/evil.pth belongs to no wheel",
     ),
     "bomb": (({"srv/zeros": bytes(11 << 20)},), None, "layers", "it inflates to more than 10 MB"),
     "diff-id": ((), _diff_id(2), "layers", "and the config says sha256:000000000000"),
     "base": ((), _diff_id(0), "base", "0 of the base's 1 layers"),
-    "base-interpreter": (({"usr/local/bin/python3.11": b"evil"},), None, "base", "replaces /usr/local/bin/python3.11"),
+    "base-interpreter": (
+        ({"usr/local/bin/python3.11": b"evil"},),
+        None,
+        "base",
+        "/usr/local/bin/python3.11 of layer 4",
+    ),
     "base-library": (
         ({"usr/local/lib/python3.11/os.py": b"evil"},),
         None,
         "base",
-        " /usr/local/lib/python3.11/os.py",
+        "/usr/local/lib/python3.11/os.py of layer 4",
     ),
-    "base-file-gone": (({"etc/os-release": None},), None, "base", "replaces /etc/os-release"),
-    "base-file-empty": (({"etc/os-release": b""},), None, "base", "replaces /etc/os-release"),
-    "base-file-folder": (({"etc/os-release/x": b"x"},), None, "base", "replaces /etc/os-release"),
-    "preload": (({"etc/ld.so.preload": b"/srv/evil.so\n"},), None, "base", "/etc/ld.so.preload"),
+    "base-file-gone": (({"etc/os-release": None},), None, "base", "/etc/os-release is removed by layer 4"),
+    "base-file-empty": (({"etc/os-release": b""},), None, "base", "/etc/os-release of layer 4 is put there"),
+    "base-file-folder": (({"etc/os-release/x": b"x"},), None, "base", "/etc/os-release/x of layer 4"),
+    "preload": (({"etc/ld.so.preload": b"/srv/evil.so\n"},), None, "base", "/etc/ld.so.preload of layer 4"),
     "arm64": ((), _config(architecture="arm64"), "platform", "linux/arm64"),
     "windows": ((), _config(os="windows"), "platform", "windows/amd64"),
     "entry-point": ((), _settings(Entrypoint=["/bin/sh"]), "entry point", "/bin/sh"),
@@ -229,15 +240,46 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
 }
 SOUND: dict[str, Files] = {
     "as-built": {},
-    "bytecode": {f"{SITE}/six/__pycache__/__init__.cpython-311.pyc": b"x"},
-    "optimized-bytecode": {f"{SITE}/six/__pycache__/__init__.cpython-311.opt-1.pyc": b"x"},
-    "compiled": {f"{_SIX}.pyc": compiled(b"") if _CAN_COMPILE else b"x"},
-    "compiled-and-optimized": {f"{_SIX}.opt-1.pyc": compiled(b"", level=1) if _CAN_COMPILE else b"x"},
-    "interpreter-names": {"opt/venv/bin/python3": Link("python"), "opt/venv/bin/python3.11": Link("python")},
-    "lib64": {"opt/venv/lib64": Link("lib")},
     "same-code-again": {f"{APP}/model.py": b"layers = 2\n"},
-    "same-code-as-a-hard-link": {"srv/model.py": b"layers = 2\n", f"{APP}/model.py": Link("srv/model.py", hard=True)},
-    "debian": {"var/lib/dpkg/status": b"Package: libc6\n", "usr/lib/libgomp.so.1": b"\x7fELF"},
-    "a-folder-beside": {"data/mnist.npz": b"x" * 10},
-    "dots-in-names": {"srv/../srv/a": b"", "/srv/b": b""},
+    "parents": {"": FOLDER, "app": FOLDER, APP: FOLDER, "opt/venv/lib": FOLDER},
+}
+_ADDED = "is put there by no instruction"
+ADDED: dict[str, Files] = {
+    "sbin": {"usr/local/sbin/uname": b"#!/bin/sh\n"},
+    "library": {"usr/lib/x86_64-linux-gnu/libnvinfer.so.8": b"\x7fELF"},
+    "hwcaps": {"usr/local/lib/glibc-hwcaps/x86-64-v2/libpython3.11.so.1.0": b"\x7fELF"},
+    "git": {"root/.gitconfig": b"[core]\n"},
+    "certificate": {"etc/ssl/certs/evil.pem": b"-----BEGIN CERTIFICATE-----\n"},
+    "keras": {"root/.keras/keras.json": b"{}"},
+    "data": {"data/mnist.npz": b"x" * 10},
+    "dpkg": {"var/lib/dpkg/status": b"Package: libc6\n"},
+    "dots": {"srv/../srv/a": b"", "/srv/b": b""},
+    "setuid": {"srv/shell": Raw(b"", mode=0o4755)},
+    "pipe": {"srv/pipe": Raw(b"", kind=b"6")},
+    "device": {"srv/sda": Raw(b"", kind=b"3")},
+    "root-mode": {"": Raw(b"", kind=b"5", mode=0o700)},
+    "tmp-mode": {"tmp": Raw(b"", kind=b"5", mode=0o700)},
+    "library-folder": {"usr/lib/python3.11": Raw(b"", kind=b"5", mode=0o777, uid=1000)},
+    "empty-init": {"usr/lib/python3.11/json/__init__.py": b""},
+    "interpreter-folder": {"usr/bin/python3.11": FOLDER},
+}
+MODES: dict[str, tuple[Files, str]] = {
+    "venv": ({"opt/venv": Raw(b"", kind=b"5", mode=0)}, "wheels"),
+    "app": ({"app": Raw(b"", kind=b"5", mode=0o777, uid=7)}, "trainer"),
+    "folder": ({APP: Raw(b"", kind=b"5", mode=0o777, uid=7)}, "trainer"),
+    "file": ({f"{APP}/model.py": Raw(b"layers = 2\n", mode=0)}, "trainer"),
+    "owner": ({f"{APP}/model.py": Raw(b"layers = 2\n", uid=1000)}, "trainer"),
+    "capability": ({f"{APP}/model.py": Raw(b"layers = 2\n", capability=True)}, "trainer"),
+    "package": ({f"{SITE}/six/__init__.py": Raw(b"", mode=0o666)}, "wheels"),
+    "pipe": ({f"{APP}/model.py": Raw(b"", kind=b"6")}, "trainer"),
+}
+_SIX_INFO = f"{SITE}/six-1.16.0.dist-info/RECORD"
+FORGED: dict[str, Files] = {  # with a RECORD that says the same
+    "pth": {f"{SITE}/evil.pth": b"import evil\n", _SIX_INFO: b"evil.pth,,\nsix/__init__.py,,\n"},
+    "code": {
+        f"{SITE}/six/__init__.py": b"evil = 1\n",
+        _SIX_INFO: b"six/__init__.py,sha256=I5nHOc94hH_E24YLeZHsc8KlkjJUc-_O4sIj2tTHGDs,9\n",
+    },
+    "library": {f"{SITE}/evil.so": b"\x7fELF", _SIX_INFO: b"evil.so,,4\nsix/__init__.py,,\n"},
+    "sitecustomize": {f"{SITE}/sitecustomize.py": b"", _SIX_INFO: b"sitecustomize.py,,0\nsix/__init__.py,,\n"},
 }

@@ -18,8 +18,7 @@ from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import plan_settings
-from training_imgtool.verify.facts import Facts, Fields, Finding, Layer, Listing, Started, Status, Tree
-from training_imgtool.versions.markers import marker_environment
+from training_imgtool.verify.facts import Expected, Facts, Fields, Finding, Layer, Listing, Started, Status, Tree
 
 BASE: dict[str, Any] = {
     "os": "linux",
@@ -62,7 +61,14 @@ def _tree(items: Iterable[Fields], *, complete: bool = True) -> Tree:
 
 XLA = _files("tool", f"{SITE}/nvidia/cuda_nvcc/bin/ptxas", f"{SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
 SYSTEM = _files("library", "usr/lib/libcudnn.so.8.9.6", "usr/local/cuda/lib64/libcudart.so.12.2.140")
-GOOD_ITEMS = [*_metadata(*WHEELS), *XLA, *SYSTEM]
+VENV = [
+    {"path": "opt/venv/pyvenv.cfg", "kind": "python", "text": "home = /usr/bin\nversion = 3.10\n", "size": 9},
+    {"path": "opt/venv/bin/python", "kind": "python", "link": "/usr/bin/python3.10", "size": 0},
+    {"path": "app/trainer/task.py", "kind": "source", "text": "import tensorflow\n", "size": 9},
+    {"path": f"{SITE}/tensorflow-2.15.1.dist-info/RECORD", "kind": "record", "names": ["tensorflow"], "size": 9},
+]
+PYTHON = _files("python", "usr/bin/python3.10")
+GOOD_ITEMS = [*_metadata(*WHEELS), *XLA, *SYSTEM, *VENV, *PYTHON]
 OPEN: list[dict[str, Any]] = [
     {"name": "libcublas.so.12", "place": "loader"},
     {"name": "libcudart.so.12", "place": "loader", "version": 12020},
@@ -80,9 +86,10 @@ def _facts(image: RoleImage, **changes: Any) -> Facts:
     settings = plan_settings(image.dockerfile, BASE["config"])
     config = {**BASE, "config": settings, "rootfs": {"diff_ids": ["sha256:base", "sha256:own"]}}
     looked = {
-        "python": {"version": "3.10.12", "markers": marker_environment("3.10", "linux/amd64")},
+        "python": {"version": "3.10.12"},
         "libraries": {"libraries": changes.pop("opened", OPEN)},
     }
+    parts = RAN | looked | changes.pop("ran", {})
     values: dict[str, Any] = {
         "image": "x@sha256:1",
         "config": config,
@@ -93,8 +100,8 @@ def _facts(image: RoleImage, **changes: Any) -> Facts:
         "listings": {1: Listing(items=(), folders={})},
         "tree": _tree(changes.pop("items", GOOD_ITEMS)),
         "base_config": BASE,
-        "look": Started(parts=looked),
-        "run": Started(parts=RAN | changes.pop("ran", {})),
+        "expected": Expected(nodes={}, whole=True),
+        "run": Started(parts=parts),
         "no_gpus": "none here",
     }
     return Facts(**(values | changes))
@@ -102,7 +109,7 @@ def _facts(image: RoleImage, **changes: Any) -> Facts:
 
 def _without_engine(image: RoleImage, items: Iterable[Fields], **changes: Any) -> Facts:
     listing = Listing(items=tuple(items), folders={}, removed=changes.pop("removed", ()))
-    values: dict[str, Any] = {"look": None, "run": None, "listings": {1: listing}, "no_gpus": "no container was run"}
+    values: dict[str, Any] = {"run": None, "listings": {1: listing}, "no_gpus": "no container was run"}
     facts = _facts(image, **(values | changes))
     return replace(facts, tree=_tree(items, complete=False))
 
@@ -125,7 +132,7 @@ def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tup
 @pytest.mark.parametrize(
     ("changes", "wrong", "says"),
     [
-        ({"look": Started(fault="no such file")}, {"python"}, "does not start: no such file"),
+        ({"run": Started(fault="no such file")}, {"python"}, "does not start: no such file"),
         ({"ran": {"tensorflow": {"version": "2.14.0", "build": {}}}}, {"tensorflow"}, "2.14.0"),
         ({"ran": {"tensorflow": {"error": "ImportError", "message": "libx"}}}, {"tensorflow"}, "ImportError: libx"),
         ({"ran": {"tensorflow": {"version": "2.15.1", "build": {"is_cuda_build": False}}}}, {"tensorflow build"}, ""),
@@ -139,7 +146,7 @@ def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tup
          "libcudnn.so.8 does not open: cannot open"),
         ({"opened": [{**OPEN[1], "version": 11080}, OPEN[2]]}, {"cuda"}, "11.8"),
         ({"opened": [OPEN[1], {**OPEN[2], "version": 90300}]}, {"cudnn"}, "9.3.0"),
-        ({"items": [*_metadata(*WHEELS), *SYSTEM]}, {"xla"}, "no ptxas and no libdevice"),
+        ({"items": [*_metadata(*WHEELS), *SYSTEM, *VENV, *PYTHON]}, {"xla"}, "no ptxas and no libdevice"),
         (
             {"items": [*GOOD_ITEMS, *_files("library", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8", size=700_000_000)]},
             {"cuda once"},
@@ -155,16 +162,15 @@ def test_faults_seen_from_inside(
     found = _of(gpu, _facts(gpu[0], **changes))
     assert wrong <= _wrong(found)
     assert says in found[next(iter(wrong))].found
-    if not {"config", "look"} & changes.keys():
+    if not {"config", "run"} & changes.keys():
         assert wrong == _wrong(found)
 
 
 @pytest.mark.parametrize("python", ["3.11.4", "3.9.2"])
 def test_a_wrong_python(gpu: tuple[RoleImage, Any, Context], python: str) -> None:
     facts = _facts(gpu[0])
-    assert facts.look is not None
-    parts = {**facts.look.parts, "python": {**facts.look.parts["python"], "version": python}}
-    found = _of(gpu, replace(facts, look=Started(parts=parts)))
+    assert facts.run is not None
+    found = _of(gpu, replace(facts, run=Started(parts={**facts.run.parts, "python": {"version": python}})))
     assert _wrong(found) == {"python"}
     assert (found["python"].found, found["python"].expected) == (python, "3.10")
 
@@ -196,12 +202,6 @@ def test_a_trainer_that_ends_the_program_is_a_warning(gpu: tuple[RoleImage, Any,
     assert "left with exit code 2" in found.found
 
 
-VENV = [
-    {"path": "opt/venv/pyvenv.cfg", "kind": "python", "text": "home = /usr/bin\nversion = 3.10\n", "size": 9},
-    {"path": "opt/venv/bin/python", "kind": "python", "link": "/usr/bin/python3.10", "size": 0},
-    {"path": "app/trainer/task.py", "kind": "source", "text": "import tensorflow\n", "size": 9},
-    {"path": f"{SITE}/tensorflow-2.15.1.dist-info/RECORD", "kind": "record", "names": ["tensorflow"], "size": 9},
-]
 OWN = [*_metadata(*WHEELS), *XLA, *VENV]
 
 
@@ -209,7 +209,7 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
     found = _of(gpu, _without_engine(gpu[0], OWN))
     assert _wrong(found) == set()
     unseen = {name for name, one in found.items() if one.status is Status.UNSEEN}
-    assert unseen == {"python", "bytecode", "libraries", "gpu"}
+    assert unseen == {"python", "libraries", "gpu"}
     assert found["cuda"].found == "12.2.2 by the base's CUDA_VERSION"
     assert found["cudnn"].found == "8.9.6.50 by the base's NV_CUDNN_VERSION"
     assert not {"compute", "tensorflow build"} & found.keys()

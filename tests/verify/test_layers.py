@@ -156,8 +156,8 @@ def test_what_engines_refuse_is_a_fault(members: list[tuple[str, bytes, str]], f
 def test_an_entry_that_is_no_folder_replaces_the_folder_below(above: Layer) -> None:
     tree = overlay({0: _read(tar({"app/b/task.py": b"", "application/task.py": b""})), 1: _read(tar(above))}, 2)
     assert "app/b/task.py" not in tree.items
-    assert "app/b/task.py" not in (tree.files or {})
-    assert "application/task.py" in (tree.files or {})
+    assert "app/b/task.py" not in tree.nodes
+    assert "application/task.py" in tree.nodes
 
 
 def test_sizes_are_those_of_files_right_in_each_folder() -> None:

@@ -1,12 +1,11 @@
-"""Installed packages from metadata: versions against the lock, and what `pip check` says."""
+"""Installed packages from metadata: and what `pip check` says."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests import plans
 from training_imgtool.verify.facts import Fields, Tree
-from training_imgtool.verify.packages import Installed, find_broken, find_differences, find_installed, is_same_version
+from training_imgtool.verify.packages import Installed, find_broken, find_installed, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -60,20 +59,6 @@ def test_tensorflow_cpu_stands_for_tensorflow() -> None:
     assert not list(find_broken(packages, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
     older = _packages(("tf-keras", "2.16.0", ("tensorflow>=2.16",)), ("tensorflow-cpu", "2.15.1", ()))
     assert "2.15.1 is there" in next(find_broken(older, LINUX, provided={"tensorflow": "tensorflow-cpu"}))
-
-
-def test_differences_from_the_lock() -> None:
-    locked = plans.locked(
-        wheels=tuple(
-            plans.wheel(*one) for one in (("a", "1.0"), ("b", "1.0"), ("tensorflow-cpu", "2.15.1"), ("d", "1"))
-        )
-    )
-    present = _packages(("a", "1.0.0", ()), ("b", "1.1", ()), ("c", "3", ()), ("d", "1", ()), ("d", "2", ()))
-    assert find_differences(present, locked) == (
-        "b is 1.1, the lock has 1.0",
-        "c 3 is not in the lock",
-        "d is there 2 times: 1, 2",
-    )
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 
 from training_imgtool.engines.docker.probe import Answer
-from training_imgtool.verify.facts import Bytecode, Started
-from training_imgtool.verify.inside import interesting_paths
-from training_imgtool.verify.inside.program import _report_bytecode, write_program
-from training_imgtool.verify.inspect_container import PROGRAM, _read_answer, read_bytecode
+from training_imgtool.verify import interesting_paths
+from training_imgtool.verify.inspect_container import _read_answer
 
-MODULES = tuple((files("training_imgtool.verify.inside") / f"{name}.py").read_text() for name in PROGRAM)
+TEXT = (files("training_imgtool.verify") / "smoke_program.py").read_text()
 
 
-def _run(call: str, request: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+def _run(module: str, folder: Path, seconds: float = 30, libraries: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    request = {"seconds": seconds, "module": module, "libraries": libraries}
     done = subprocess.run(
-        [sys.executable, "-c", write_program(call, request, MODULES)],
+        [sys.executable, "-c", f"{TEXT}\nrun(json.loads({json.dumps(request)!r}))\n"],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -47,32 +46,36 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_it_is_python_3_7_and_the_standard_library() -> None:
-    text = write_program("look", {"seconds": 1, "libraries": [], "folders": [], "exclude": [], "compared": []}, MODULES)
-    tree = ast.parse(text, feature_version=(3, 7))
+    tree = ast.parse(TEXT, feature_version=(3, 7))
     imported = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     imported |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported <= sys.stdlib_module_names
-    assert len(text) < 100_000  # one argument of a program holds 128 KiB (execve(2))
+    assert len(TEXT) < 100_000  # one argument of a program holds 128 KiB (execve(2))
 
 
-def test_the_request_may_hold_anything() -> None:
-    request = {"module": "a'b\"c\\d\n\u2028é"}
-    call = ast.parse(write_program("run", request, MODULES)).body[-1]
-    assert isinstance(call, ast.Expr)
-    assert isinstance(call.value, ast.Call)
-    loads = call.value.args[0]
-    assert isinstance(loads, ast.Call)
-    assert isinstance(loads.args[0], ast.Constant)
-    assert json.loads(str(loads.args[0].value)) == request
+def test_libraries_are_opened_apart_from_what_is_imported(folder: Path) -> None:
+    (folder / "lib/tensorflow/__init__.py").write_text("__version__ = open('/proc/self/maps').read().count('libz.')\n")
+    (folder / "trainer/task.py").write_text("")
+    parts = _parts(_run("trainer.task", folder, libraries=("libz.so.1", "libnowhere.so.1")))
+    assert [row["place"] for row in parts["libraries"]["libraries"]] == ["loader", None]
+    assert parts["tensorflow"]["version"] == "0"
 
 
 def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> None:
     (folder / "lib/tensorflow/__init__.py").write_text("print('{\"part\": \"tensorflow\"}')\n__version__ = '9'\n")
     (folder / "trainer/task.py").write_text("print('hello')\n")
-    told = _run("run", {"seconds": 30, "module": "trainer.task"}, folder)
-    assert [one["part"] for one in told] == ["tensorflow", "compute", "importing", "trainer", "end"]
+    told = _run("trainer.task", folder)
+    assert [one["part"] for one in told] == [
+        "python",
+        "libraries",
+        "tensorflow",
+        "compute",
+        "importing",
+        "trainer",
+        "end",
+    ]
     assert _parts(told)["tensorflow"]["version"] == "9"
     assert _parts(told)["compute"]["error"] == "AttributeError"
     assert _parts(told)["trainer"]["file"] == str(folder / "trainer/task.py")
@@ -89,22 +92,22 @@ def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> Non
 )
 def test_the_trainer(folder: Path, source: str, told: dict[str, str]) -> None:
     (folder / "trainer/task.py").write_text(source)
-    found = _parts(_run("run", {"seconds": 30, "module": "trainer.task"}, folder))["trainer"]
+    found = _parts(_run("trainer.task", folder))["trainer"]
     assert told.items() <= found.items()
     assert ("error" in found) == ("error" in told)
 
 
 def test_a_package_is_run_by_its_main(folder: Path) -> None:
-    found = _parts(_run("run", {"seconds": 30, "module": "trainer"}, folder))["trainer"]
+    found = _parts(_run("trainer", folder))["trainer"]
     assert found["message"] == "No module named 'trainer.__main__'"
     (folder / "trainer/__main__.py").write_text("")
-    assert _parts(_run("run", {"seconds": 30, "module": "trainer"}, folder))["trainer"]["file"].endswith("__main__.py")
+    assert _parts(_run("trainer", folder))["trainer"]["file"].endswith("__main__.py")
 
 
 def test_a_crash_is_told_with_what_came_before(folder: Path) -> None:
     (folder / "lib/tensorflow/__init__.py").write_text("__version__ = '9'\n")
     (folder / "trainer/task.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    parts = _parts(_run("run", {"seconds": 30, "module": "trainer.task"}, folder))
+    parts = _parts(_run("trainer.task", folder))
     assert parts["tensorflow"]["version"] == "9"
     assert "trainer" not in parts
     assert parts["end"] == {"part": "end", "late": False, "signal": 11}
@@ -117,7 +120,7 @@ def test_what_is_no_part_of_an_answer_is_passed_over() -> None:
 
 def test_what_does_not_end_is_ended(folder: Path) -> None:
     (folder / "trainer/task.py").write_text("import time\ntime.sleep(60)\n")
-    parts = _parts(_run("run", {"seconds": 0.5, "module": "trainer.task"}, folder))
+    parts = _parts(_run("trainer.task", folder, 0.5))
     assert parts["importing"]["name"] == "trainer.task"
     assert parts["end"] == {"part": "end", "late": True, "signal": 9}
 
@@ -159,20 +162,3 @@ def test_which_paths_matter(path: str, kind: str | None) -> None:
 def test_folders_are_summed_and_small_ones_left_out() -> None:
     assert interesting_paths.sum_folders({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
     assert interesting_paths.sum_folders({}) == {}
-
-
-def test_the_same_bytecode_is_compared_once() -> None:
-    told: list[dict[str, Any]] = []
-    files: list[list[Any]] = [["opt/venv/__pycache__/m.cpython-311.pyc", [1, "source"], [2, "bytecode"]]]
-    _report_bytecode(files, [], told.append)
-    assert [part["part"] for part in told] == ["reading bytecode", "bytecode"]
-    before: dict[str, Bytecode] = {}
-    first = read_bytecode(Started(parts=_parts(told)), before)
-    assert first == Bytecode(count=1, differ=(files[0][0],))
-    told.clear()
-    _report_bytecode(files, list(before), told.append)
-    assert [part["part"] for part in told] == ["reading bytecode"]
-    assert read_bytecode(Started(parts=_parts(told)), before) == first
-    files[0][2] = [2, "other"]
-    _report_bytecode(files, list(before), told.append)
-    assert [part["part"] for part in told] == ["reading bytecode", "reading bytecode", "bytecode"]

@@ -11,7 +11,7 @@ import pytest
 from training_imgtool.spec.model import Role
 from training_imgtool.verify import report, sbom
 from training_imgtool.verify.facts import Finding, Layer, Status
-from training_imgtool.verify.inside.interesting_paths import sum_folders
+from training_imgtool.verify.interesting_paths import sum_folders
 from training_imgtool.verify.report import ImageReport, find_largest
 
 OK = Finding(check="python", role=Role.MASTER, status=Status.OK, found="3.11.2", expected="3.11")

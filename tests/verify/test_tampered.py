@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,28 @@ import pytest
 from tests import plans
 from tests.verify import images
 from tests.verify.images import Change
-from tests.verify.tampering import APP, BYTECODE, CODE, OTHERS, SITE, SOUND, VENV, Files, change_env
+from tests.verify.tampering import (
+    ADDED,
+    APP,
+    BYTECODE,
+    CODE,
+    FORGED,
+    MODES,
+    OTHERS,
+    SITE,
+    SOUND,
+    VENV,
+    Files,
+    change_env,
+)
 from training_imgtool.core.settings import from_environment
+from training_imgtool.dockerfile.parse import parse
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import plan_settings
-from training_imgtool.verify.compare_bytecode import Contents
-from training_imgtool.verify.facts import Facts, Finding, Status
+from training_imgtool.verify.facts import Expected, Facts, Finding, Status
 from training_imgtool.verify.facts import Layer as LayerFacts
 from training_imgtool.verify.layers import overlay, read_layer
 
@@ -37,12 +50,22 @@ class Toy:
     archives: tuple[bytes, ...]
 
     def findings(
-        self, *more: Files | bytes, change: Change | None = None, ignore: tuple[Ignore, ...] = ()
+        self,
+        *more: Files | bytes,
+        change: Change | None = None,
+        ignore: tuple[Ignore, ...] = (),
+        made: str | None = "whole",
+        below: Files | None = None,
+        run: bool = False,
     ) -> tuple[Finding, ...]:
-        """The findings about the good image with further layers, and with `change` made to its config."""
+        """The findings about the good image with further layers, and with `change` made to its config.
+
+        With `run`, only an engine can make a stage, whose layer is `below`; with `made` None, this machine makes none.
+        """
         image = self.inputs.images[0]
         above = [data if isinstance(data, bytes) else images.tar(data) for data in more]
-        archives = [images.tar(BASE), *self.archives, *above]
+        engine = [images.tar(below)] if below else []
+        archives = [images.tar(BASE), *engine, *self.archives, *above]
         diff_ids = [sha256_digest(data) for data in archives]
         base = {"os": "linux", "architecture": "amd64", "config": {"Env": ["PATH=/usr/local/bin:/usr/bin"]}}
         base["rootfs"] = {"diff_ids": diff_ids[:1]}
@@ -51,14 +74,19 @@ class Toy:
         if change:
             change(config)
         histories = [line["created_by"] for line in config.get("history", ())] or ["COPY"] * len(archives)
-        with Contents() as contents:
-            read = {
-                number: read_layer(iter((data,)), hashed=number > 0, most=10 << 20, contents=contents)
-                for number, data in enumerate(archives)
-            }
-            whole = {number: listing for number, listing in read.items() if listing.diff_id}
-            tree = overlay(whole, len(archives))
-            bytecode = contents.compare(tree.files or {}, "3.11", os.environ)
+        read = {
+            number: read_layer(iter((data,)), hashed=number > 0, most=10 << 20) for number, data in enumerate(archives)
+        }
+        whole = {number: listing for number, listing in read.items() if listing.diff_id}
+        first = 1 + len(engine)
+        good = {number: read[number + first] for number in range(len(self.archives))}
+        nodes = overlay(good, len(good)).nodes
+        expected = Expected(nodes=nodes, whole=True)
+        if run:
+            venv = {path: node for path, node in nodes.items() if path.startswith("opt/venv")}
+            expected = Expected(nodes=venv, whole=False, why="RUN make")
+            text = re.sub(r"(FROM \S+ AS system\n)", r"\1RUN make\n", image.text, count=1)
+            image = replace(image, dockerfile=parse(text, file="Dockerfile"))
         facts = Facts(
             image="toy",
             config=config,
@@ -68,8 +96,8 @@ class Toy:
             ),
             listings=whole,
             damaged={number: listing for number, listing in read.items() if number not in whole},
-            tree=tree,
-            bytecode=bytecode,
+            tree=overlay(whole, len(archives)),
+            expected=expected if made else None,
             base_config=base,
         )
         spec = self.inputs.spec_file.spec
@@ -95,7 +123,7 @@ def test_changed_code_is_a_mismatch_of_the_trainer(toy: Toy, name: str) -> None:
     files, says = CODE[name]
     wrong = _wrong(toy.findings(files))
     assert says in wrong["trainer"]
-    assert wrong.keys() == {"trainer"}
+    assert wrong.keys() <= {"trainer", "base"}  # some bring a file from elsewhere
 
 
 @pytest.mark.parametrize("name", VENV)
@@ -115,6 +143,45 @@ def test_bytecode_of_other_code_is_not_proven(toy: Toy, name: str) -> None:
     (unproven,) = (finding for finding in findings if finding.status is Status.UNPROVEN)
     assert unproven.check == "bytecode"
     assert says in unproven.found
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_no_instruction_puts_there_is_a_mismatch_of_the_base(toy: Toy, name: str) -> None:
+    assert _wrong(toy.findings(ADDED[name])).keys() == {"base"}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_modes_owners_and_kinds_count(toy: Toy, name: str) -> None:
+    files, check_name = MODES[name]
+    assert _wrong(toy.findings(files)).keys() == {check_name}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_the_record_of_an_image_is_no_evidence(toy: Toy, name: str) -> None:
+    wrong = _wrong(toy.findings(FORGED[name]))
+    assert wrong.keys() == {"wheels"}
+    assert "RECORD differs from its wheel" in wrong["wheels"]
+
+
+def test_an_image_that_this_machine_cannot_make_is_not_proven(toy: Toy) -> None:
+    findings = toy.findings(made=None)
+    assert _wrong(findings) == {}
+    (unproven,) = (finding for finding in findings if finding.status is Status.UNPROVEN)
+    assert (unproven.check, unproven.found) == ("wheels", "/opt/venv")
+    assert _wrong(toy.findings(CODE["other-code"][0], made=None)).keys() == {"trainer"}
+    assert _wrong(toy.findings(ADDED["sbin"], made=None)).keys() == {"base"}
+
+
+def test_what_a_run_may_have_made_is_named_and_all_else_compared(toy: Toy) -> None:
+    """Where only an engine can make the stage below, what lies in its layers counts as its own, and nothing above."""
+    below = {"usr/lib/libgomp.so.1": b"\x7fELF"}
+    findings = toy.findings(below=below, run=True)
+    assert _wrong(findings) == {}
+    assert "1 files of RUN, which only an engine can make: RUN make" in next(
+        one.found for one in findings if one.check == "base"
+    )
+    for files, check_name in ((ADDED["sbin"], "base"), (VENV["pth"][0], "wheels"), (CODE["other-code"][0], "trainer")):
+        assert _wrong(toy.findings(files, below=below, run=True)).keys() == {check_name}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -155,7 +222,7 @@ def test_modules_are_searched_where_pythonpath_says(
 def test_what_the_spec_ignores_is_a_warning_with_its_reason(toy: Toy) -> None:
     files = {f"{SITE}/vendor.pth": b"", f"{SITE}/evil.pth": b""}
     named = Ignore(check="wheels", match="vendor.pth", reason="the driver's")
-    assert _wrong(toy.findings(files, ignore=(named,))) == {"wheels": f"/{SITE}/evil.pth belongs to no package"}
+    assert _wrong(toy.findings(files, ignore=(named,))) == {"wheels": f"/{SITE}/evil.pth belongs to no wheel"}
     both = (named, Ignore(check="wheels", match="evil.pth", reason="known"))
     finding = next(one for one in toy.findings(files, ignore=both) if one.check == "wheels")
     assert (finding.status, finding.expected) == (Status.WARNING, "ignored: the driver's; known")

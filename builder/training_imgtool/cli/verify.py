@@ -68,6 +68,7 @@ def verify(
             roles=tuple(roles or ()),
             engine=engine,
             signed_by=machine.signatory(signature, issuer),
+            whole=sbom is not None,
             settings=settings,
             progress=view,
         )
@@ -84,7 +85,7 @@ def verify(
         if sbom is not None:
             emit_note(f"{sbom} was not written: the images are not {'what the lock says' if wrong else 'proven'}")
         if not wrong:
-            emit_error("Try: the image's own release of Python here (uv python install), or verify.ignore\n")
+            emit_error("Try: what this machine lacks to make the image again, such as its Python, or verify.ignore\n")
         raise typer.Exit(VerificationError.exit_code)
     if sbom is not None:
         for line in write_sbom(sbom, inputs.plan.name, reports):

@@ -11,6 +11,7 @@ from training_imgtool.core.sanitize import join_lines
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
+from training_imgtool.verify.compare import Comparison
 from training_imgtool.verify.expected_files import CopiedFiles, find_copied_files
 from training_imgtool.verify.facts import Facts, Fields, Finding, Status, read_env
 from training_imgtool.verify.packages import Installed, find_installed
@@ -33,6 +34,11 @@ class Case:
         base = read_env((self.facts.base_config or {}).get("config") or {})
         return find_copied_files(self.image.dockerfile, self.context, base)
 
+    @cached_property
+    def compared(self) -> Comparison:
+        """The paths of the image beside those that it must have."""
+        return Comparison(tree=self.facts.tree, made=self.facts.expected, copied=self.copied)
+
     @property
     def variant(self) -> Variant:
         """What was resolved for the role."""
@@ -48,10 +54,6 @@ class Case:
         """Whether all that lies above the base was read."""
         own = [number for number, layer in enumerate(self.facts.layers) if layer.own]
         return self.facts.tree.complete or all(number in self.facts.listings for number in own)
-
-    def look_part(self, part: str) -> Fields | None:
-        """A part of what the inspecting container printed, or None."""
-        return self.facts.look.parts.get(part) if self.facts.look else None
 
     def run_part(self, part: str) -> Fields | None:
         """A part of what the importing container printed, or None."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ class CopiedFiles:
     """What COPY puts where; paths are relative to the root.
 
     Attributes:
-        files: by path, the SHA-256 in RECORD's spelling, or `->TARGET` for a link.
+        files: by path, the SHA-256 in hexadecimal, or `->TARGET` for a link.
         folders: the folders that COPY fills and the one the program starts in: other files do not belong there.
         unclear: paths whose content this module does not predict, such as those that come from another stage.
         runs: whether a RUN instruction may have added files beside these.
@@ -34,16 +33,6 @@ class CopiedFiles:
     unclear: tuple[str, ...]
     runs: bool
     any_run: bool = False
-
-    def belongs(self, path: str) -> bool:
-        """Whether a file at `path` is expected, or cannot be judged."""
-        if self.runs or not any(path.startswith(f"{folder}/") for folder in self.folders):
-            return True
-        return self.is_copied(path)
-
-    def is_copied(self, path: str) -> bool:
-        """Whether COPY puts a file at `path`, or may."""
-        return path in self.files or any(path == prefix or path.startswith(f"{prefix}/") for prefix in self.unclear)
 
 
 @dataclass(slots=True)
@@ -139,8 +128,4 @@ def _find_sources(context: Context, source: str) -> list[Entry]:
 
 
 def _add(image: _Image, entry: Entry, path: str) -> None:
-    if entry.kind is Kind.SYMLINK:
-        content = f"->{entry.target}"
-    else:
-        content = urlsafe_b64encode(bytes.fromhex(entry.sha256 or "")).decode().rstrip("=")
-    image.files[path.strip("/")] = content
+    image.files[path.strip("/")] = f"->{entry.target}" if entry.kind is Kind.SYMLINK else entry.sha256 or ""

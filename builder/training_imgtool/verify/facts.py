@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from training_imgtool.direct.tree import Attributes
 from training_imgtool.spec.model import Role
 
 Fields = Mapping[str, Any]
@@ -60,8 +61,21 @@ class Layer:
     history: str
 
 
-FileContent = tuple[int, str]
-"""A file's size in bytes and its SHA-256 as RECORD spells it; `->TARGET` for a symbolic link."""
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What is at a path.
+
+    Attributes:
+        kind: the type flag of its entry; a hard link is the file that it is another name of.
+        attributes: mode and owner; None for a folder that only the paths in it tell of, and where nobody predicts them.
+        content: of a file, its SHA-256 in hexadecimal; of a link, where it leads; empty where nobody looked.
+        layer: the number of the layer that put it there.
+    """
+
+    kind: str
+    attributes: Attributes | None
+    content: str = ""
+    layer: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +87,8 @@ class Listing:
         folders: unpacked bytes right in each folder.
         removed: paths that the layer removes from the layers below.
         emptied: folders whose content in the layers below it hides.
-        entries: the path of every entry, True for one that is not a folder; and every folder that entries lie in.
-        files: the content of every file and link; None for the layers of the base.
+        nodes: every entry, and every folder that entries lie in.
+        hashed: whether the nodes have their contents.
         diff_id: the digest of the archive; None when the layer was not read to its end.
         faults: what makes an engine refuse the layer, a phrase each.
     """
@@ -83,36 +97,27 @@ class Listing:
     folders: Mapping[str, int]
     removed: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
-    entries: Mapping[str, bool] = field(default_factory=dict)
-    files: Mapping[str, FileContent] | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    hashed: bool = False
     diff_id: str | None = None
     faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VenvFiles:
-    """The paths in /opt/venv that differ from the packages' RECORDs (`venv_files.compare_records`)."""
-
-    missing: tuple[str, ...]
-    changed: tuple[str, ...]
-    unowned: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bytecode:
-    """How the bytecode in /opt/venv compares with its sources.
+class Expected:
+    """What an image has above its base, by the lock, the code and the base's digest.
 
     Attributes:
-        count: how many files there are.
-        differ: those that another compilation of their source gave, or none.
-        ended: how the interpreter that read them came to an end of its own, if it did.
-        unseen: why nobody compared them, if so.
+        nodes: what is where.
+        whole: whether these are all paths; else those of /opt/venv.
+        compiled: whether this machine compiled the bytecode.
+        why: why only an engine can make the rest, or the bytecode is not compiled here.
     """
 
-    count: int
-    differ: tuple[str, ...] = ()
-    ended: str | None = None
-    unseen: str | None = None
+    nodes: Mapping[str, Node]
+    whole: bool
+    compiled: bool = True
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +131,8 @@ class Tree:
     items: Mapping[str, Fields]
     folders: Mapping[str, int]  # unpacked bytes below each folder; "" is the root
     complete: bool
-    unread: tuple[str, ...] = ()
-    files: Mapping[str, FileContent] | None = None  # contents; None when nobody hashed them
-    venv: VenvFiles | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)  # that layers above the base put there
+    removed: Mapping[str, int] = field(default_factory=dict)  # what they remove that none of them put there, by layer
 
     def of(self, kind: str) -> tuple[Fields, ...]:
         """The items of a kind, by path."""
@@ -155,8 +159,8 @@ class Facts:
     damaged: Mapping[int, Listing] = field(default_factory=dict)  # those that could not be
     tree: Tree
     base_config: Mapping[str, Any] | None
-    bytecode: Bytecode | None = None
-    look: Started | None = None
+    expected: Expected | None = None
+    unmade: str = "nobody made the image again"  # why not, where `expected` is None
     run: Started | None = None
     gpus: bool = False  # the container was given GPUs
     no_gpus: str = "no container was run"  # why not, otherwise

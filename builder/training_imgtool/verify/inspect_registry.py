@@ -10,20 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import RegistryRefusedError
-from training_imgtool.core.progress import Progress, Step
-from training_imgtool.core.reference import Digest
+from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
+from training_imgtool.core.progress import Progress, Step, Transfer
+from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.direct.layers.codecs import decompress
-from training_imgtool.verify.compare_bytecode import Contents
 from training_imgtool.verify.facts import Layer, Listing
 from training_imgtool.verify.layers import read_layer
 
 if TYPE_CHECKING:
+    from training_imgtool.direct.layers.layers import LayerSource
     from training_imgtool.registry.connect import Registries
     from training_imgtool.registry.manifests import Descriptor
 
 LARGEST_BASE_LAYER = 100_000_000  # compressed bytes: a slim system and its Python, not CUDA
-LARGEST_BESIDE_CONTAINER = 64_000_000  # where a container shows the files, only smaller layers are read one by one
 _PIECE = 16 << 10  # bytes
 LEAST_INFLATED = 1 << 30  # bytes that a layer may always inflate to
 MOST_INFLATED = 100  # times its compressed size that it may inflate to; text reaches 20, zeros reach 1032
@@ -41,19 +40,21 @@ class Stored:
 
 @dataclass(slots=True)
 class LayerReader:
-    """Reads layers, each digest once, however many roles share it."""
+    """Reads layers, each digest once, however many roles share it.
+
+    Attributes:
+        whole: whether to read every layer of the base too.
+    """
 
     registries: Registries
     progress: Progress
-    contents: Contents
+    whole: bool = False
     listings: dict[tuple[str, bool], Listing] = field(default_factory=dict)
 
-    def read(self, stored: Stored, *, beside_container: bool, subject: str) -> dict[int, Listing]:
-        """Returns the listings of the layers that are worth their bytes, by number."""
+    def read(self, stored: Stored, *, subject: str) -> dict[int, Listing]:
+        """Returns the listings of the layers that are worth their bytes, by number; reads those that it lacks."""
         pairs = enumerate(zip(stored.layers, stored.descriptors, strict=True))
-        chosen = {
-            number: pair for number, pair in pairs if _is_worth_reading(pair[0], beside_container=beside_container)
-        }
+        chosen = {n: pair for n, pair in pairs if self.whole or pair[0].own or pair[0].size <= LARGEST_BASE_LAYER}
         new = {
             descriptor.digest: descriptor.size
             for layer, descriptor in chosen.values()
@@ -61,25 +62,56 @@ class LayerReader:
         }
         if new:
             self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
-        contents = None if beside_container else self.contents
-        return {number: self._list(stored.digest, *pair, subject, contents) for number, pair in chosen.items()}
+        return {
+            number: self._list(stored.digest.repository, descriptor, subject, own=layer.own)
+            for number, (layer, descriptor) in chosen.items()
+        }
 
-    def _list(
-        self, image: Digest, layer: Layer, descriptor: Descriptor, subject: str, contents: Contents | None
-    ) -> Listing:
-        key = (descriptor.digest, layer.own)
+    def read_source(self, source: LayerSource, stored: Stored | None, *, subject: str) -> Listing:
+        """Returns the listing of a layer that this machine makes.
+
+        Where it cannot make the bytes, it reads those of an image that has the layer: their digest is the same.
+        """
+        key = (source.descriptor.digest, True)
         if key not in self.listings:
-            repository = image.repository
+            try:
+                listing = _list_archive(self._count(source, subject), source.descriptor.size, hashed=True)
+            except ImgtoolError:
+                if stored is None or source.descriptor.digest not in {item.digest for item in stored.descriptors}:
+                    raise
+                return self._list(stored.digest.repository, source.descriptor, subject, own=True)
+            self.listings[key] = listing
+        return self.listings[key]
+
+    def _count(self, source: LayerSource, subject: str) -> Iterator[bytes]:
+        """Passes a layer's bytes on, and says how many of them there were."""
+        done, descriptor = 0, source.descriptor
+        for block in source.open():
+            yield block
+            done += len(block)
+            self.progress(Transfer(subject, descriptor.short, done, descriptor.size))
+
+    def find(self, diff_id: str) -> Listing | None:
+        """Returns the listing of a layer above a base that was read or made before, by its diff ID."""
+        return next((item for (_, own), item in self.listings.items() if own and item.diff_id == diff_id), None)
+
+    def _list(self, repository: Repository, descriptor: Descriptor, subject: str, *, own: bool) -> Listing:
+        key = (descriptor.digest, own)
+        if key not in self.listings:
             blocks = self.registries.at(repository).blob(
                 repository, descriptor, subject=subject, progress=self.progress
             )
-            most = max(LEAST_INFLATED, descriptor.size * MOST_INFLATED)
-            archive = decompress(_split_pieces(blocks))
-            self.listings[key] = listing = read_layer(archive, hashed=layer.own, most=most, contents=contents)
-            if listing.diff_id:
-                for _ in blocks:  # bytes behind the end of the stream belong to the digest too
-                    pass
+            self.listings[key] = _list_archive(blocks, descriptor.size, hashed=own)
         return self.listings[key]
+
+
+def _list_archive(blocks: Iterator[bytes], size: int, *, hashed: bool) -> Listing:
+    archive = decompress(_split_pieces(blocks))
+    listing = read_layer(archive, hashed=hashed, most=max(LEAST_INFLATED, size * MOST_INFLATED))
+    if listing.diff_id:
+        for _ in blocks:  # bytes behind the end of the stream belong to the digest too
+            pass
+    return listing
 
 
 def _split_pieces(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -87,12 +119,6 @@ def _split_pieces(blocks: Iterable[bytes]) -> Iterator[bytes]:
     for block in blocks:
         for start in range(0, len(block), _PIECE):
             yield block[start : start + _PIECE]
-
-
-def _is_worth_reading(layer: Layer, *, beside_container: bool) -> bool:
-    if beside_container:
-        return layer.own and layer.size <= LARGEST_BESIDE_CONTAINER
-    return layer.own or layer.size <= LARGEST_BASE_LAYER
 
 
 def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, registries: Registries) -> Stored:

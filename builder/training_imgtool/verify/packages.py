@@ -1,4 +1,4 @@
-"""The packages in an image's environment, out of their metadata: versions, and what `pip check` would say.
+"""The packages in an image's environment, out of their metadata, and what `pip check` would say.
 
 Metadata is the core metadata specification's, requirements are PEP 508's. pip itself is not in the image.
 """
@@ -14,7 +14,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.plan import LockedVariant
 from training_imgtool.verify.facts import Tree
 
 _LEGACY = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName)
@@ -46,28 +45,6 @@ def find_installed(tree: Tree) -> tuple[Installed, ...]:
             )
         )
     return tuple(sorted(packages, key=lambda text: (text.name, text.version)))
-
-
-def find_differences(present: tuple[Installed, ...], locked: LockedVariant) -> tuple[str, ...]:
-    """How the packages differ from the lock's wheels, a phrase each; TensorFlow itself has a check of its own."""
-    versions_planned: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in locked.wheels}
-    versions_present: dict[str, list[str]] = {}
-    for package in present:
-        versions_present.setdefault(package.name, []).append(package.version)
-    lines = []
-    for name in sorted(
-        (versions_planned.keys() | versions_present.keys()) - {canonicalize_name(locked.variant.package)}
-    ):
-        versions = versions_present.get(name, [])
-        if name not in versions_planned:
-            lines.append(f"{name} {versions[0]} is not in the lock")
-        elif not versions:
-            lines.append(f"{name} {versions_planned[name]} is missing")
-        elif len(versions) > 1:
-            lines.append(f"{name} is there {len(versions)} times: {', '.join(versions)}")
-        elif not is_same_version(versions[0], versions_planned[name]):
-            lines.append(f"{name} is {versions[0]}, the lock has {versions_planned[name]}")
-    return tuple(lines)
 
 
 def is_same_version(version: str, other: str) -> bool:

@@ -19,7 +19,7 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     UsageError,
 )
-from training_imgtool.core.progress import Note, Progress, Step
+from training_imgtool.core.progress import Note, Planned, Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
@@ -31,8 +31,7 @@ from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import apply_ignores, check
 from training_imgtool.verify.checks.attestations import check_attestations, check_signed
-from training_imgtool.verify.compare_bytecode import Contents
-from training_imgtool.verify.expected_files import find_copied_files
+from training_imgtool.verify.expected_image import expect
 from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Status, read_platform
 from training_imgtool.verify.layers import overlay
 from training_imgtool.verify.report import ImageReport
@@ -53,6 +52,7 @@ class VerifyRun:
     roles: tuple[Role, ...]
     engine: str  # auto, docker or direct (the registry only)
     signed_by: Signatory | None = None  # who must have signed the images
+    whole: bool = False  # read the whole base too
     settings: Settings
     progress: Progress
 
@@ -77,13 +77,12 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
 
     with _open_engine(run) as engine, connect(run.settings, run.progress) as registries:
         reports: list[ImageReport] = []
+        reader = inspect_registry.LayerReader(registries, run.progress, whole=run.whole)
         for inputs in run.inputs.by_platform:
             each = replace(run, inputs=inputs)
             images = inputs.selected(run.roles)
             locations = _locate(each, images, engine, registries)
-            with Contents() as contents:
-                reader = inspect_registry.LayerReader(registries, run.progress, contents)
-                reports += [_report(each, image, locations[image.role], engine, reader) for image in images]
+            reports += [_report(each, image, locations[image.role], engine, reader) for image in images]
         return _with_indexes(run, tuple(reports), registries) if run.inputs.others else tuple(reports)
 
 
@@ -214,64 +213,60 @@ def _gather_facts(
         stored = inspect_registry.read_image(location.digest, plan.platform, base, registries)
         if read_platform(stored.config) != plan.platform:  # an engine would refuse it
             engine = None
-    inside = _inspect_inside(run, image, location, engine, reader) if engine is not None else {}
+        run.progress(Planned(str(image.role), sum(layer.size for layer in stored.layers if layer.own)))
+    values: dict[str, Any] = {"image": location.name, "base_config": base}
+    try:
+        values["expected"] = expect(run.inputs, image, base or {}, reader=reader, stored=stored, settings=run.settings)
+    except ImgtoolError as error:
+        values["unmade"] = f"this machine cannot make it again: {error.message}"
     listings: dict[int, Listing] = {}
+    config: Mapping[str, Any] = {}
+    layers: tuple[Layer, ...] = ()
     if stored is not None:
         config, layers = stored.config, stored.layers
-        listings = reader.read(stored, beside_container="tree" in inside, subject=image.role)
+        listings = reader.read(stored, subject=image.role)
     elif engine is not None and location.image_id is not None:
         config, sizes = inspect_container.read_engine_config(engine.api, location.image_id)
         layers = inspect_registry.list_layers(config, base, sizes)
+        listings = _read_engine_layers(config, layers, engine, location.image_id, reader)
     whole = {number: listing for number, listing in listings.items() if listing.diff_id}
-    values: dict[str, Any] = {
-        "image": location.name,
+    values |= {
         "config": config,
         "layers": layers,
         "listings": whole,
         "damaged": {number: listing for number, listing in listings.items() if number not in whole},
-        "base_config": base,
+        "tree": overlay(whole, len(layers)),
     }
-    if "tree" not in inside:
-        values["tree"] = tree = overlay(whole, len(layers), plan.exclude)
-        python = plan.locked.variant.python
-        values["bytecode"] = reader.contents.compare(tree.files or {}, python, run.settings.environ)
-    facts = Facts(**values | inside)
-    if facts.bytecode is not None and facts.bytecode.differ and _is_made_here(run, image, layers, registries):
-        return replace(facts, bytecode=replace(facts.bytecode, differ=()))
-    return facts
+    return Facts(**values | (_run_inside(run, image, location, engine, reader) if engine is not None else {}))
 
 
-def _is_made_here(run: VerifyRun, image: RoleImage, layers: tuple[Layer, ...], registries: Registries) -> bool:
-    """Makes the image again on this machine, and compares the digests of all layers above the base.
+def _read_engine_layers(
+    config: Mapping[str, Any],
+    layers: tuple[Layer, ...],
+    engine: DockerEngine,
+    image_id: str,
+    reader: inspect_registry.LayerReader,
+) -> dict[int, Listing]:
+    """Lists the layers of an image that only an engine has, by the diff IDs that the engine worked out itself.
 
-    An equal layer has the same bytecode, whichever release of Python an image's own one is.
+    Where this machine makes layers of the same diff IDs, those say what they hold; else the engine exports the image.
     """
-    from training_imgtool.pipeline.direct_builder import DirectBuilder
-    from training_imgtool.pipeline.parents import BaseParents
-    from training_imgtool.pipeline.request import BuildOptions, BuildRun
-    from training_imgtool.pipeline.role_stages import plan_role
-
-    own = {layer.digest for layer in layers if layer.own}
-    again = BuildRun(inputs=run.inputs, options=BuildOptions(), settings=run.settings, progress=run.progress)
-    try:
-        builder = DirectBuilder(again)
-        appending = BaseParents(again, registries, builder).of(plan_role(run.inputs, image))
-        with builder.append(appending, str(image.role)) as made:
-            return own <= {layer.descriptor.digest for layer in made.layers}
-    except ImgtoolError as error:
-        run.progress(Note(f"{image.role}: this machine cannot make the image again: {error.message}"))
-        return False
+    diff_ids = [str(diff_id) for diff_id in config["rootfs"]["diff_ids"]]
+    found = {diff_id: listing for diff_id in diff_ids if (listing := reader.find(diff_id))}
+    if not all(diff_ids[number] in found for number, layer in enumerate(layers) if layer.own):
+        found |= inspect_container.read_export(engine.api, image_id)
+    return {number: found[diff_id] for number, diff_id in enumerate(diff_ids) if diff_id in found}
 
 
-def _inspect_inside(
+def _run_inside(
     run: VerifyRun,
     image: RoleImage,
     location: _ImageLocation,
     engine: DockerEngine,
     reader: inspect_registry.LayerReader,
 ) -> dict[str, Any]:
-    """What containers tell; of a platform that the engine cannot run, nothing, with the reason."""
-    plan, name, compared = image.plan, location.name, reader.contents.compared_inside
+    """Has a container import TensorFlow and the trainer; on a platform that the engine cannot run, says so instead."""
+    plan, name = image.plan, location.name
     if location.digest is not None:
         name = pull_image(
             location.digest,
@@ -281,27 +276,15 @@ def _inspect_inside(
             registries=reader.registries,
             progress=run.progress,
         )
-    run.progress(Step(image.role, "looking into the image"))
-    folders = find_copied_files(image.dockerfile, run.inputs.context, {}).folders
-    libraries = plan.locked.variant.libraries
-    inspection = inspect_container.look(
-        engine.api, name, libraries, folders, exclude=plan.exclude, compared=tuple(compared)
-    )
-    if inspection.fault is not None and "exec format error" in inspection.fault:
-        why = f"the engine's machine does not run {plan.platform}"
-        run.progress(Note(f"{image.role}: {why}; verify reads the registry instead"))
-        return {"no_gpus": why}
-    values: dict[str, Any] = {"look": inspection}
-    tree = inspect_container.read_tree(inspection)
-    if tree is not None:
-        values |= {"tree": tree, "bytecode": inspect_container.read_bytecode(inspection, compared)}
-    if inspection.fault is not None:
-        return values
-    gpus, values["no_gpus"] = _find_gpus(image, engine)
+    gpus, no_gpus = _find_gpus(image, engine)
     run.progress(Step(image.role, f"importing tensorflow and {plan.entry.name}"))
-    values["run"] = inspect_container.run(engine.api, name, plan.entry.module or plan.entry.arguments[-1], gpus=gpus)
-    values["gpus"] = gpus
-    return values
+    module = plan.entry.module or plan.entry.arguments[-1]
+    started = inspect_container.run(engine.api, name, module, plan.locked.variant.libraries, gpus=gpus)
+    if started.fault is not None and "exec format error" in started.fault:
+        why = f"the engine's machine does not run {plan.platform}"
+        run.progress(Note(f"{image.role}: {why}; verify reads its layers only"))
+        return {"no_gpus": why}
+    return {"run": started, "gpus": gpus, "no_gpus": no_gpus}
 
 
 def _find_gpus(image: RoleImage, engine: DockerEngine) -> tuple[bool, str]:

@@ -23,6 +23,7 @@ _EXTENSIONS = "xgLK"
 _TYPES = "0123456"  # what Docker and containerd unpack
 _OLD_FILE = "\0"
 _KEYS = ("path", "linkpath", "uid", "gid", "size", "GNU.sparse.name")  # of pax
+_EXTENDED = "SCHILY.xattr."
 _OWNERS = {"uid": slice(108, 116), "gid": slice(116, 124)}  # where a header has them
 _PIECE = 1 << 20  # bytes
 _MOST_ENTRIES = 1_000_000  # in one layer; the largest images that people train in have a third of it
@@ -41,6 +42,7 @@ class Member:
         attributes: mode and owner.
         target: of a link.
         size: bytes of content; 0 unless a file.
+        extended: whether it has extended attributes, such as a capability.
     """
 
     path: str
@@ -48,6 +50,7 @@ class Member:
     attributes: Attributes
     target: str
     size: int
+    extended: bool = False
 
 
 class TarReader:
@@ -161,6 +164,7 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
         attributes=Attributes(_number(block[100:108]) & 0o7777, uid, gid),
         target=extended.get("linkpath") or _text(block[157:257]),
         size=int(extended.get("size") or _number(block[124:136])) if kind == FILE else 0,
+        extended=_EXTENDED in extended,
     )
 
 
@@ -216,7 +220,8 @@ def _pax(data: bytes) -> dict[str, str]:
         at += int(length)
     if re.fullmatch(r"[0-9]*", records.get("size", "")) is None:
         raise VerificationError("it has a pax header whose size is not a number")
-    return {key: records[key] for key in _KEYS if key in records}
+    found = {key: records[key] for key in _KEYS if key in records}
+    return found | ({_EXTENDED: ""} if any(key.startswith(_EXTENDED) for key in records) else {})
 
 
 def read_layer_tree(blocks: Iterable[bytes]) -> Node:

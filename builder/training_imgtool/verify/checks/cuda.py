@@ -35,7 +35,7 @@ def make_findings(case: Case) -> Iterator[Finding]:
 
 def _check_libraries(case: Case) -> Finding:
     planned = case.variant.libraries
-    opened = case.look_part("libraries")
+    opened = case.run_part("libraries")
     if opened is not None:
         wrong = [
             f"{library['name']} does not open: {library.get('error')}"
@@ -70,14 +70,14 @@ def _check_version(case: Case, name: str, planned: str) -> Finding:
     for version, how in _find_versions(case, name):
         same = _agree(version, planned)
         return case.ok(name, f"{version}{how}", planned) if same else case.wrong(name, f"{version}{how}", planned)
-    if case.look_part("libraries") is not None:
+    if case.run_part("libraries") is not None:
         return case.warn(name, "no library says its version", planned)
     return case.unseen(name, "its libraries would lie in layers that were not read")
 
 
 def _find_versions(case: Case, name: str) -> Iterator[tuple[str, str]]:
     """Versions, the most certain first: what the library answers, its file's name, its wheel, what the base says."""
-    for library in (case.look_part("libraries") or {}).get("libraries", ()):
+    for library in (case.run_part("libraries") or {}).get("libraries", ()):
         if library["name"].startswith(f"lib{'cudart' if name == 'cuda' else name}.") and library.get("version"):
             yield _format_version(name, int(library["version"])), ""
     for item in case.facts.tree.of("library"):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.dockerfile import install_step
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Fields, Finding, Status
-from training_imgtool.verify.inside.interesting_paths import SITE
-from training_imgtool.verify.packages import find_broken, find_differences, is_same_version
+from training_imgtool.verify.packages import find_broken, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
 _LINK = "opt/venv/bin/python"
@@ -29,15 +26,16 @@ def make_findings(case: Case) -> Iterator[Finding]:
 
 
 def _check_python(case: Case) -> Finding:
-    planned = case.variant.python
-    if case.facts.look is not None and case.facts.look.fault is not None:
-        return case.wrong("python", f"/{_LINK} does not start: {case.facts.look.fault}", planned)
-    interpreter = case.look_part("python")
-    if interpreter is not None:
-        version = str(interpreter["version"])
-        same = version.split(".")[:2] == planned.split(".")
-        return case.ok("python", version, planned) if same else case.wrong("python", version, planned)
-    return _check_python_files(case)
+    """By its files; where a container ran, also by what it called itself there."""
+    by_files, planned = _check_python_files(case), case.variant.python
+    if by_files.status is Status.MISMATCH or case.facts.run is None:
+        return by_files
+    started = case.run_part("python")
+    if started is None:
+        return case.wrong("python", f"/{_LINK} does not start: {describe_end(case)}", planned)
+    version = str(started["version"])
+    same = version.split(".")[:2] == planned.split(".")
+    return case.ok("python", version, planned) if same else case.wrong("python", version, planned)
 
 
 def _check_python_files(case: Case) -> Finding:
@@ -102,7 +100,7 @@ def _check_tensorflow(case: Case) -> Finding:
     by_files = _check_tensorflow_files(case)
     if by_files.status is Status.MISMATCH:
         return by_files
-    return case.ok("tensorflow", f"{version}, imported", f"{package} {planned}")
+    return case.ok("tensorflow", f"{version}, imported (a smoke test)", f"{package} {planned}")
 
 
 def _check_tensorflow_files(case: Case) -> Finding:
@@ -157,18 +155,8 @@ def _check_packages(case: Case) -> Iterator[Finding]:
         yield case.unseen("wheels", "not all layers above the base were read")
         yield case.unseen("pip check", "not all layers above the base were read")
         return
-    locked = case.image.plan.locked
-    complaints = [*find_differences(case.installed, locked), *_compare_files(case)]
-    expected = f"the {len(locked.wheels)} wheels of the lock, their files as recorded"
-    if complaints:
-        yield case.differs("wheels", complaints, expected)
-    else:
-        yield case.ok("wheels", f"{len(case.installed)} packages", expected)
-    yield _check_bytecode(case)
-    interpreter = case.look_part("python")
-    markers = (
-        interpreter["markers"] if interpreter else marker_environment(case.variant.python, case.image.plan.platform)
-    )
+    yield from _check_files(case)
+    markers = marker_environment(case.variant.python, case.image.plan.platform)
     complaints = list(find_broken(case.installed, markers, provided={"tensorflow": case.variant.package}))
     if complaints:
         yield case.differs("pip check", complaints, "no broken requirements")
@@ -176,53 +164,23 @@ def _check_packages(case: Case) -> Iterator[Finding]:
         yield case.ok("pip check", "no broken requirements")
 
 
-def _check_bytecode(case: Case) -> Finding:
-    compared, expected = case.facts.bytecode, "what the sources compile to"
-    if compared is None:
-        return case.unseen("bytecode", "not read")
-    if compared.unseen:
-        return case.unproven("bytecode", f"{compared.count} files", compared.unseen)
-    if compared.ended:
-        return case.wrong("bytecode", f"{compared.ended} while it read {compared.count} files", expected)
-    if compared.differ:  # by another release of Python, or by somebody else: which of them, nothing here can tell
-        complaints = [f"/{path} is not what this Python makes of its source" for path in compared.differ]
-        return replace(case.differs("bytecode", complaints, expected), status=Status.UNPROVEN)
-    return case.ok("bytecode", f"{compared.count} files", expected)
-
-
-def _compare_files(case: Case) -> Iterator[str]:
-    """How the files of /opt/venv differ from the RECORD of the package that they belong to."""
-    venv = case.facts.tree.venv
-    if venv is None:
+def _check_files(case: Case) -> Iterator[Finding]:
+    """Yields what the locked wheels come to: their files, and the bytecode of these."""
+    made, wheels = case.facts.expected, len(case.image.plan.locked.wheels)
+    expected = f"every file of the {wheels} wheels of the lock, and no other"
+    if made is None:
+        yield case.unproven("wheels", "/opt/venv", case.facts.unmade)
         return
-    yield from _compare_skeleton(case)
-    yield from (f"/{path} differs from its RECORD" for path in venv.changed)
-    yield from (f"/{path} is in a RECORD and missing" for path in venv.missing)
-    importable = re.compile(f"{SITE}|opt/venv/bin/")
-    for path in venv.unowned:  # what a template's RUN puts elsewhere in /opt/venv, no interpreter loads by itself
-        if not case.copied.runs or importable.match(path):
-            yield f"/{path} belongs to no package"
-
-
-def _compare_skeleton(case: Case) -> Iterator[str]:
-    """How the environment itself differs from what the wheels stage makes, unless a template's own RUN makes it."""
-    locked = case.image.plan.locked
-    config, executable = install_step.pyvenv_cfg(locked), locked.variant.python_executable
-    printed = config.replace("\n", "\\n")
-    steps = [step for stage in case.image.dockerfile.stages for step in stage.instructions if step.name == "RUN"]
-    if case.copied.runs or not any(printed in step.text for step in steps):
-        return
-    for path, item in sorted(case.facts.tree.items.items()):
-        if path == "opt/venv/pyvenv.cfg" and item.get("text", config) != config:
-            yield f"/{path} is not what the installer writes"
-        elif path.startswith(_LINK) and _is_another(item.get("link"), executable if path == _LINK else "python"):
-            yield f"/{path} is not a link to the base's interpreter"
-
-
-def _is_another(link: str | None, expected: str) -> bool:
-    """Whether a name of the interpreter leads elsewhere; one of another version is the check `python`'s."""
-    version = posixpath.basename(expected)
-    return link != expected and (link is None or expected == "python" or posixpath.basename(link) == version)
+    found = case.compared.complaints
+    if found["wheels"]:
+        yield case.differs("wheels", found["wheels"], expected)
+    else:
+        yield case.ok("wheels", f"{wheels} packages", expected)
+    if found["bytecode"]:  # by another release of Python, or by somebody else: which of them, nothing here can tell
+        why = "what this machine makes of the sources" if made.compiled else made.why
+        yield replace(case.differs("bytecode", found["bytecode"], why), status=Status.UNPROVEN)
+    else:
+        yield case.ok("bytecode", f"{case.compared.bytecode} files", "what this machine makes of the sources")
 
 
 def format_failure(error: Fields) -> str:

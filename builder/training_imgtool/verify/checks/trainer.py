@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.checks.python import describe_end, format_failure
 from training_imgtool.verify.facts import Finding, Status
-from training_imgtool.verify.inside.interesting_paths import SITE
+from training_imgtool.verify.interesting_paths import SITE
 
 _IN_SITE = re.compile(f"{SITE}([^/]+)")
 _BUNDLED = frozenset({"__future__", "builtins", "distutils", "imp", "asyncore", "asynchat", "smtpd"})
@@ -25,33 +25,13 @@ _BUNDLED = frozenset({"__future__", "builtins", "distutils", "imp", "asyncore", 
 def make_findings(case: Case) -> Iterator[Finding]:
     """Yields one finding: the files are those of the context, and the module imports."""
     imported = _import(case)
-    complaints = list(_find_differences(case))
+    complaints = list(case.compared.complaints["trainer"]) if case.own_seen else []
     if not complaints:
         yield imported
         return
     if imported.status is Status.MISMATCH:
         complaints.append(imported.found)
     yield case.differs("trainer", complaints, f"the {len(case.copied.files)} files of the context")
-
-
-def _find_differences(case: Case) -> Iterator[str]:
-    """How the files that COPY put into the image differ from the context."""
-    files, copied = case.facts.tree.files, case.copied
-    if files is None or not case.own_seen:
-        return
-    for path, content in sorted(copied.files.items()):
-        if path not in files:
-            yield f"/{path} is missing"
-        elif files[path][1] != content:
-            link = files[path][1].removeprefix("->")
-            what = "differs from the context" if link == files[path][1] else f"is a link to {link}"
-            yield f"/{path} {what}"
-    own = [number for number, layer in enumerate(case.facts.layers) if layer.own]
-    listed = [case.facts.listings[number].files or {} for number in own if number in case.facts.listings]
-    for path in sorted(files):
-        of_base = own and len(listed) == len(own) and not any(path in layer for layer in listed)
-        if not copied.belongs(path) and not of_base:
-            yield f"/{path} is not in the context"
 
 
 def _import(case: Case) -> Finding:

@@ -1,7 +1,6 @@
 """Which files of an image matter, and what verify records of each.
 
-`layers` reads archives with these patterns, and the text of this module goes into the program that `program` sends into
-a container. So it needs the standard library only and keeps to Python 3.7.
+`layers` reads archives with these patterns.
 """
 
 from __future__ import annotations

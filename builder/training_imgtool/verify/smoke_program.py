@@ -1,18 +1,17 @@
-"""The program that runs inside an image and prints what it sees, one JSON object per line.
+"""The program that runs inside an image and prints what works there, one JSON object per line.
 
-`inspect_container` sends it as the argument of `python -c`, behind the modules that it imports and before a call of
-`look` or `run` (`write_program`), so it needs the standard library only and keeps to Python 3.7. A child does the work;
-its parent ends it when the time is up and prints how it ended, since importing TensorFlow or a trainer may crash or
-never return. The output contains text of the image: the reader must sanitize it.
+`inspect_container.run` sends its text as the argument of `python -c`, with a call of `run` at its end, so it needs the
+standard library only and keeps to Python 3.7. A child does the work; its parent ends it when the time is up and prints
+how it ended, since importing TensorFlow or a trainer may crash or never return. The output is text of the image, which
+can say anything: the reader must sanitize it, and takes it for a smoke test only.
 """
-# A walk over a whole file system should be quick, and whatever an image's own code raises is an answer:
-# ruff: noqa: PTH115, PTH123, PTH207, BLE001
+# Whatever an image's own code raises is an answer:
+# ruff: noqa: PTH123, PTH207, BLE001
 
 from __future__ import annotations
 
 import ctypes
 import glob
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -20,15 +19,10 @@ import os
 import platform
 import runpy
 import signal
-import stat
 import sys
 import time
 import traceback
 from typing import TYPE_CHECKING
-
-from training_imgtool.verify.inside.bytecode import find_differing_bytecode, name_source
-from training_imgtool.verify.inside.interesting_paths import classify, describe, settle, sum_folders, wants_look
-from training_imgtool.verify.inside.venv_files import VENV, compare_records, hash_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,119 +32,20 @@ if TYPE_CHECKING:
     Report = Callable[[Fields], None]
 
 
-def look(request: Fields) -> None:
-    """Prints the interpreter, the files and the libraries. Nothing of the image but its interpreter is run."""
-
-    def work(report: Report) -> None:
-        _report_interpreter(report)
-        bytecode = _report_files(request["folders"], request["exclude"], report)
-        _report_libraries(request["libraries"], report)
-        _report_bytecode(bytecode, request["compared"], report)
-
-    _run_apart(request["seconds"], work)
-
-
 def run(request: Fields) -> None:
-    """Imports TensorFlow, computes a little with it, then imports the trainer as a module, without running it."""
+    """Opens libraries, imports TensorFlow, computes a little with it, then imports the trainer without running it."""
 
     def work(report: Report) -> None:
+        report({"part": "python", "version": platform.python_version()})
+        child = os.fork()  # TensorFlow must find the libraries by itself
+        if child == 0:
+            _report_libraries(request["libraries"], report)
+            os._exit(0)
+        os.waitpid(child, 0)
         _report_tensorflow(report)
         _report_trainer(request["module"], report)
 
     _run_apart(request["seconds"], work)
-
-
-def _report_interpreter(report: Report) -> None:
-    version = platform.python_version()
-    info = {
-        "implementation_name": sys.implementation.name,
-        "implementation_version": version,
-        "os_name": os.name,
-        "platform_machine": platform.machine(),
-        "platform_release": platform.release(),
-        "platform_system": platform.system(),
-        "platform_version": platform.version(),
-        "python_full_version": version,
-        "platform_python_implementation": platform.python_implementation(),
-        "python_version": ".".join(version.split(".")[:2]),
-        "sys_platform": sys.platform,
-    }
-    report({"part": "python", "version": version, "executable": os.path.realpath(sys.executable), "markers": info})
-
-
-def _report_files(hashed: list[str], exclude: list[str], report: Report) -> list[list[Any]]:
-    """Reports the files of interest, and the hashes of those in the folders `hashed`.
-
-    Returns the path of each file of bytecode with the hashes of its source and its own.
-    """
-    items: list[Fields] = []
-    contents: Fields = {}
-    prefixes = (VENV, *(folder + "/" for folder in hashed))
-    own: dict[str, int] = {}
-    seen: set[tuple[int, int]] = set()
-    unread: list[str] = []
-    root = os.lstat("/").st_dev
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        own[folder] = own.get(folder, 0)
-        try:
-            entries = sorted(os.scandir("/" + folder), key=lambda entry: entry.name)
-        except OSError:
-            unread.append(folder)
-            continue
-        for entry in entries:
-            path = (folder + "/" + entry.name) if folder else entry.name
-            state = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(state.st_mode):
-                if state.st_dev == root:
-                    folders.append(path)
-                continue
-            if state.st_nlink > 1 and stat.S_ISREG(state.st_mode):
-                if (state.st_dev, state.st_ino) not in seen:
-                    own[folder] += state.st_size
-                seen.add((state.st_dev, state.st_ino))
-            else:
-                own[folder] += state.st_size
-            if path.startswith(prefixes):
-                contents[path] = hash_content(path, state)
-            fields = _describe_file(path, state)
-            if fields is not None:
-                items.append(fields)
-    records = {fields["path"]: fields["text"] for fields in items if fields["kind"] == "record"}
-    venv = {path: contents.pop(path) for path in list(contents) if path.startswith(VENV)}
-    settled = [dict(fields, text="") if fields["kind"] == "record" else fields for fields in settle(items)]
-    files = {"items": settled, "folders": sum_folders(own), "bytes": sum(own.values()), "unread": unread}
-    report(dict(files, part="files", contents=contents, venv=compare_records(venv, records, exclude)))
-    return [[path, venv[str(name_source(path))], venv[path]] for path in sorted(venv) if name_source(path) in venv]
-
-
-def _report_bytecode(files: list[list[Any]], compared: list[str], report: Report) -> None:
-    """Compares the bytecode with its sources, unless files of the same hashes were `compared` before."""
-    content = hashlib.sha256(json.dumps(files).encode()).hexdigest()
-    report({"part": "reading bytecode", "count": len(files), "content": content})
-    if content in compared:
-        return
-    differ = find_differing_bytecode([["/" + path, "/" + str(name_source(path)), "/" + path] for path, _, _ in files])
-    report({"part": "bytecode", "differ": [path[1:] for path in differ]})
-
-
-def _describe_file(path: str, state: os.stat_result) -> Fields | None:
-    kind = classify(path)
-    link = os.readlink("/" + path) if stat.S_ISLNK(state.st_mode) else None
-    if kind == "source" or (link is None and not stat.S_ISREG(state.st_mode)):
-        return None
-    if kind is None and (link is not None or not wants_look(path, state.st_size)):
-        return None
-
-    def read(most: int) -> bytes:
-        try:
-            with open("/" + path, "rb") as stream:
-                return stream.read(most)
-        except OSError:
-            return b""
-
-    return describe(path, kind, state.st_size, read, link)
 
 
 def _report_libraries(names: list[str], report: Report) -> None:
@@ -291,10 +186,3 @@ def _run_apart(seconds: float, work: Callable[[Report], object]) -> None:
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.02)
     report({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
-
-
-def write_program(call: str, request: Fields, modules: tuple[str, ...]) -> str:
-    """Returns a program: the texts of modules that import each other, in that order, and a call of a function."""
-    lines = [line for text in modules for line in text.splitlines()]
-    code = [line for line in lines if not line.startswith(("from __future__", "from training_imgtool."))]
-    return "\n".join(["from __future__ import annotations", *code, f"{call}(json.loads({json.dumps(request)!r}))", ""])

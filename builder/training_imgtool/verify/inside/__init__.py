@@ -1,1 +1,0 @@
-"""What runs inside an image: a program of modules that need the standard library only."""
