@@ -38,6 +38,7 @@ LIGHTER = {
     "ai-null": Severity.HINT,
     "vertex-tag": Severity.WARNING,
     "vertex-cloud_tpu": Severity.WARNING,
+    "kind": Severity.WARNING,
     "tfjob ps": Severity.WARNING,
     "tfjob chiefs": Severity.WARNING,
     "tfjob tag": Severity.WARNING,

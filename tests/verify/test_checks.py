@@ -14,6 +14,7 @@ from tests import plans
 from tests.verify import images
 from training_imgtool.context.context import Context
 from training_imgtool.core.settings import from_environment
+from training_imgtool.dockerfile.parse import parse
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks import check
@@ -284,3 +285,13 @@ def test_the_base_is_known_by_its_layers(gpu: tuple[RoleImage, Any, Context], tm
     found = _of(gpu, _facts(gpu[0], base_config=other))
     assert "base" in _wrong(found)
     assert _of(gpu, _facts(gpu[0], base_config=None))["base"].status is Status.UNSEEN
+
+
+def test_settings_follow_from_every_stage_and_the_base() -> None:
+    text = f'FROM python@sha256:{"a" * 64} AS system\nENV A=1\nFROM system AS worker\nENV B=$A\nENTRYPOINT ["run"]\n'
+    planned = plan_settings(parse(text), {"Env": ["PATH=/bin"], "Cmd": ["python3"]})
+    assert planned is not None
+    assert planned["Env"] == ["PATH=/bin", "A=1", "B=1"]
+    assert planned["Entrypoint"] == ["run"]
+    assert plan_settings(parse(text), {"OnBuild": ["RUN x"]}) is None
+    assert plan_settings(parse(text), None) is None
