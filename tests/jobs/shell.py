@@ -38,7 +38,7 @@ class Shell:
         log.write_bytes(b"")
         log.with_suffix(".steps").write_bytes(b"")
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        slurm = {"SLURM_JOB_NODELIST": "node[1-4]", "STEPS": str(script.count("\nsrun "))}
+        slurm = {"SLURM_JOB_NODELIST": "node[1-4]", "SLURM_JOB_ID": "7", "STEPS": str(script.count("\n(srun "))}
         env = {**os.environ, "PATH": path, "RECEIVED": str(log), **slurm}
         done = subprocess.run(
             ["bash"], input=script, env=env, cwd=self.folder, capture_output=True, text=True, check=False

@@ -66,7 +66,12 @@ def slurm(of: ImageSpec, tmp_path: Path, nodes: list[str]) -> dict[int, Any]:
         tool.chmod(0o755)
     path = tmp_path / "job.sh"
     path.write_text(script(dump(job_data(of, images(of), Target.SLURM))))
-    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "node[01-05]"}
+    env = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "node[01-05]",
+        "SLURM_JOB_ID": "40007",
+    }
     subprocess.run(["bash", str(path)], env=env, check=True, timeout=60)
     return {int(file.name): json.loads(file.read_text()) for file in out.iterdir()}
 
@@ -100,9 +105,9 @@ def test_five_nodes_of_slurm(tmp_path: Path) -> None:
     for rank in range(5):
         config, cluster, arguments = seen[rank]
         assert json.loads(config)["cluster"] == {
-            "chief": ["node01:2222"], "ps": ["node02:2222"], "worker": ["node03:2222", "node04:2222"],
+            "chief": ["node01:12007"], "ps": ["node02:12007"], "worker": ["node03:12007", "node04:12007"],
         }  # fmt: skip
-        assert json.loads(cluster)["cluster"]["evaluator"] == ["node05:2222"]
+        assert json.loads(cluster)["cluster"]["evaluator"] == ["node05:12007"]
         assert arguments == list(STRANGE)
 
 

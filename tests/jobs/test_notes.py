@@ -224,3 +224,9 @@ def test_an_image_with_cuda_on_a_machine_without_gpu_is_warned_of() -> None:
     ):
         notes = job_data(of := spec(roles), images(of), VX).notes
         assert any("makes an image with CUDA, and the role has no gpus" in note for note in notes) is warned
+
+
+def test_a_slurm_job_without_an_end_is_told_of() -> None:
+    assert ["max_running" in note for note in notes(spec({M: RoleSpec()}, region=None), Target.SLURM)] == [True]
+    timed = spec({M: RoleSpec()}, region=None, scheduling=Scheduling(max_running="3600s"))
+    assert notes(timed, Target.SLURM) == []

@@ -24,7 +24,8 @@ from training_imgtool.jobs.package import build_package, staged_uri, trainer_pac
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
-from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.job import Scheduling
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
@@ -226,3 +227,18 @@ def test_a_package_without_the_module() -> None:
         packaged(with_module(spec(ONE), "trainer.other"))
     with pytest.raises(FieldError, match=r"job\.staging: is missing"):
         staged_uri(spec(ONE), packaged(spec(ONE)))
+
+
+def test_the_jobs_own_variables_reach_every_format_of_tf_config() -> None:
+    of = spec({Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()}, region=None, env={"LR": "0.1 $x"})
+    hosts = {Role.MASTER: ("a",), Role.WORKER: ("b",)}
+    job = job_data(of, images(of), Target.TF_CONFIG, JobOptions(hosts=hosts))
+    assert [node["LR"] for node in job.documents[0].values()] == ["0.1 $x"] * 2
+    assert dump(job, Format.ENV).count("LR=0.1 $x\n") == 2
+    assert dump(job, Format.DOCKER_RUN).count("--env 'LR=0.1 $x'") == 2
+
+
+def test_compose_restarts_replicas_as_often_as_the_spec_says() -> None:
+    of = spec(ONE, region=None, scheduling=Scheduling(restarts=3))
+    (document,) = job_data(of, images(of), Target.COMPOSE).documents
+    assert document["services"]["master"]["restart"] == "on-failure:3"

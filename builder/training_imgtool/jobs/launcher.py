@@ -19,7 +19,8 @@ PYTHON = "/opt/venv/bin/python"  # where every image of imgtool has it
 SOURCE = f"""\
 import json, os, sys
 nodes, rank, first, *program = sys.argv[1:]
-hosts = [f"{{host}}:{PORT}" for host in os.environ[nodes].split()]
+port = os.environ.get("CLUSTER_PORT", "{PORT}")
+hosts = [host + ":" + port for host in os.environ[nodes].split()]
 rank = int(os.environ[rank]) + int(first)
 cluster, start, task = {{}}, 0, None
 for kind, count in json.loads(os.environ["{TASKS}"]).items():

@@ -26,7 +26,11 @@ class Scheduling:
     )
     restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
     disable_retries: bool | None = key("Vertex: do not retry after an internal error.", default=None)
-    restarts: int | None = key("Kubernetes: how often a failed job starts again.", default=None, minimum=0)
+    restarts: int | None = key(
+        "Kubernetes: how often a failed job starts again; Compose: how often each replica does.",
+        default=None,
+        minimum=0,
+    )
     keep_finished: str | None = key(
         "Kubernetes: how long a finished job stays, such as 86400s.", default=None, **_SECONDS
     )

@@ -212,8 +212,9 @@ class Target(StrEnum):
         Row(
             title="Docker Compose",
             page="own-machines.md",
-            job=frozenset({"env", "volume", "labels"}),
+            job=frozenset({"env", "volume", "labels", "scheduling"}),
             role=_LIMITS,
+            scheduling=frozenset({"restarts"}),
             runtime=_DOCKER,
             job_dir=JobDir.MOUNTED,
             signs=("services",),

@@ -14,11 +14,13 @@
 #SBATCH --partition=gpu
 #SBATCH --account=team
 
+export SLURM_EXPORT_ENV=ALL  # the steps get all of this, whatever sbatch --export said
 export PRICE='$5 '"'"'x'"'"''
 export CLUSTER_TASKS='{"worker": 3}'
 export CLUSTER_LAUNCHER='import json, os, sys
 nodes, rank, first, *program = sys.argv[1:]
-hosts = [f"{host}:2222" for host in os.environ[nodes].split()]
+port = os.environ.get("CLUSTER_PORT", "2222")
+hosts = [host + ":" + port for host in os.environ[nodes].split()]
 rank = int(os.environ[rank]) + int(first)
 cluster, start, task = {}, 0, None
 for kind, count in json.loads(os.environ["CLUSTER_TASKS"]).items():
@@ -32,5 +34,6 @@ os.environ.update(CLUSTER_SPEC=json.dumps(spec), TF_CONFIG=json.dumps(config))
 os.execvp(program[0], program)
 '
 export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
-exec srun --nodes=3 --ntasks=3 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/python -m trainer.task y 1e3 0755 2.10 on null '' ' a b ' 'é' '$(HOME)' '${X}' '#x' 'a: b' ''"'"'"' '	tab
+export CLUSTER_PORT=$((12000 + SLURM_JOB_ID % 20000))  # nodes may run other jobs too
+exec srun --nodes=3 --ntasks=3 --job-name=worker --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-env=PRICE /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/python -m trainer.task y 1e3 0755 2.10 on null '' ' a b ' 'é' '$(HOME)' '${X}' '#x' 'a: b' ''"'"'"' '	tab
 ' 12:30 --job-dir=gs://my-bucket/mnist

@@ -8,4 +8,5 @@
 #SBATCH --ntasks=1
 #SBATCH --ntasks-per-node=1
 
-exec srun --nodes=1 --ntasks=1 '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' /opt/venv/bin/python -m trainer.task
+export SLURM_EXPORT_ENV=ALL  # the steps get all of this, whatever sbatch --export said
+exec srun --nodes=1 --ntasks=1 --job-name=worker --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' /opt/venv/bin/python -m trainer.task

@@ -49,7 +49,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """The Compose file of a spec that `check` found nothing wrong with."""
-    chief = service_name(leader(spec) or Role.MASTER, 0)
+    chief, compose = service_name(leader(spec) or Role.MASTER, 0), f"docker compose --file {shlex.quote(options.file)}"
     document = without_none(
         {
             "name": _project(spec),
@@ -67,8 +67,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         notes=(),
         command=("docker", "compose", "--file", options.file, "up", "--detach"),
         header=(
-            f"The exit code of {chief}, and the end of the others with it:",
-            f"  docker compose --file {shlex.quote(options.file)} wait --down-project {chief}",
+            f"The exit code of {chief}, and the end of the others with it; their logs stay:",
+            f"  (code=$(docker wait $({compose} ps --all --quiet {chief})); {compose} stop; exit $code)",
         ),
     )
 
@@ -97,6 +97,7 @@ def is_folder(job_dir: str | None) -> bool:
 
 def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Document:
     of_role, job = spec.roles[role], spec.job
+    restarts = job.scheduling.restarts if job.scheduling else None
     own = is_folder(job.job_dir)
     mounted = passed_job_dir(spec, _JOB_DIR if own else job.job_dir or (job.volume.mount if job.volume else None))
     mounts = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
@@ -112,7 +113,7 @@ def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Documen
             "volumes": mounts,
             "labels": dict(job.labels),
             "deploy": _deploy(spec, role),
-            "restart": "no",
+            "restart": f"on-failure:{restarts}" if restarts else "no",
         }
     )
 

@@ -49,6 +49,7 @@ _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-in
 _INDEX_VARIABLE = "TF_TASK_INDEX"
 _INDEX = f"$({_INDEX_VARIABLE})"
 _WORKER_0 = {"rules": [{"succeededIndexes": "0"}]}  # as for a TFJob without a chief
+_EVICTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}  # its Pod is made anew
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
@@ -113,6 +114,7 @@ def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str,
                     "completionMode": "Indexed",
                     "successPolicy": _WORKER_0 if role is Role.WORKER and leader(spec) is role else None,
                     "backoffLimit": 0,  # a failed Pod fails the Job; the JobSet decides about restarts
+                    "podFailurePolicy": {"rules": [_EVICTED]},
                     "activeDeadlineSeconds": seconds(times.max_running) if times else None,
                     "template": {
                         "metadata": {"labels": labels(spec, name, role)},

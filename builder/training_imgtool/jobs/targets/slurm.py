@@ -38,6 +38,22 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")
 _CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?m?\Z")
 _JOB_DIR = "/job"
+_EVALUATION = 600
+_ENDING = """\
+evaluated=
+while read -r role code <&3; do  # the chief's end is the job's, and so is any failure
+  if [ "$role" = evaluator ]; then evaluated=yes; fi
+  if [ "$role" = {chief} ] || [ "$code" -ne 0 ]; then break; fi
+done
+"""
+_LAST_EVALUATION = """\
+if [ "$code" -eq 0 ]; then  # the evaluator may finish the last checkpoint
+  until [ -n "$evaluated" ]; do
+    read -r -t {seconds} role last <&3 || break
+    if [ "$role" = evaluator ]; then evaluated=yes; fi
+  done
+fi
+"""
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
@@ -51,7 +67,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.SLURM,
         documents=({"options": options_of_job, "env": _environment(spec), "steps": steps},),
-        notes=(),
+        notes=tuple(_notes(spec)),
         command=("sbatch", options.file),
         header=("Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).",),
         script=_script(spec, options_of_job, steps),
@@ -93,8 +109,10 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
         alone = sum(replicas(spec).values()) == 1
         command = " ".join(words) if alone else launcher.format_launch(words, "CLUSTER_NODES", "SLURM_PROCID", first)
         mounts = f"{job_dir}:{_JOB_DIR}" if is_folder(job_dir) else None
-        options: Document = {"nodes": count, "ntasks": count, "relative": first or None}
+        options: Document = {"nodes": count, "ntasks": count, "relative": first or None, "job-name": role.value}
+        options |= {"kill-on-bad-exit": 1, "label": ""}
         options |= {"container-image": f"docker://{registry}#{path}", "container-mounts": mounts}
+        options["container-env"] = ",".join(spec.job.env) or None  # pyxis lets the image's own variables win otherwise
         steps.append({"role": role.value, "options": without_none(options), "command": command})
         first += count
     return steps
@@ -107,20 +125,30 @@ def _environment(spec: ImageSpec) -> Document:
 
 def _script(spec: ImageSpec, options: Document, steps: list[Document]) -> str:
     lines = ["#!/bin/bash", *(f"#SBATCH --{key}={value}" for key, value in options.items()), ""]
+    lines.append("export SLURM_EXPORT_ENV=ALL  # the steps get all of this, whatever sbatch --export said")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in _environment(spec).items()]
     if len(steps) > 1 or options["nodes"] > 1:
         lines.append('export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"')
-    starts = []
+        lines.append("export CLUSTER_PORT=$((12000 + SLURM_JOB_ID % 20000))  # nodes may run other jobs too")
+    starts = {}
     for step in steps:
-        flags = " ".join(shlex.quote(f"--{key}={value}") for key, value in step["options"].items())
-        starts.append(f"srun {flags} {step['command']}")
+        flags = " ".join(
+            shlex.quote(f"--{key}={value}" if value != "" else f"--{key}") for key, value in step["options"].items()
+        )
+        starts[step["role"]] = f"srun {flags} {step['command']}"
     if len(steps) == 1:
-        return "\n".join([*lines, f"exec {starts[0]}", ""])
-    chief = 0 if leader(spec) is Role.MASTER else [step["role"] for step in steps].index("worker")
-    lines += [f"{start} &\nstep{index}=$!" for index, start in enumerate(starts)]
-    others = " ".join(f'"$step{index}"' for index in range(len(steps)) if index != chief)
-    ending = f'wait "$step{chief}"; code=$?  # parameter servers never end by themselves'
-    return "\n".join([*lines, ending, f"kill {others} 2>/dev/null", "wait", "exit $code", ""])
+        return "\n".join([*lines, *(f"exec {start}" for start in starts.values()), ""])
+    lines.append("exec 3<> <(:)  # a pipe in which each step writes how it ended")
+    lines += [f'({start}; echo "{role} $?" >&3) &' for role, start in starts.items()]
+    ending = _ENDING.format(chief=leader(spec) or Role.MASTER)
+    ending += _LAST_EVALUATION.format(seconds=_EVALUATION) if Role.EVALUATOR in replicas(spec) else ""
+    return "\n".join([*lines, ending + 'exit "$code"  # Slurm ends the other steps', ""])
+
+
+def _notes(spec: ImageSpec) -> Iterator[str]:
+    times = spec.job.scheduling
+    if not (times and times.max_running):
+        yield "note: without job.scheduling.max_running only the partition's limit ends a job that hangs"
 
 
 def _clock(duration: str) -> str:

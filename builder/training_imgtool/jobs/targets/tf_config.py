@@ -72,7 +72,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         header=("Each machine takes its own entry; --format docker-run prints the command lines.",),
         texts={
             Format.ENV: "\n".join(
-                f"# {name} on {hosts[name]}\n" + "".join(f"{key}={_json(value)}\n" for key, value in of_node.items())
+                f"# {name} on {hosts[name]}\n" + "".join(f"{key}={_text(value)}\n" for key, value in of_node.items())
                 for name, of_node in variables.items()
             ),
             Format.DOCKER_RUN: "\n".join(f"# {name} on {hosts[name]}\n{line}\n" for name, line in lines.items()),
@@ -85,6 +85,7 @@ def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job
     config = tf_config(flavour, options.hosts, *node) or {}
     given = model_dir(spec, job_dir)
     return {
+        **spec.job.env,
         "TF_CONFIG": {**config, "model_dir": given} if given else config,
         "CLUSTER_SPEC": cluster_spec(flavour, options.hosts, *node),
     }
@@ -100,15 +101,15 @@ def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str,
     argv += ["--cpus", cpus(of_role.cpus)] if of_role.cpus else []
     argv += ["--memory", memory(of_role.memory)] if of_role.memory else []
     argv += ["--volume", f"{job_dir}:/job"] if is_folder(job_dir) else []
-    for key, value in {**spec.job.env, **{key: _json(value) for key, value in variables.items()}}.items():
-        argv += ["--env", f"{key}={value}"]
+    for key, value in variables.items():
+        argv += ["--env", f"{key}={_text(value)}"]
     command = list(of_role.command or ())
     argv += ["--entrypoint", command[0]] if command else []
     return shlex.join([*argv, image_of(images, role), *command[1:], *args_with_job_dir(spec, role, mounted)])
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
