@@ -90,6 +90,17 @@ def test_special_files_are_named(folder: Path) -> None:
             scan(folder)
 
 
+@pytest.mark.parametrize("name", ["trainer/.wh.task.py", "sub/.wh..wh..opq", ".wh.folder/x"])
+def test_a_name_that_deletes_another_file_from_an_image(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).touch()
+    with pytest.raises(InputError, match="deletes another file") as caught:
+        scan(folder)
+    assert ".dockerignore" in (caught.value.hint or "")
+    (folder / ".dockerignore").write_text("**/.wh.*\n")
+    assert not [path for path in scan(folder).paths() if ".wh." in path]
+
+
 @pytest.mark.parametrize("name", [b"a\nb", b"a\xffb", "a\u2028b".encode(), b"a\x1bb"])
 def test_names_that_no_one_can_read(folder: Path, name: bytes) -> None:
     (Path(os.fsdecode(os.fsencode(folder) + b"/" + name))).write_bytes(b"x")

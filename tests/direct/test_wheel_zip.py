@@ -11,6 +11,7 @@ import pytest
 from tests.direct.wheels import as_wheel, make_wheel
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.wheel_zip import WheelFile, check_hash, open_wheel, read
+from training_imgtool.direct.wheels.install import Environment, install
 
 FILES = {"pack/__init__.py": b"", "pack/a.py": b"x = 1\n" * 500, "pack/b.bin": bytes(range(256)) * 9000}
 
@@ -74,6 +75,34 @@ def test_damage_is_named(tmp_path: Path) -> None:
     wheel = open_wheel(path, "0" * 64)
     with pytest.raises(VerificationError, match="no local header"):
         read(wheel, next(member for member in wheel.members if member.name == "pack/b.bin"))
+
+
+@pytest.mark.parametrize(
+    "name", [".wh.keras", "numpy/.wh..wh..opq", "p-1.0.data/data/bin/.wh.python", "a\nb", "a\x1bb"]
+)
+def test_a_name_that_means_something_else_in_a_layer_is_refused(tmp_path: Path, name: str) -> None:
+    """`.wh.keras` would delete another package from the image; pip installs a plain file of that name."""
+    with pytest.raises(VerificationError, match="no name of a file that an image can have"):
+        _opened(make_wheel(tmp_path, "pack", {**FILES, name: b""}))
+
+
+def test_a_local_header_with_another_name_is_refused(tmp_path: Path) -> None:
+    """As pip and uv do; else two readers of one wheel see different files."""
+    path = make_wheel(tmp_path, "pack", FILES)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"pack/a.py", b"pack/z.py", 1))
+    wheel = _opened(path)
+    with pytest.raises(VerificationError, match=r"pack/a\.py has another name in its local header"):
+        read(wheel, next(member for member in wheel.members if member.name == "pack/a.py"))
+
+
+def test_a_wheel_that_is_another_version_than_its_file_says_is_refused(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, "pack", FILES)
+    environment = Environment(prefix="/opt/venv", python="3.11", script="")
+    assert install(_opened(path), "pack", environment)
+    renamed = path.rename(tmp_path / "pack-2.0-py3-none-any.whl")
+    with pytest.raises(VerificationError, match=r"its METADATA says pack 1\.0"):
+        install(_opened(renamed), "pack", environment)
 
 
 def test_what_is_no_wheel(tmp_path: Path) -> None:

@@ -208,6 +208,9 @@ class Walk:
         return f"{sha256.hexdigest()} {blob.hexdigest()} {'secret' if suspect else 'plain'}"
 
     def _count(self, path: str, size: int) -> None:
+        if path.rpartition("/")[2].startswith(".wh."):
+            message = f"{path}: a layer of an image with such a name deletes another file"
+            raise InputError(message, hint="rename it, or list it in .dockerignore")
         self._bytes += size
         if len(self.entries) >= MOST_ENTRIES or self._bytes > MOST_BYTES:
             raise InputError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from typing import Any
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.codecs import crc32, inflate_errors, make_inflater
 
+_UNSAFE = re.compile(r"(?:^|/)\.wh\.|[\x00-\x1f\x7f]")  # a layer with `.wh.x` deletes x from the layers below
+_UTF8 = 0x800
 _LOCAL_HEADER = 30  # bytes before the name (APPNOTE 4.3.7)
 _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 0x1 | 0x40  # APPNOTE 4.4.4, bits 0 and 6
@@ -65,7 +68,7 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 
     Raises:
         LocalFileError: the file cannot be read.
-        VerificationError: it is not a zip file.
+        VerificationError: it is not a zip file, or has a name that means something else in a layer.
         NeedsEngineError: a member is in a form that only an engine can unpack.
     """
     try:
@@ -83,6 +86,9 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 
 
 def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
+    if _UNSAFE.search(info.filename):
+        message = f"{path.name}: {info.filename!r} is no name of a file that an image can have"
+        raise VerificationError(message, hint="take another version of the package, and tell those who publish it")
     if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NeedsEngineError(
             f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"
@@ -129,6 +135,10 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
     head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
         raise _damage_error(wheel.path, f"{member.name} has no local header")
+    named = head[_LOCAL_HEADER : _LOCAL_HEADER + int.from_bytes(head[26:28], "little")]
+    encoding = "utf-8" if int.from_bytes(head[6:8], "little") & _UTF8 else "cp437"
+    if named.decode(encoding, errors="replace") != member.name:
+        raise _damage_error(wheel.path, f"{member.name} has another name in its local header")
     start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
     first = head[start : start + member.compressed]
     left, offset = member.compressed - len(first), member.header + max(start, len(head))

@@ -19,10 +19,10 @@ import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
-from email.parser import Parser
+from email.parser import HeaderParser, Parser
 from hashlib import sha256
 
-from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.wheel_zip import MOST_READ, Member, WheelFile, read, starts_with
 
 _ENTRY_POINT = re.compile(r"[\w.]+:[\w.]+\s*(?:\[[\w\s,.-]*\])?\Z")
@@ -126,10 +126,30 @@ def _find_info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -
     infos = sorted(folder for folder in folders if folder.endswith(".dist-info"))
     if len(infos) != 1 or not canonicalize_name(infos[0]).startswith(canonicalize_name(name)):
         raise NeedsEngineError(f"{wheel.path.name}: expected one .dist-info folder of {name}, found {infos}")
+    _check_metadata(wheel, _read_text(wheel, members, f"{infos[0]}/METADATA"), name)
     version = Parser().parsestr(_read_text(wheel, members, f"{infos[0]}/WHEEL")).get("Wheel-Version", "").strip()
     if not version.startswith("1."):
         raise NeedsEngineError(f"{wheel.path.name}: Wheel-Version is {version!r}, known is 1.x")
     return infos[0]
+
+
+def _check_metadata(wheel: WheelFile, text: str, name: str) -> None:
+    """Raises VerificationError for a wheel that is another package, or another version, than its file's name says."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
+    headers = HeaderParser().parsestr(text)
+    own, version = headers.get("Name", ""), headers.get("Version", "").strip()
+    expected = wheel.path.name.split("-")[1]
+    try:
+        is_same = Version(version) == Version(expected.replace("_", "-"))
+    except InvalidVersion:
+        is_same = version == expected
+    if not is_same or canonicalize_name(own) != canonicalize_name(name):
+        raise VerificationError(
+            f"{wheel.path.name}: its METADATA says {own} {version}",
+            hint="pip and uv refuse such a wheel; take another version of the package",
+        )
 
 
 def _read_text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
