@@ -36,7 +36,7 @@ ROOMS: dict[str, str] = {
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
     "commands": "attest context debian dockerfile engines jobs lock pipeline plan registry spec "
-    "versions wheels yamlfile",
+    "verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli commands",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -14,7 +15,11 @@ import pytest
 
 from tests.cosign import PASSWORD, Recorder, find_program, make_keys
 from tests.integration.push_world import Machine, Project, Wheels, make_base
+from tests.registry.support import machine as settings_of
 from tests.servers.registry_process import WITH_REFERRERS, run_registry, run_with_referrers
+from tests.verify import images
+from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.registry.connect import Registries
 
 pytestmark = pytest.mark.registry
 ATTESTED = {"slsaprovenance1": "https://slsa.dev/provenance/v1", "cyclonedx": "https://cyclonedx.org/bom"}
@@ -116,6 +121,28 @@ def test_a_signed_statement_alone_signs_no_image(world: World) -> None:
         world.cosign("sign", "--yes", "--key", world.private, *unlogged, image)
     world.config(world.public)
     assert world.findings(world.public) == dict.fromkeys(world.images, "warning")  # nobody signed imgtool's statements
+
+
+def test_what_is_not_proven_is_not_signed(world: World) -> None:
+    """An image under the worker's tag that somebody else put there."""
+    out, _ = world.machine.run("push", "--json", "--locked", cwd=world.project.folder)
+    tag = next(row["tag"] for row in json.loads(out)["images"] if row["role"] == "worker")
+    good, target = parse_reference(world.images["worker"]), parse_reference(tag)
+    assert isinstance(good, Digest)
+    assert isinstance(target, Tag)
+    with Registries(settings_of(Path("/nonexistent"))) as registries:
+        other = images.derive(registries, good, [{"usr/local/sbin/uname": b"#!/bin/sh\n"}], None, target)
+    arguments = ("sign", "--key", world.private, "--role", "worker")
+    _, said = world.machine.run(*arguments, cwd=world.project.folder, code=10)
+    assert "worker: base: /usr/local/sbin/uname of layer" in said
+    key = ("--key", world.public, "--insecure-ignore-tlog=true")
+    unsigned = subprocess.run([world.program / "cosign", "verify", *key, str(other)], capture_output=True, check=False)
+    assert unsigned.returncode != 0
+    out, _ = world.machine.run(*arguments, "--unproven", cwd=world.project.folder)
+    assert out == f"worker {other}\n"
+    said = world.cosign("verify-attestation", "--type", "slsaprovenance1", *key, str(other))
+    statement = json.loads(base64.b64decode(json.loads(said)["payload"]))
+    assert statement["predicate"]["buildDefinition"]["internalParameters"]["unproven"] is True
 
 
 def test_keys_that_do_not_open(world: World) -> None:

@@ -32,6 +32,9 @@ def sign(
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Sign images that this machine cannot prove; the provenance says so.")
+    ] = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
@@ -49,6 +52,7 @@ def sign(
             roles=tuple(roles or ()),
             registry=registry,
             locked=locked,
+            unproven=unproven,
         )
     if as_json:
         rows = [

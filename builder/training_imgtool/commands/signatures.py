@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.attest.cosign import Cosign, Signatory, find_cosign
+from training_imgtool.attest.provenance import PREDICATE
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
@@ -19,6 +20,13 @@ from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
+
+_PROOF = frozenset(  # the checks that say whether an image is what its inputs make
+    {
+        "image", "index", "platform", "base", "layers", "entry point", "user", "environment", "wheels", "bytecode",
+        "trainer",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +89,11 @@ def sign_images(
     roles: tuple[Role, ...] = (),
     registry: str | None = None,
     locked: bool = False,
+    unproven: bool = False,
 ) -> tuple[SignResult, ...]:
     """Signs the images of the current inputs, and their bill of materials and provenance.
+
+    It signs nothing that it does not prove: what is in the registry under an image's key may be anybody's.
 
     Of an index for several platforms, it signs the index and each image; the results name the indexes. What a key has
     signed already stays as it is. The attested content is made from the inputs on this machine; what the registry has
@@ -97,12 +108,15 @@ def sign_images(
         roles: whose images; all by default.
         registry: instead of the spec's.
         locked: refuse to renew the lock.
+        unproven: sign without the proof, and say so in the signed provenance.
 
-    Raises InputError when an image is not in the registry, and what cosign and the registry's client raise.
+    Raises VerificationError for an image that is not what this machine makes of lock, base and code, InputError when
+    an image is not in the registry, and what cosign and the registry's client raise.
     """
     spec_file = open_spec(where, values)
     signer = _open_signer(key, settings)
     inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
+    proven = None if unproven else _prove(inputs, settings, progress, roles)
     with connect(settings, progress) as registries:
         results = []
         for each in inputs.by_platform:
@@ -110,9 +124,13 @@ def sign_images(
             digests = require_images(each, registries, progress, images)
             for image in images:
                 progress(Step(image.role, "signing"))
-                results.append(
-                    _sign(each, image, digests[image.role], signer, registries=registries, settings=settings)
-                )
+                if proven is not None and str(digests[image.role]) not in proven:
+                    raise VerificationError(f"{digests[image.role]} came under the tag after the proof")
+                predicates = _describe(each, image, digests[image.role], registries=registries, settings=settings)
+                if unproven:
+                    predicates = _say_unproven(predicates)
+                signed, types = signer.sign(digests[image.role], predicates)
+                results.append(SignResult(role=image.role, digest=digests[image.role], signed=signed, types=types))
         if not inputs.others:
             return tuple(results)
         named = inputs.named_by_index()
@@ -127,16 +145,43 @@ def _sign_index(role: Role, index: Digest, signer: _Signer, images: list[SignRes
     return SignResult(role=role, digest=index, signed=signed, types=tuple(sorted(types)))
 
 
-def _sign(
-    inputs: Inputs, image: RoleImage, digest: Digest, signer: _Signer, *, registries: Registries, settings: Settings
-) -> SignResult:
-    predicates: Mapping[str, Mapping[str, Any]] = {}
-    if inputs.spec_file.spec.attestations and settings.attestations:
-        registry = registries.at(digest.repository)
-        stored, epoch = registry.manifest(digest), settings.source_date_epoch
-        predicates = ensure_attested(inputs, image, digest.repository, stored, registry, epoch=epoch)
-    signed, types = signer.sign(digest, predicates)
-    return SignResult(role=image.role, digest=digest, signed=signed, types=types)
+def _prove(inputs: Inputs, settings: Settings, progress: Progress, roles: tuple[Role, ...]) -> frozenset[str]:
+    """Returns the images that are what this machine makes of lock, base and code; raises VerificationError for others.
+
+    Whether an image is of use, such as whether its packages agree, is `verify`'s question and not asked here.
+    """
+    from training_imgtool.verify.facts import Status
+    from training_imgtool.verify.session import VerifyRun, verify
+
+    reports = verify(VerifyRun(inputs=inputs, roles=roles, engine="direct", settings=settings, progress=progress))
+    wrong = tuple(
+        f"{finding.role}: {finding.check}: {finding.found}"
+        for report in reports
+        for finding in report.findings
+        if finding.check in _PROOF and finding.status in {Status.MISMATCH, Status.UNPROVEN}
+    )
+    if wrong:
+        hint = "`imgtool verify` says more, `imgtool push --no-cache` makes them again; --unproven signs all the same"
+        raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
+    return frozenset(report.image for report in reports)
+
+
+def _describe(
+    inputs: Inputs, image: RoleImage, digest: Digest, *, registries: Registries, settings: Settings
+) -> Mapping[str, Mapping[str, Any]]:
+    """Returns what there is to sign about an image, by predicate type, which is attached to it first."""
+    if not (inputs.spec_file.spec.attestations and settings.attestations):
+        return {}
+    registry, epoch = registries.at(digest.repository), settings.source_date_epoch
+    return ensure_attested(inputs, image, digest.repository, registry.manifest(digest), registry, epoch=epoch)
+
+
+def _say_unproven(predicates: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Returns the predicates to sign, of which the provenance says that nobody proved it."""
+    changed: dict[str, Any] = json.loads(json.dumps(predicates))
+    if PREDICATE in changed:
+        changed[PREDICATE]["buildDefinition"]["internalParameters"]["unproven"] = True
+    return changed
 
 
 def require_signatures(images: Mapping[Role, Digest], signatory: Signatory, settings: Settings) -> None:
