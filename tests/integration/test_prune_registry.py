@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pytest
 from tests.integration.push_world import Machine, Project, Wheels, check_whole, digests, make_base
 from tests.registry.support import machine as settings_of
 from tests.servers.memory_registry import MemoryRegistry
-from tests.servers.registry_process import run_registry
+from tests.servers.registry_process import CRANE, run_crane, run_registry
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.referrers import list_referrers
@@ -86,11 +87,17 @@ def _world(tmp_path: Path, host: str) -> World:
     return world
 
 
-@pytest.fixture(params=["list in a tag", "referrers API", "docker-registry"])
+@pytest.fixture(params=["list in a tag", "referrers API", "docker-registry", "crane"])
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "docker-registry":
         with run_registry(tmp_path / "registry") as running:
             yield _world(tmp_path, running.host)
+        return
+    if request.param == "crane":
+        if shutil.which(CRANE) is None:
+            pytest.skip("crane is not installed")
+        with run_crane(tmp_path / "crane") as host:
+            yield _world(tmp_path, host)
         return
     with MemoryRegistry(referrers=2 if request.param == "referrers API" else 0) as server:
         server.page = 4
