@@ -357,3 +357,21 @@ def test_a_zip_archive_is_named_as_the_cause(project: Project) -> None:
     command = (sys.executable, "-S", str(archive), "compat")
     ended = project.run(before=command, bare=True, env=env)
     assert (ended.code, "does not run from a zip archive" in ended.err) == (9, True), ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("push", "--registry", "http://registry.example.com/x"), "--registry"),
+        (("push", "--registry", "registry.example.com/x", "--role", "ps"), "the spec has no role ps"),
+        (("push",), "no registry"),
+        (("config", "--target", "vertex"), "no registry"),
+        (("verify", "--engine", "podman"), "--engine podman: expected auto"),
+        (("verify", "--role", "ps"), "the spec has no role ps"),
+    ],
+)
+def test_usage_errors_come_before_any_effect(project: Project, arguments: tuple[str, ...], says: str) -> None:
+    """Without a lock: making one would be the first thing that a run does."""
+    (project.folder / "image.lock").unlink()
+    project.refused(*arguments, code=2, says=[says])
+    assert not (project.folder / "image.lock").exists()

@@ -224,3 +224,14 @@ def test_a_secret_of_the_spec_is_the_login_of_an_index(locking: Project, index: 
     assert ended.code == 0, ended.err
     assert "s3cret" not in ended.out + ended.err
     assert [path for path in locking.root.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(("verb", "code"), [("show", 0), ("render", 0), ("verify", 8), ("config", 8)])
+def test_verbs_that_check_write_no_lock(locking: Project, verb: str, code: int) -> None:
+    (locking.folder / "image.lock").unlink()
+    locking.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/x"
+    before = sorted(path.name for path in locking.folder.rglob("*"))
+    ended = locking.run(verb)
+    assert ended.code == code, ended.err
+    assert "image.lock is missing; `imgtool lock` writes it" in ended.err
+    assert sorted(path.name for path in locking.folder.rglob("*")) == before

@@ -59,6 +59,7 @@ def build_and_print(
                 locked=locked,
                 renewal=renewal,
                 roles=options.roles,
+                push=options.push,
                 check=check,
             )
 
@@ -106,6 +107,7 @@ def _prepare(
     renewal: Renewal | None = None,
     write: bool = True,
     roles: tuple[Role, ...] = (),
+    push: bool = False,
     check: bool = True,
 ) -> Inputs:
     """Reads a spec and prepares its build; a live view shows the roles from then on."""
@@ -114,7 +116,17 @@ def _prepare(
         check_job(spec_file)
     for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
         view(Planned(role))
-    return prepare(spec_file, settings, view, registry=registry, locked=locked, renewal=renewal, write=write)
+    return prepare(
+        spec_file,
+        settings,
+        view,
+        registry=registry,
+        locked=locked,
+        renewal=renewal,
+        write=write,
+        roles=roles,
+        push=push,
+    )
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
@@ -150,7 +162,15 @@ def dry_run_and_print(
     for choice in choices:
         with machine.progress(progress) as view:
             inputs = _prepare(
-                choice, settings, view, registry=registry, locked=locked, write=False, check=options.check
+                choice,
+                settings,
+                view,
+                registry=registry,
+                locked=locked,
+                write=False,
+                roles=options.roles,
+                push=options.push,
+                check=options.check,
             )
             own = with_own_secrets(inputs, settings) if many else settings
             for each in inputs.by_platform:

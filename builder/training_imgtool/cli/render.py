@@ -39,7 +39,7 @@ def render(
         output = None
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec, values), settings, view, registry=registry, locked=locked)
+        inputs = prepare(open_spec(spec, values), settings, view, registry=registry, locked=locked, write=False)
         images = inputs.selected(tuple(roles or ()))
         if output is not None:
             write_build_folder(output, inputs, images, settings, view)

@@ -54,18 +54,16 @@ def verify(
     from training_imgtool.verify.session import verify as verify_images
 
     values = opt.read_changes(changes)
-    if opt.is_stdout(sbom):
-        raise UsageError(f"--sbom {sbom}: stdout has the report", hint="name a file, such as sbom.cdx.json")
+    _check_usage(engine, sbom)
+    wanted = tuple(roles or ())
     settings = machine.settings()
     with machine.progress(progress) as view:
-        if sbom is not None:
-            from training_imgtool.core.atomic_files import check_writable
-
-            check_writable(sbom)
-        inputs = prepare(open_spec(spec, values), settings, view, registry=registry, locked=locked)
+        inputs = prepare(
+            open_spec(spec, values), settings, view, registry=registry, locked=locked, write=False, roles=wanted
+        )
         run = VerifyRun(
             inputs=inputs,
-            roles=tuple(roles or ()),
+            roles=wanted,
             engine=engine,
             signed_by=machine.signatory(signature, issuer),
             whole=sbom is not None,
@@ -90,3 +88,16 @@ def verify(
     if sbom is not None:
         for line in write_sbom(sbom, inputs.plan.name, reports):
             emit_note(line)
+
+
+def _check_usage(engine: str, sbom: Path | None) -> None:
+    """Checks the options before anything is read; raises UsageError, or LocalFileError for a file's folder."""
+    from training_imgtool.core.atomic_files import check_writable
+    from training_imgtool.verify.session import ENGINES
+
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine}: expected {', '.join(ENGINES)}")
+    if opt.is_stdout(sbom):
+        raise UsageError(f"--sbom {sbom}: stdout has the report", hint="name a file, such as sbom.cdx.json")
+    if sbom is not None:
+        check_writable(sbom)

@@ -115,7 +115,7 @@ def sign_images(
     """
     spec_file = open_spec(where, values)
     signer = _open_signer(key, settings)
-    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
+    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False, roles=roles)
     proven = None if unproven else _prove(inputs, settings, progress, roles)
     with connect(settings, progress) as registries:
         results = []

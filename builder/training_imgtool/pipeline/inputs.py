@@ -116,10 +116,7 @@ class Inputs:
 
     def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
         """Returns the images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
-        present = tuple(image.role for image in self.images)
-        for role in roles:
-            if role not in present:
-                raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")
+        require_roles(roles, tuple(image.role for image in self.images))
         return tuple(image for image in self.images if not roles or image.role in roles)
 
 
@@ -134,6 +131,8 @@ def prepare(
     renewal: Renewal | None = None,
     write: bool = True,
     shared: SharedReads | None = None,
+    roles: tuple[Role, ...] = (),
+    push: bool = False,
 ) -> Inputs:
     """Renders every role of a spec and works out its keys, for each of its platforms.
 
@@ -147,10 +146,16 @@ def prepare(
         renewal: make the lock anew.
         write: whether a new lock is written; a dry run and `show` use it without that.
         shared: what other variants of the spec have read in this run.
+        roles: that the command line names; a wrong one is found before a lock is made.
+        push: whether the run needs a registry, so that a missing one is found before a lock is made.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when `locked`.
     """
+    named = _registry(registry, settings)
+    require_roles(roles, tuple(spec_file.spec.roles))
+    if push and named is None and spec_file.spec.registry is None:
+        raise UsageError(f"{spec_file.path}: no registry", hint=_NAME_REGISTRY)
     every, shared = [], shared or SharedReads(settings.cache)
     for platform in spec_file.platforms:
         file = spec_file.for_platform(platform)
@@ -158,7 +163,7 @@ def prepare(
         make_lock = partial(ensure_lock, file, settings, progress, identity=identity)
         make_lock = partial(make_lock, locked=locked, registries=registries, renewal=renewal, write=write)
         lock = shared.lock((identity, renewal), make_lock)
-        rendered = _render_images(file, lock, (identity, renewal), settings=settings, registry=registry, shared=shared)
+        rendered = _render_images(file, lock, (identity, renewal), settings=settings, registry=named, shared=shared)
         every.append(rendered)
     first, *others = every
     return replace(first, others=tuple(others))
@@ -182,7 +187,7 @@ def _render_images(
         spec_file.folder,
         lock,
         entry=entry,
-        registry=_registry(registry, settings),
+        registry=registry,
         mirrors=settings.mirrors,
         revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
         named=_named_libraries(spec_file, lock, context),
@@ -217,6 +222,13 @@ def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mappi
     from training_imgtool.pipeline.named_libraries import named_by_user
 
     return named_by_user(spec_file.spec, spec_file.folder, context)
+
+
+def require_roles(roles: Iterable[Role], present: tuple[Role, ...]) -> None:
+    """Requires that the spec has the roles that the command line names; raises UsageError."""
+    for role in roles:
+        if role not in present:
+            raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")
 
 
 def _registry(named: str | None, settings: Settings) -> str | None:

@@ -78,6 +78,8 @@ def build_many(
                     registry=registry,
                     locked=locked,
                     registries=registries,
+                    roles=options.roles,
+                    push=options.push,
                     shared=shared,
                 )
                 images = build_renewed(lambda renewal: prepare_spec(renewal=renewal), make, view, locked=locked)

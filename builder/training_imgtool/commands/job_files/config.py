@@ -86,7 +86,8 @@ def write_job_file(
         if spec.job.runtime_version:
             written = _write_package(spec, spec_file, target, request)
         else:
-            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
+            write = request.push  # else the verb only looks
+            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=write, push=True)
             written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
