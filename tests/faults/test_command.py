@@ -16,6 +16,7 @@ import pytest
 import training_imgtool
 from tests.faults.project import IMGTOOL, NOBODY, OLD_CONFIG, SPEC, Project
 from training_imgtool.core import errors
+from training_imgtool.core.settings import VARIABLES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -375,3 +376,18 @@ def test_usage_errors_come_before_any_effect(project: Project, arguments: tuple[
     (project.folder / "image.lock").unlink()
     project.refused(*arguments, code=2, says=[says])
     assert not (project.folder / "image.lock").exists()
+
+
+def test_cures_on_the_command_line(project: Project) -> None:
+    project.refused("run", "--epochs=1", code=2, says=["run has no option --epochs"], hint="-- --epochs=1")
+    project.refused("lint", "image.yaml", code=3, says=["image.yaml is a spec"], hint="imgtool show image.yaml")
+    project.refused("push", "--tag", "my tag", code=2, says=["'my tag' is not a tag"])
+    ended = project.run("show", env={"IMGTOOL_MIRROR": "docker.io=x"})
+    assert "note: IMGTOOL_MIRROR is no variable of imgtool: did you mean IMGTOOL_MIRRORS?" in ended.err
+    (project.folder / "image.yaml").rename(project.folder / "image.yml")
+    project.refused("show", code=2, says=["no image.yaml"], hint="name the spec: image.yml")
+
+
+def test_every_variable_of_the_documentation_is_known() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/environment.md").read_text()
+    assert set(re.findall(r"IMGTOOL_[A-Z_]+", text)) == set(VARIABLES)

@@ -9,6 +9,7 @@ import pytest
 from training_imgtool.core.errors import FieldError
 from training_imgtool.spec.load import load
 from training_imgtool.spec.requirements import (
+    find_unlockable_lines,
     list_code,
     parse_requirements,
     read_hashes,
@@ -101,3 +102,13 @@ def test_packages_of_the_spec_come_after_those_of_the_file(tmp_path: Path) -> No
     texts = read_texts(load(tmp_path / "image.yaml"))
     assert [named.place for named in parse_requirements(texts)] == ["requirements.txt:1", "python_packages[0]"]
     assert [code.origin for code in list_code(texts)] == ["libs/x"]
+
+
+def test_lists_of_conda_have_a_cure_of_their_own() -> None:
+    line = "pandas @ file:///home/conda/feedstock_root/build_artifacts/pandas_1/work\n"
+    ((_, why, cure),) = find_unlockable_lines((("requirements.txt", line),))
+    assert "conda" in why
+    assert cure.startswith("write NAME==VERSION; `pip list --format=freeze`")
+    with pytest.raises(FieldError, match=r"environment\.yml is no requirements file of pip") as caught:
+        parse_requirements((("environment.yml", "name: x\ndependencies:\n- python=3.10\n"),))
+    assert "pip list --format=freeze" in str(caught.value.hint)

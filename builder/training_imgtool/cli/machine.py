@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from training_imgtool.cli.output import emit_note
 from training_imgtool.cli.progress import open_progress
 from training_imgtool.core.progress import Progress
-from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.core.settings import VARIABLES, Settings, find_unknown_variables, from_environment
 
 if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 def settings(secrets: tuple[str, ...] = ()) -> Settings:
     """Reads the machine's settings from the environment, and `--secret`; raises UsageError."""
     machine = from_environment(os.environ)
+    for name in find_unknown_variables(os.environ):
+        close = difflib.get_close_matches(name, VARIABLES, n=1)
+        emit_note(f"{name} is no variable of imgtool{f': did you mean {close[0]}?' if close else ''}")
     if not secrets:
         return machine
     from training_imgtool.spec.secrets import parse_secret

@@ -37,7 +37,17 @@ class _Command(typer.core.TyperCommand):
             cut = args.index("--")
             ctx.meta[_ARGS] = tuple(args[cut + 1 :])
             args = args[:cut]
-        return super().parse_args(ctx, args)
+        words = list(args)  # the parser empties its list
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            wrong = getattr(error, "option_name", None)
+            if wrong is None:
+                raise
+            given = next((word for word in words if word.partition("=")[0] == wrong), wrong)
+            raise UsageError(
+                f"run has no option {wrong}", hint=f"for the program, write it behind --: -- {given}"
+            ) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]

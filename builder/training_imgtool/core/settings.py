@@ -9,6 +9,19 @@ from pathlib import Path
 from training_imgtool.core.errors import UsageError
 
 QUOTE = '"'
+VARIABLES = (
+    "IMGTOOL_ATTESTATIONS",
+    "IMGTOOL_BUILDER",
+    "IMGTOOL_BUILDER_REGISTRIES",
+    "IMGTOOL_CACHE",
+    "IMGTOOL_CA_FILE",
+    "IMGTOOL_DEBIAN_MIRRORS",
+    "IMGTOOL_DEBUG",
+    "IMGTOOL_INDEX_VARIABLES",
+    "IMGTOOL_INSECURE_REGISTRIES",
+    "IMGTOOL_MIRRORS",
+    "IMGTOOL_REGISTRY",
+)
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 _WEB = ("http://", "https://")
 
@@ -75,6 +88,11 @@ class Settings:
     attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
     source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
     environ: Mapping[str, str]  # of the programs that imgtool runs: credential helpers, uv
+
+
+def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Finds variables that begin as imgtool's own and that it does not know."""
+    return tuple(sorted(name for name in environ if name.startswith("IMGTOOL_") and name not in VARIABLES))
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:

@@ -72,8 +72,8 @@ class BuildOptions:
             raise UsageError("--tag names images in the registry", hint="add --push")
         for name in self.tags:
             try:  # the longest form that the tag can have
-                Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
                 Repository("", "").tag(name)
+                Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
             except InvalidReferenceError as error:
                 raise UsageError(f"--tag: {error}") from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -47,6 +48,7 @@ _OTHER_NAMES = {
     "packages": "system_packages",
     "apt": "system_packages",
 }
+_WRITE = dict.fromkeys(("spot", "preemptible", "use_spot"), "scheduling: {strategy: SPOT}")
 _LIST_KEYS = {"requirements": "python_packages takes a list of requirements"}
 
 
@@ -261,7 +263,10 @@ class Reader:
         elsewhere = list_key_paths(self._root).get(folded, ())[:3]
         if elsewhere and folded not in names and other not in names:
             close = " or ".join(elsewhere)
-        hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
+        if folded in _WRITE and _WRITE[folded].partition(":")[0] in names:
+            close, hint = None, f"write {_WRITE[folded]}"
+        else:
+            hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
         name = _HIDDEN_KEY if detect_secret(key.text) else quote(key.text)
         self.fail(_join(path, key.text), f"unknown key {name}", hint=hint, at=key.at)
 
@@ -269,7 +274,7 @@ class Reader:
         if not isinstance(node, Items):
             hint = None
             if isinstance(node, Scalar) and not detect_line_secret(node.text):
-                hint = f"write [{quote(node.text)}]"
+                hint = self._suggest_list(kind, node.text, limits)
             return self.fail(path, f"expected a list, found {_describe_node(node)}", hint=hint)
         texts = tuple(item.text if isinstance(item, Scalar) else "" for item in node.items)
         secrets = detect_argument_secrets(texts) if limits.get("rule") == "arguments" else {}
@@ -281,6 +286,20 @@ class Reader:
                 continue
             values.append(self._element(kind, item, child, limits))
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
+
+    def _suggest_list(self, kind: Any, text: str, limits: Mapping[str, Any]) -> str | None:
+        """Returns how to write `text` as a list that this reader accepts; None where no way of cutting it is."""
+        whole = [text]
+        for words in (re.split(r",\s+", text.strip()), text.split(), text.split(","), whole):
+            with suppress(InputError):
+                if dataclasses.is_dataclass(kind) or (len(words) == 1 and words is not whole):
+                    continue
+                for word in words:
+                    check_text(word)
+                    convert(kind, word, limits, self._folder)
+                if len(words) > 1 or not re.search(r"\s", text):
+                    return f"write [{', '.join(map(quote, words))}]"
+        return None
 
     def _several(self, kind: Any, node: Items, path: str, limits: Mapping[str, Any]) -> Any:
         """Records the values of a list where a single value is the rule, and returns the first."""

@@ -166,7 +166,9 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
         return folder / SPEC_NAME
     specs = sorted(folder.glob(f"images/*/{SPEC_NAME}"))
     if not specs:
-        raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint="imgtool init writes a first one")
+        others = [name for name in ("image.yml", "image.json") if (folder / name).exists()]
+        hint = f"name the spec: {others[0]}" if others else "imgtool init writes a first one"
+        raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint=hint)
     if len(specs) > 1:
         choices = ", ".join(str(spec.parent.relative_to(folder)) for spec in specs)
         raise UsageError(f"{folder} has {len(specs)} specs", hint=f"name one of {choices}")

@@ -35,6 +35,7 @@ _ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
 _EDITABLE = r"(?:-e|--editable)[\s=]"
 _LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
 _FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
+_FREEZE = "write NAME==VERSION; `pip list --format=freeze` prints such lines"
 _OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
 _INDEX_OPTION = r"(?:-i|-f|--index-url|--extra-index-url|--find-links|--no-index)(?:[\s=]|$)|-[if]\S"
 _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do; the first that matches counts
@@ -46,6 +47,7 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
     (r"\bhttps?://[^/\s@]*@", "a URL with a login", "give Git the login: a credential helper, netrc or git+ssh://"),
     (r"\bgit\+", "no Git address that imgtool reads", "write git+https://HOST/PATH@COMMIT, or git+ssh://"),
     (r"\b(?:hg|svn|bzr)\+", "a repository of another kind than Git", _OWN_WHEEL.format("URL")),
+    (r"@\s*file:/.*(?:feedstock|conda|/croot/)", "a path of conda's, on the machine that made the list", _FREEZE),
     (r"\bfile:/|@\s*/|^(?:(?:-e|--editable)[\s=]+)?[/~$]", "a path of this machine", "write it relative: ./FOLDER"),
     (r"://", "a URL, which is no release on an index", "download the file beside the spec, and write ./FILE"),
     (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
@@ -123,6 +125,8 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
         for number, line in _lines(text):
             if line.startswith("-") or re.match(_FILE, line) or parse_source(name, "", line):
                 continue
+            if name.endswith((".yml", ".yaml")):
+                raise FieldError(f"{name} is no requirements file of pip", field=FIELD, hint=_FREEZE)
             try:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
@@ -326,8 +330,7 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     for group in groups:
         lines += _group(document.get("dependency-groups"), normalise_name(group), name, ())
     tool = document.get("tool")
-    uv = tool.get("uv") if isinstance(tool, dict) else None
-    uv = uv if isinstance(uv, dict) else {}
+    uv = found if isinstance(tool, dict) and isinstance(found := tool.get("uv"), dict) else {}
     sources = _by_name(uv.get("sources"))
     lines = [_add_source(line, sources, name) for line in dict.fromkeys(lines)]
     limit = " ".join(str(project.get("requires-python", "")).split())

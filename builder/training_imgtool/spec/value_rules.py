@@ -31,6 +31,14 @@ OWNED_ENV = {
     "PATH": "the image puts /opt/venv/bin first in it",
     "LD_LIBRARY_PATH": "the image sets it so that CUDA's libraries are found, and checks that at build time",
 }
+_OTHER_WORDS = {  # what others call a value; letters alone would find a wrong one
+    **dict.fromkeys(("linux/x86_64", "linux/x64", "x86_64", "x64", "amd64"), "linux/amd64"),
+    **dict.fromkeys(("linux/aarch64", "linux/arm64/v8", "aarch64", "arm64"), "linux/arm64"),
+    **dict.fromkeys(("kubernetes", "k8s", "gke", "job"), "jobset"),
+    **dict.fromkeys(("kubeflow", "training-operator"), "tfjob"),
+    **dict.fromkeys(("docker-compose", "docker"), "compose"),
+    "cuda": "gpu",
+}
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -42,6 +50,9 @@ def quote(text: str) -> str:
 def find_nearest(text: str, options: Iterable[str]) -> str | None:
     """Returns the option that `text` probably means, or None."""
     folded = {option.lower().replace("-", "_"): option for option in options}
+    other = _OTHER_WORDS.get(text.lower())
+    if other in folded.values():
+        return other
     matches = difflib.get_close_matches(text.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[matches[0]] if matches else None
 

@@ -86,6 +86,7 @@ def write_job_file(
         if spec.job.runtime_version:
             written = _write_package(spec, spec_file, target, request)
         else:
+            job_options(request, None)  # a wrong option is a nearer cause than a missing registry
             write = request.push  # else the verb only looks
             inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=write, push=True)
             written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.core.errors import InputError, RegistryRefusedError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.settings import Settings
@@ -41,11 +41,14 @@ def lint_job_file(
     An image that is not there, or not for linux/amd64, is a warning, and so are layers that the target cannot read.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is a spec.
         CredentialsError, RegistryRefusedError, TemporaryError: a registry gives no answer.
     """
     data = sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
     text, name = data.decode("utf-8", errors="replace"), "<stdin>" if str(path) == "-" else str(path)
+    if re.search(r"(?m)^tensorflow:\s", text):
+        hint = f"imgtool show {name} checks it; imgtool config {name} -o FILE makes its job file"
+        raise InputError(f"{name} is a spec, not a job file", hint=hint)
     with ExitStack() as stack:
         types = None
         if images:
