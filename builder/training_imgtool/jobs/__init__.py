@@ -208,7 +208,7 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
 
 
 def _runtime(spec: ImageSpec, target: Target) -> Runtime:
-    """What pulls the images: the nodes of some clusters stream them from their cloud's registry instead."""
+    """Finds what pulls the images: the nodes of some clusters stream them from their cloud's registry instead."""
     host = (spec.registry or "").partition("/")[0].partition(":")[0]
     streams = (runtime for end, runtime in _STREAMING.items() if host == end or host.endswith((f".{end}", f"-{end}")))
     runtime = target.row.runtime

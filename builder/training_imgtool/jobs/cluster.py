@@ -57,7 +57,7 @@ def tf_config(
     trial: str | None = None,
     cloud: str | None = None,
 ) -> dict[str, Any] | None:
-    """The TF_CONFIG of one replica, or None where the service sets none.
+    """Returns the TF_CONFIG of one replica, or None where the service sets none.
 
     Args:
         flavour: whose.
@@ -93,7 +93,7 @@ def cluster_spec(
     trial: str | None = None,
     cloud: str | None = None,
 ) -> dict[str, Any] | None:
-    """The CLUSTER_SPEC of one replica, or None where the service has none; arguments as for `tf_config`.
+    """Returns the CLUSTER_SPEC of one replica, or None where the service has none; arguments as for `tf_config`.
 
     Not established: further keys of AI Platform's, such as open ports.
     """
@@ -115,12 +115,12 @@ def cluster_spec(
 
 
 def task_name(flavour: Flavour, role: Role) -> str:
-    """What TF_CONFIG calls the role."""
+    """Returns what TF_CONFIG calls the role."""
     return flavour.first if role is Role.MASTER else role.value
 
 
 def with_port(host: str) -> str:
-    """`HOST:2222`, unless the host has a port already; an IPv6 address stands in brackets."""
+    """Makes `HOST:2222` of a host without a port; an IPv6 address stands in brackets."""
     if host.startswith("["):
         return host if "]:" in host else f"{host}:{PORT}"
     return host if ":" in host else f"{host}:{PORT}"

@@ -32,7 +32,7 @@ _PLAIN_FLAGS = {  # trainingInput's key: its flag
 
 
 def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tuple[str, ...]:
-    """The command that submits a Job with its file: what gcloud ignores in the file is a flag."""
+    """Writes the command that submits a Job with its file: what gcloud ignores in the file is a flag."""
     training: Mapping[str, Any] = job["trainingInput"]
     argv = ["gcloud", *_TRAINING, job["jobId"], *_flag("--config", file), *_flag("--region", training["region"])]
     if training.get("packageUris"):
@@ -43,7 +43,7 @@ def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tupl
 
 
 def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]:
-    """The command that submits a Job without a file; raises FieldListError with each field that has no flag."""
+    """Writes the command that submits a Job without a file; raises FieldListError with each field that has no flag."""
     training = dict(job["trainingInput"])
     errors = tuple(_without_flag(training))
     if errors:
@@ -70,14 +70,14 @@ def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]
 def vertex_file_command(
     kind: str, name: str, region: str, file: str, *, project: str | None, labels: Mapping[str, str], kms_key: str | None
 ) -> tuple[str, ...]:
-    """The command that submits a file of `CUSTOM_JOBS` or `TUNING_JOBS`: name, labels and key are not part of it."""
+    """Writes the command that submits a file of `CUSTOM_JOBS` or `TUNING_JOBS`, which lacks name, labels and key."""
     argv = ["gcloud", "ai", kind, "create", "--region", region]
     argv += [*_flag("--display-name", name), *_flag("--config", file), *_labels({"labels": labels})]
     return (*argv, *_flag("--kms-key", kms_key), *_flag("--project", project))
 
 
 def vertex_flag_command(custom_job: Mapping[str, Any], region: str, project: str | None) -> tuple[str, ...]:
-    """The command that submits a CustomJob without a file; raises FieldListError with each field that has no flag."""
+    """Writes the command that submits a CustomJob without a file; raises FieldListError for fields without a flag."""
     if "studySpec" in custom_job:
         raise FieldListError((_no_flag("gcloud ai custom-jobs create", "studySpec"),))
     spec: Mapping[str, Any] = custom_job["jobSpec"]
@@ -182,7 +182,7 @@ def _pool_flag(pool: Mapping[str, Any]) -> str:
 
 
 def list_value(values: Sequence[str]) -> str:
-    """The values as one argument of a gcloud list flag (`gcloud topic escaping`).
+    """Returns the values as one argument of a gcloud list flag (`gcloud topic escaping`).
 
     gcloud splits at commas, or at the delimiter that `^DELIMITER^` announces, and drops one empty item at the end.
     A delimiter of different characters that no value contains cannot overlap itself, so gcloud splits only there.
@@ -206,7 +206,7 @@ def _list_flag(flag: str, values: Sequence[str]) -> list[str]:
 
 
 def _flag(flag: str, value: object) -> list[str]:
-    """The flag with its value, or nothing for None; `=` joins a value that would look like a flag."""
+    """Returns the flag with its value, or nothing for None; `=` joins a value that would look like a flag."""
     if value is None:
         return []
     return [f"{flag}={value}"] if str(value).startswith("-") else [flag, str(value)]

@@ -24,7 +24,7 @@ _MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia"
 
 
 def label_findings(labels: Any, path: Path) -> Iterator[Finding]:
-    """Google's rules for labels: 64 at most, 63 characters, no capitals, the key's first a letter."""
+    """Checks labels by Google's rules: 64 at most, 63 characters, no capitals, the key's first a letter."""
     if not isinstance(labels, dict):
         return
     if len(labels) > 64:
@@ -43,7 +43,7 @@ def label_findings(labels: Any, path: Path) -> Iterator[Finding]:
 
 
 def _is_label(text: str) -> bool:
-    """International letters are allowed, capitals are not."""
+    """Allows international letters, but no capitals."""
     return len(text) <= 63 and text == text.lower() and all(c in "_-" or c.isalnum() for c in text)
 
 
@@ -63,7 +63,7 @@ def name_findings(document: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[Finding]:
-    """The full name of a Cloud KMS key, in the job's region where that is known."""
+    """Checks the full name of a Cloud KMS key, in the job's region where that is known."""
     if not isinstance(value, str):
         return
     match = _KMS.match(value)
@@ -76,7 +76,7 @@ def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[
 
 
 def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """A path in Cloud Storage. A bucket that cannot exist is a warning: a job for it is made, and fails."""
+    """Checks a path in Cloud Storage. A bucket that cannot exist is a warning: a job for it is made, and fails."""
     if not isinstance(value, str):
         return
     match = _STORAGE.match(value)
@@ -92,19 +92,19 @@ def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
 
 
 def project_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """A project's ID or number."""
+    """Checks a project's ID or number."""
     if isinstance(value, str) and not _PROJECT.match(value):
         yield Finding(path=path, message=f"{value!r} is not a project: expected its ID, such as my-project")
 
 
 def duration_findings(value: Any, path: Path, *, least: int) -> Iterator[Finding]:
-    """A duration of `least` seconds or more; its grammar is the shape's."""
+    """Checks that a duration has `least` seconds or more; its grammar is the shape's."""
     if isinstance(value, str) and DURATION.match(value) and float(value[:-1]) < least:
         yield Finding(path=path, message=f"{value} is too short: expected {least}s or more")
 
 
 def image_findings(value: Any, path: Path, region: str | None, agent: str) -> Iterator[Finding]:
-    """Whether an image is named by digest, and whether the service can pull it from where the job runs."""
+    """Checks whether an image is named by digest, and whether the service can pull it from where the job runs."""
     reference, findings = parse_image(value, path)
     yield from findings
     if reference is not None:
@@ -133,7 +133,7 @@ def _registry_findings(registry: str, path: Path, region: str | None, agent: str
 
 
 def pull_rights_findings(images: Mapping[Path, str], project: str | None, agent: str) -> Iterator[Finding]:
-    """A hint where the images lie in another project than the job's."""
+    """Hints at images that lie in another project than the job's."""
     for path, image in images.items():
         host, _, rest = image.partition("/")
         owner = rest.partition("/")[0]

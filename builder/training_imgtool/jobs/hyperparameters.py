@@ -34,7 +34,7 @@ _KEYS_OF = {
 
 
 def tuning(spec: Hyperparameters) -> Document:
-    """The HyperparameterSpec."""
+    """Makes AI Platform's HyperparameterSpec."""
     return without_none(
         {
             "goal": spec.goal,
@@ -65,7 +65,7 @@ def number_errors(spec: Hyperparameters) -> Iterator[FieldError]:
 
 
 def spec_names(spec: Hyperparameters | None) -> dict[str, str]:
-    """Document paths below `trainingInput` and the spec's keys that they come from."""
+    """Maps document paths below `trainingInput` to the spec's keys that they come from."""
     names = {"hyperparameters": "job.hyperparameters"}
     top = {
         "maxTrials": "max_trials",
@@ -113,7 +113,7 @@ def _number(text: str | None) -> int | float | None:
 
 
 def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
-    """What is wrong with a HyperparameterSpec beyond its keys and enums."""
+    """Finds what is wrong with a HyperparameterSpec beyond its keys and enums."""
     if not isinstance(spec, dict):
         return
     params = spec.get("params")
@@ -158,7 +158,7 @@ def _param_findings(param: Mapping[str, Any], path: Path, *, grid: bool) -> Iter
 
 
 def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:
-    """Whether a smallest and a largest value go together and with the scale."""
+    """Checks whether a smallest and a largest value go together and with the scale."""
     if not (isinstance(low, int | float) and isinstance(high, int | float)):
         return
     if low > high:
@@ -168,7 +168,7 @@ def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Find
 
 
 def value_findings(values: Any, path: Path) -> Iterator[Finding]:
-    """Whether discrete values increase and are not too many."""
+    """Checks whether discrete values increase and are not too many."""
     if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return
     if any(after <= before for before, after in pairwise(values)):
@@ -179,7 +179,7 @@ def value_findings(values: Any, path: Path) -> Iterator[Finding]:
 
 
 def tuning_job(spec: Mapping[str, Any], trial: Document) -> Document:
-    """The HyperparameterTuningJob without its name, labels and key.
+    """Makes the HyperparameterTuningJob without its name, labels and key.
 
     Args:
         spec: AI Platform's HyperparameterSpec, as `hyperparameters.tuning` writes it.
@@ -208,7 +208,7 @@ def tuning_job(spec: Mapping[str, Any], trial: Document) -> Document:
 
 
 def tuning_errors(spec: Hyperparameters) -> Iterator[FieldError]:
-    """What of the spec a HyperparameterTuningJob cannot say."""
+    """Finds what of the spec a HyperparameterTuningJob cannot say."""
     if spec.resume_from:
         message = "Vertex AI cannot continue the trials of another job"
         yield FieldError(message, field="job.hyperparameters.resume_from")
@@ -236,7 +236,7 @@ def tuning_names(spec: Hyperparameters) -> dict[str, str]:
 
 
 def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
-    """What is wrong with a HyperparameterTuningJob beyond its keys, enums and trial job."""
+    """Finds what is wrong with a HyperparameterTuningJob beyond its keys, enums and trial job."""
     trials, parallel = job.get("maxTrialCount"), job.get("parallelTrialCount")
     for key, count in (("maxTrialCount", trials), ("parallelTrialCount", parallel)):
         if isinstance(count, int) and count < 1:

@@ -30,7 +30,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def job_name(spec: ImageSpec, images: Images) -> str:
-    """The object's name: given, or the spec's name and a hash of the images."""
+    """Names the object: as given, or by the spec's name and a hash of the images."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"[._]", "-", spec.name)
@@ -38,7 +38,7 @@ def job_name(spec: ImageSpec, images: Images) -> str:
 
 
 def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str]:
-    """The object's labels: the well-known ones, then the spec's."""
+    """Labels the object with the well-known labels, then the spec's."""
     standard = {
         "app.kubernetes.io/name": spec.name[: names.LABEL_LENGTH].rstrip("._-"),
         "app.kubernetes.io/instance": job,
@@ -51,24 +51,24 @@ def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str
 def metadata(
     spec: ImageSpec, name: str, of: Mapping[str, str], annotations: Mapping[str, str] | None = None
 ) -> Document:
-    """The object's metadata."""
+    """Makes the object's metadata, without empty parts."""
     return without_none(
         {"name": name, "namespace": spec.job.namespace, "labels": dict(of), "annotations": dict(annotations or {})}
     )
 
 
 def queue_label(spec: ImageSpec) -> dict[str, str]:
-    """The label that hands an object to a Kueue LocalQueue, where the spec names one."""
+    """Makes the label that hands an object to a Kueue LocalQueue, where the spec names one."""
     return {QUEUE_LABEL: spec.job.queue} if spec.job.queue else {}
 
 
 def literal(text: str) -> str:
-    """Text that comes through as it is: Kubernetes expands `$(NAME)` and makes `$` of `$$`."""
+    """Writes text so that it comes through as it is: Kubernetes expands `$(NAME)` and makes `$` of `$$`."""
     return text.replace("$", "$$")
 
 
 def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:
-    """The role's container. A GPU is a limit, from which Kubernetes takes the request."""
+    """Makes the role's container. A GPU is a limit, from which Kubernetes takes the request."""
     of_role, volume = spec.roles[role], spec.job.volume
     limits: Document = without_none({"cpu": of_role.cpus, "memory": of_role.memory})
     if of_role.gpus:
@@ -90,7 +90,7 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
 
 
 def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Document:
-    """The Pod around a container; `more` are further keys of the PodSpec."""
+    """Makes the Pod around a container; `more` are further keys of the PodSpec."""
     of_role, job, volume = spec.roles[role], spec.job, spec.job.volume
     source: Document = {}
     if volume and volume.claim:
@@ -111,12 +111,12 @@ def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Doc
 
 
 def seconds(duration: str | None) -> int | None:
-    """Whole seconds of a duration that `errors` found nothing wrong with."""
+    """Counts the whole seconds of a duration that `errors` found nothing wrong with."""
     return None if duration is None else int(float(duration.removesuffix("s")))
 
 
 def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldError]:
-    """What no Kubernetes target takes.
+    """Finds what no Kubernetes target takes.
 
     Args:
         spec: the spec.
@@ -209,7 +209,7 @@ def _role_errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
 
 
 def is_cluster(spec: ImageSpec) -> bool:
-    """Whether there is more than one replica."""
+    """Tells whether there is more than one replica."""
     return sum(replicas(spec).values()) > 1
 
 

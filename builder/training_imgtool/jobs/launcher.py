@@ -36,7 +36,7 @@ os.execvp(program[0], program)
 
 
 def ranks(spec: ImageSpec) -> dict[Role, int]:
-    """How many replicas each role has, in the order of ranks.
+    """Counts each role's replicas, in the order of ranks.
 
     That is the order of TensorFlow's SlurmClusterResolver, by the tasks' names: chief, ps, worker. Evaluators, which
     are not part of its cluster, come last.
@@ -46,18 +46,18 @@ def ranks(spec: ImageSpec) -> dict[Role, int]:
 
 
 def cluster_tasks(spec: ImageSpec) -> str:
-    """TensorFlow's name and count of each role in the order of ranks, as JSON."""
+    """Writes TensorFlow's name and count of each role in the order of ranks, as JSON."""
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     return json.dumps({task_name(flavour, role): count for role, count in ranks(spec).items()})
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """What the image's entry point runs, or the role's own command: these services do not start the entry point."""
+    """Returns the role's command, or the entry point's: these services do not start the entry point."""
     return spec.roles[role].command or (PYTHON, *spec.trainer.arguments)
 
 
 def format_launch(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:
-    """The shell words that start `program` through the launcher.
+    """Writes the shell words that start `program` through the launcher.
 
     Args:
         program: the trainer and its arguments, quoted for a shell.

@@ -142,7 +142,7 @@ def _check_unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
 
 
 def _filled_in(finding: Finding, data: Any) -> Finding:
-    """An error about `${NAME}` or `<name>` is none: somebody fills it in before the file is submitted."""
+    """Lets an error about `${NAME}` or `<name>` be none: somebody fills it in before the file is submitted."""
     value = _value_at(data, finding.path)
     texts = (finding.message, value if isinstance(value, str) else "")
     if finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
@@ -189,7 +189,7 @@ def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
 
 
 def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
-    """What a registry says about the images of a job file.
+    """Reports what a registry says about the images of a job file.
 
     Args:
         data: one document of the file.
@@ -211,7 +211,7 @@ def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
 
 
 def _images(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Every image that a document names, in its order."""
+    """Yields every image that a document names, in its order."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key in _KEYS and isinstance(item, str):

@@ -112,7 +112,7 @@ Images = Mapping[Role, Digest]
 
 
 def format_path(path: Path) -> str:
-    """`('a', 0, 'b')` as `a[0].b`."""
+    """Writes `('a', 0, 'b')` as `a[0].b`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -120,7 +120,7 @@ def format_path(path: Path) -> str:
 
 
 def spec_field(path: Path, names: Mapping[str, str]) -> str:
-    """The spec's key behind a path of the document: the longest prefix in `names`, and the rest as it is."""
+    """Finds the spec's key behind a path of the document: the longest prefix in `names`, and the rest as it is."""
     for cut in range(len(path), 0, -1):
         field_name = names.get(format_path(path[:cut]))
         if field_name is not None:
@@ -130,14 +130,14 @@ def spec_field(path: Path, names: Mapping[str, str]) -> str:
 
 
 def add_source(findings: Iterable[Finding], source: str) -> Iterator[Finding]:
-    """The findings; errors that name no source get this one."""
+    """Gives this source to errors that name none."""
     for finding in findings:
         named = finding.source or finding.severity is not Severity.ERROR
         yield finding if named else replace(finding, source=source)
 
 
 def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The first finding of each severity at each place: a value that is wrong is so once."""
+    """Keeps the first finding of each severity at each place: a value that is wrong is so once."""
     seen: set[tuple[Path, Severity]] = set()
     for finding in findings:
         if (finding.path, finding.severity) not in seen:
@@ -146,7 +146,7 @@ def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[FieldError]:
-    """The findings that stop the file, each under the spec's own key."""
+    """Keeps the findings that stop the file, each under the spec's own key."""
     return [
         FieldError(finding.message, field=spec_field(finding.path, names), hint=finding.hint)
         for finding in first_of_each(findings)
@@ -155,7 +155,7 @@ def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Fie
 
 
 def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
-    """The findings that do not stop the file, one line each; fields that share one are named together."""
+    """Writes the findings that do not stop the file, a line each; fields that share one are named together."""
     places_by_text: dict[tuple[Severity, str], list[str]] = {}
     for finding in first_of_each(findings):
         if finding.severity is not Severity.ERROR:
@@ -166,7 +166,7 @@ def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[
 
 
 def image_of(images: Images, role: Role) -> str:
-    """The role's image by digest; raises InputError when there is none or it is only a tag."""
+    """Returns the role's image by digest; raises InputError when there is none or it is only a tag."""
     image = images.get(role)
     if image is None:
         raise InputError(f"no image of {role} was given", hint=f"imgtool build --role {role} --push makes it")
@@ -176,7 +176,7 @@ def image_of(images: Images, role: Role) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A frozen dataclass with everything in it as dicts, lists and scalars; fields at their default are left out."""
+    """Makes dicts, lists and scalars of a frozen dataclass; fields at their default are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         given = {item.name: getattr(value, item.name) for item in fields(value) if not _is_default(item, value)}
         return {name: plain(item) for name, item in given.items()}
@@ -193,51 +193,51 @@ def _is_default(item: Field[Any], owner: Any) -> bool:
 
 
 def spec_hash(spec: ImageSpec) -> str:
-    """The SHA-256 of what the spec says, whatever its file looks like; keys that imgtool gains do not change it."""
+    """Hashes what the spec says, whatever its file looks like; keys that imgtool gains do not change it."""
     text = json.dumps(plain(spec), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def images_hash(images: Images, spec: ImageSpec) -> str:
-    """Twelve hexadecimal digits that change with any image, or with the spec when there are none."""
+    """Makes twelve hexadecimal digits that change with any image, or with the spec when there are none."""
     text = "\n".join(f"{role}={images[role]}" for role in sorted(images)) or spec_hash(spec)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def without_none(mapping: Mapping[str, Any]) -> Document:
-    """The entries that say something: no None, no empty list or mapping. False and 0 stay."""
+    """Keeps the entries that say something: no None, no empty list or mapping. False and 0 stay."""
     return {key: value for key, value in mapping.items() if value is not None and value not in ({}, [], ())}
 
 
 def roles_of(spec: ImageSpec) -> Iterator[Role]:
-    """The spec's roles in the order master, worker, ps, evaluator."""
+    """Lists the spec's roles in the order master, worker, ps, evaluator."""
     return (role for role in Role if role in spec.roles)
 
 
 def replicas(spec: ImageSpec) -> dict[Role, int]:
-    """How many replicas each role has; roles with none are left out. A master is always one."""
+    """Counts each role's replicas; roles with none are left out. A master is always one."""
     counts = {role: 1 if role is Role.MASTER else spec.roles[role].count for role in roles_of(spec)}
     return {role: count for role, count in counts.items() if count}
 
 
 def leader(spec: ImageSpec) -> Role | None:
-    """The role whose replica 0 is the chief: the master, else the workers; None where there is neither."""
+    """Finds the role whose replica 0 is the chief: the master, else the workers; None where there is neither."""
     counts = replicas(spec)
     return next((role for role in (Role.MASTER, Role.WORKER) if role in counts), None)
 
 
 def tensorflow_minor(spec: ImageSpec) -> str:
-    """`2.15` of `2.15.1`."""
+    """Makes `2.15` of `2.15.1`."""
     return ".".join(spec.tensorflow.split(".")[:2])
 
 
 def says_chief(spec: ImageSpec) -> bool:
-    """Whether this TensorFlow's cluster resolver wants `chief`: from 2.0 on."""
+    """Tells whether this TensorFlow's cluster resolver wants `chief`: from 2.0 on."""
     return int(spec.tensorflow.split(".", maxsplit=1)[0]) >= 2
 
 
 def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """The directory for `model_dir` in TF_CONFIG, which the RunConfig of Estimators reads: up to TensorFlow 2.15.
+    """Chooses `model_dir` in TF_CONFIG, which the RunConfig of Estimators reads: up to TensorFlow 2.15.
 
     None with `job.pass_job_dir`: an Estimator refuses to run when its program gives it another directory.
     """
@@ -246,29 +246,29 @@ def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
 
 
 def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """A replica's arguments: the role's own, else the spec's."""
+    """Returns a replica's arguments: the role's own, else the spec's."""
     own = spec.roles[role].args
     return spec.args if own is None else own
 
 
 def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """The directory that goes into the arguments as `--job-dir`: none unless the spec sets `job.pass_job_dir`."""
+    """Returns the directory for the argument `--job-dir`: none unless the spec sets `job.pass_job_dir`."""
     return job_dir if spec.job.pass_job_dir else None
 
 
 def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:
-    """A replica's arguments, with `--job-dir` at their end unless `job_dir` is None or they have one already."""
+    """Adds `--job-dir` to a replica's arguments, unless `job_dir` is None or they have one already."""
     args = list(job_args(spec, role))
     return args if has_job_dir(args) or not job_dir else [*args, f"--job-dir={job_dir}"]
 
 
 def has_job_dir(args: Iterable[str]) -> bool:
-    """Whether the arguments name a job directory; `--job-directory` is another option."""
+    """Tells whether the arguments name a job directory; `--job-directory` is another option."""
     return any(arg == "--job-dir" or arg.startswith("--job-dir=") for arg in args)
 
 
 def get(mapping: Mapping[str, Any], *keys: str) -> Any:
-    """The value at a path of keys, or None where a key is missing or its parent no mapping."""
+    """Finds the value at a path of keys; None where a key is missing or its parent no mapping."""
     value: Any = mapping
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -276,7 +276,7 @@ def get(mapping: Mapping[str, Any], *keys: str) -> Any:
 
 
 def count_of(value: Any) -> int | None:
-    """A count as a number: Google's int64 is a number or digits as text."""
+    """Reads a count as a number: Google's int64 is a number or digits as text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -79,7 +79,7 @@ def build_package(spec: ImageSpec, folder: Path) -> Package:
 
 
 def staged_uri(spec: ImageSpec, package: Package) -> str:
-    """Where the package is staged: below `job.staging`, in a folder named by its hash."""
+    """Names the place of the package: below `job.staging`, in a folder named by its hash."""
     if not spec.job.staging:
         raise FieldError("is missing: the package is staged in Cloud Storage", field="job.staging")
     digest = hashlib.sha256(package.data).hexdigest()

@@ -28,18 +28,18 @@ class Machines:
         return {name: row["gpus"] for row in self.table["machines"] for name in row["machines"]}
 
     def gpus_that_fit(self, gpu: str, count: int) -> list[str]:
-        """The machine types that take `count` of `gpu`, in the table's order."""
+        """Lists the machine types that take `count` of `gpu`, in the table's order."""
         return [name for name, gpus in self.gpus_by_machine.items() if count in gpus.get(gpu, [])]
 
 
 def machines(service: str, *, allow_unknown: bool) -> Machines:
-    """The table of `ai_platform` or `vertex`."""
+    """Returns the table of `ai_platform` or `vertex`."""
     severity = Severity.WARNING if allow_unknown else Severity.ERROR
     return Machines(service=service, table=read_table("machines.yaml")[service], unknown=severity)
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
-    """`did you mean X?` for the closest of `known`, or None; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
+    """Asks `did you mean X?` for the closest of `choices`; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
     names = list(choices)
     last = value.rpartition("_")[2]
     same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
@@ -50,13 +50,13 @@ def nearest(value: str, choices: Iterable[str]) -> str | None:
 
 
 def _same_series(value: str, name: str) -> bool:
-    """Whether a suggestion can be meant: n1-standard-32 for n1-standard-2 is another size, not a slip."""
+    """Tells whether a suggestion can be meant: n1-standard-32 for n1-standard-2 is another size, not a slip."""
     digits = [re.findall(r"[0-9]+", text) for text in (value, name)]
     return "-" not in name or digits[0] == digits[1]
 
 
 def has_gpus(machine: str | None) -> bool:
-    """Whether a machine type of any service comes with GPUs that a job need not name."""
+    """Tells whether a machine type of any service comes with GPUs that a job need not name."""
     table = read_table("machines.yaml")
     built_in = {name for row in table["vertex"]["machines"] if row.get("built_in") for name in row["machines"]}
     return machine is not None and (machine in built_in or bool(table["ai_platform"]["legacy"].get(machine)))
@@ -65,7 +65,7 @@ def has_gpus(machine: str | None) -> bool:
 def gpu_findings(
     tables: Machines, *, machine_type: str, count: tuple[Path, int], gpu: tuple[Path, str]
 ) -> Iterator[Finding]:
-    """Whether a known machine type takes this many of this GPU."""
+    """Checks whether a known machine type takes this many of this GPU."""
     gpus = tables.gpus_by_machine.get(machine_type)
     if gpus is None:
         return
@@ -92,7 +92,7 @@ def gpu_findings(
 
 
 def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
-    """Whether `region` is one; both services are judged by the list of regions that train today."""
+    """Checks whether `region` is one; both services are judged by the list of regions that train today."""
     choices = read_table("machines.yaml")["vertex"]["regions"]
     if region in choices:
         return
@@ -111,7 +111,7 @@ def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Findi
 
 
 def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, region: str) -> Iterator[Finding]:
-    """Whether the region has the accelerator, as far as the table knows."""
+    """Checks whether the region has the accelerator, as far as the table knows."""
     having = tables.table.get("accelerator_regions", {}).get(accelerator)
     real = region in read_table("machines.yaml")["vertex"]["regions"]
     if having is not None and real and region not in having:
@@ -123,7 +123,7 @@ def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, 
 
 
 def cuda_findings(path: Path, gpu: str, cuda: str) -> Iterator[Finding]:
-    """A warning where the GPU is too new or too old for the image's CUDA."""
+    """Warns where the GPU is too new or too old for the image's CUDA."""
     row = read_table("machines.yaml")["gpus"].get(gpu)
     if not isinstance(row, dict):
         return

@@ -12,7 +12,7 @@ from training_imgtool.jobs.yamlio import to_yaml
 
 
 def dump(job: JobFile, form: Format = Format.YAML) -> str:
-    """The job file in one format; raises UsageError when the target has no such format."""
+    """Writes the job file in one format; raises UsageError when the target has no such format."""
     if form is Format.YAML:
         return _yaml(job)
     if form is Format.JSON:
@@ -26,7 +26,7 @@ def dump(job: JobFile, form: Format = Format.YAML) -> str:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """A command line for a shell, one option per line; what follows `--` is the program's own."""
+    """Writes a command line for a shell, one option per line; what follows `--` is the program's own."""
     if len(shlex.join(argv)) <= 100:
         return shlex.join(argv)
     lines: list[list[str]] = [[]]

@@ -47,7 +47,7 @@ class Parsed:
 
 
 def to_yaml(document: Any) -> str:
-    """One document as YAML: strings quoted, keys in the given order, numbers and booleans bare."""
+    """Writes one document as YAML: strings quoted, keys in the given order, numbers and booleans bare."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -151,7 +151,7 @@ class _Reader:
         return {**merged, **data}
 
     def _merge(self, node: Any, path: Path) -> dict[str, Any]:
-        """What `<<` brings in: a mapping's keys, or those of several, the first of which wins."""
+        """Reads what `<<` brings in: a mapping's keys, or those of several, the first of which wins."""
         nodes = node.value if isinstance(node, self._yaml.SequenceNode) else [node]
         values = [self._value(item, path) for item in nodes]
         return {key: item for value in reversed(values) if isinstance(value, dict) for key, item in value.items()}

@@ -33,7 +33,7 @@ _ALONE = {"--enable-web-access", "--stream-logs", "--async", "--quiet"}
 def read_job(
     text: str, file: str, *, flags: str = "", region: str | None = None, allow_unknown: bool = False
 ) -> Document:
-    """The whole Job that gcloud would have sent, with only keys and values of its schema.
+    """Returns the whole Job that gcloud would have sent, with only keys and values of its schema.
 
     Args:
         text: the file's text: a Job, or the part of one that gcloud takes as --config.
@@ -62,7 +62,7 @@ def read_job(
 
 
 def _with_flags(job: Document, flags: str) -> Document:
-    """The Job with gcloud's flags laid over it."""
+    """Returns the Job with gcloud's flags laid over it."""
     words = _words(flags)
     own = words.index("--") if "--" in words else len(words)
     training, made = dict(job["trainingInput"]), dict(job)
@@ -84,7 +84,7 @@ def _with_flags(job: Document, flags: str) -> Document:
 
 
 def _words(flags: str) -> list[str]:
-    """The words of the flags, without the `gcloud … training` of a whole command."""
+    """Returns the words of the flags, without the `gcloud … training` of a whole command."""
     try:
         words = shlex.split(flags.replace("\\\n", " "))
     except ValueError as error:
@@ -113,7 +113,7 @@ def _lay_over(job: Document, training: Document, name: str, value: str) -> None:
 
 
 def _lay_over_role(training: Document, name: str, value: str) -> bool:
-    """Whether the flag belongs to one role; then its value is in the Job."""
+    """Puts a flag that belongs to one role into the Job, and tells whether it was one."""
     for word, prefix in _ROLES.items():
         config = training.get(f"{prefix}Config", {})
         match name.removeprefix(f"--{word}-"):
@@ -137,7 +137,7 @@ def _lay_over_role(training: Document, name: str, value: str) -> bool:
 
 
 def flag_value(flags: str, name: str) -> str | None:
-    """The value of one flag of the gcloud command, or None; raises UsageError as `read_job`."""
+    """Returns the value of one flag of the gcloud command, or None; raises UsageError as `read_job`."""
     words = _words(flags)
     own = words[: words.index("--")] if "--" in words else words
     for place, word in enumerate(own):
@@ -148,11 +148,11 @@ def flag_value(flags: str, name: str) -> str | None:
 
 
 def image_uris(job: Mapping[str, Any]) -> set[str]:
-    """The images that a Job names."""
+    """Returns the images that a Job names."""
     uris = (get(job, "trainingInput", f"{prefix}Config", "imageUri") for prefix in PREFIXES)
     return {uri for uri in uris if uri}
 
 
 def is_packaged(job: Mapping[str, Any]) -> bool:
-    """Whether the Job runs a Python package on one of the service's own runtimes."""
+    """Tells whether the Job runs a Python package on one of the service's own runtimes."""
     return not image_uris(job)

@@ -16,7 +16,7 @@ _T4_COUNTS = (1, 2, 4)
 
 
 def expand_machines(training: Mapping[str, Any]) -> tuple[Document, list[str]]:
-    """A TrainingInput with the tier CUSTOM and Compute Engine types only, and a note for each change."""
+    """Returns a TrainingInput with the tier CUSTOM and Compute Engine types only, and a note for each change."""
     table = read_table("machines.yaml")["ai_platform"]
     tier = training.get("scaleTier") or ("CUSTOM" if "masterType" in training else "BASIC")
     made, notes = {**training, "scaleTier": "CUSTOM"}, []

@@ -45,7 +45,7 @@ def spec_text(
     source: str | None = None,
     requirements: str | None = None,
 ) -> tuple[str, tuple[str, ...]]:
-    """The text of an image.yaml, and notes.
+    """Writes the text of an image.yaml, and notes.
 
     Args:
         job: the Job, as `read_job` returns it.

@@ -43,7 +43,7 @@ _LOST = {
 
 
 def tags_in(job: Mapping[str, Any]) -> tuple[Tag, ...]:
-    """The images that a Job names by tag; a registry knows their digests."""
+    """Returns the images that a Job names by tag; a registry knows their digests."""
     references = (parse_reference(uri) for uri in sorted(image_uris(job)))
     return tuple(reference for reference in references if isinstance(reference, Tag))
 
@@ -51,7 +51,7 @@ def tags_in(job: Mapping[str, Any]) -> tuple[Tag, ...]:
 def convert(
     job: Document, options: JobOptions | None = None, digests: Mapping[Tag, Digest] = MappingProxyType({})
 ) -> JobFile:
-    """The CustomJob or HyperparameterTuningJob for an AI Platform Job that runs images.
+    """Makes the CustomJob or HyperparameterTuningJob for an AI Platform Job that runs images.
 
     Args:
         job: the Job, as `read_job` returns it.
@@ -180,7 +180,7 @@ def _pool(training: Mapping[str, Any], prefix: str) -> Document:
 
 
 def _gap(first: Document) -> Document:
-    """A pool of none between others: gcloud refuses `{}` in a file."""
+    """Makes a pool of none between others: gcloud refuses `{}` in a file."""
     return {
         "machineSpec": {"machineType": first["machineSpec"].get("machineType")},
         "replicaCount": 0,

@@ -42,7 +42,7 @@ _PYTHONS = ("3.7", "3.5", "2.7")
 
 
 def job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
-    """Everything wrong with a Job, from its keys to its machine table.
+    """Finds everything wrong with a Job, from its keys to its machine table.
 
     Args:
         job: the document. One without `jobId` is a part of a job, gcloud's config.yaml: flags supply the rest.
@@ -95,7 +95,7 @@ def _training_input(training: dict[str, Any], tables: Machines, *, part: bool) -
 
 
 def _missing(key: str, message: str, flag: str, *, part: bool) -> Finding:
-    """A key that a whole Job must have, and that a flag gives to a part of one."""
+    """Reports a key that a whole Job must have, and that a flag gives to a part of one."""
     if part:
         return Finding(path=(*INPUT, key), message=f"{flag} gives it", severity=Severity.HINT)
     return Finding(path=(*INPUT, key), message=f"is missing: {message}")
@@ -199,7 +199,7 @@ def _runtime(training: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def cluster_findings(training: Mapping[str, Any], tables: Machines) -> Iterator[Finding]:
-    """Whether each role's machine, accelerator, image and disk go together and with the master's."""
+    """Checks whether each role's machine, accelerator, image and disk go together and with the master's."""
     yield from _category(training, tables)
     for prefix in PREFIXES:
         yield from _replica(training, prefix, tables)

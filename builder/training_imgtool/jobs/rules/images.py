@@ -18,7 +18,7 @@ _WORD = re.compile(r"(?:^|[/:])[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)*(?=$|[/:@])")  # 
 
 
 def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Finding]]:
-    """The reference that `value` is, None for what is none; and what to say about it."""
+    """Reads the reference that `value` is, None for what is none; and says what is wrong with it."""
     if not isinstance(value, str):
         return None, []
     try:
@@ -33,7 +33,7 @@ def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Findi
 
 
 def image_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """What to say about an image name: a hint for a placeholder, a warning for a tag and for what cannot be pulled."""
+    """Hints at a placeholder, and warns of a tag and of what cannot be pulled."""
     yield from parse_image(value, path)[1]
 
 

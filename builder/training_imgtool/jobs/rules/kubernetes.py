@@ -67,7 +67,7 @@ def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
 
 
 def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Containers have names of their own and mount volumes that are there; a JobSet may add some."""
+    """Checks that containers have names of their own and mount volumes that are there; a JobSet may add some."""
     if pod.get("containers") == []:
         yield Finding(path=(*path, "containers"), message="is empty: expected a container")
     claims = get(root, "spec", "volumeClaimPolicies") or get(root, "spec", "template", "spec", "volumeClaimPolicies")
@@ -90,7 +90,7 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
 
 
 def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Variables stand once, which the API server does not ask of a lone Pod; mounts have paths of their own."""
+    """Checks that variables stand once, which the API server does not ask of a lone Pod, and mounts too."""
     lone = get(root, "kind") == "Pod" if isinstance(root, dict) else False
     for key, name, severity in (
         ("env", "name", Severity.WARNING if lone else Severity.ERROR),
@@ -106,7 +106,7 @@ def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Fi
 
 
 def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
-    """A request is not above its limit, and a GPU is a whole limit."""
+    """Checks that a request is not above its limit, and that a GPU is a whole limit."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for key, request in requests.items():
         limit, whole = limits.get(key), "/" in key and "hugepages" not in key
@@ -139,7 +139,7 @@ def _toleration(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
 
 
 def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """A Job's Pods end; JobSet's webhook makes OnFailure of a missing policy."""
+    """Checks that a Job's Pods end; JobSet's webhook makes OnFailure of a missing policy."""
     policy = get(job, "template", "spec", "restartPolicy")
     has_default = isinstance(root, dict) and root.get("kind") not in {"Job", "CronJob"}
     if policy not in {"Never", "OnFailure", *([None] if has_default else [])}:

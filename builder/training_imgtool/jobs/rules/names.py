@@ -33,7 +33,7 @@ _ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, an
 
 
 def dns_label(text: str, *, letter_first: bool = False) -> str | None:
-    """What keeps `text` from being a DNS label (RFC 1123, or RFC 1035 with `letter_first`)."""
+    """Says what keeps `text` from being a DNS label (RFC 1123, or RFC 1035 with `letter_first`)."""
     pattern, words = (_DNS_1035, ", a letter first") if letter_first else (_DNS_1123, "")
     if not pattern.match(text):
         return f"{text!r} is not a Kubernetes name: expected a-z, 0-9 and -{words}"
@@ -41,14 +41,14 @@ def dns_label(text: str, *, letter_first: bool = False) -> str | None:
 
 
 def subdomain(text: str) -> str | None:
-    """What keeps `text` from being the name of most objects: DNS labels joined by dots, 253 characters at most."""
+    """Says what keeps `text` from being the name of most objects: DNS labels joined by dots, 253 characters at most."""
     if not _SUBDOMAIN.match(text):
         return f"{text!r} is not a Kubernetes name: expected a-z, 0-9, - and ."
     return f"{text!r} has {len(text)} characters: expected 253 at most" if len(text) > 253 else None
 
 
 def label_key(text: str) -> str | None:
-    """What keeps `text` from being the key of a label, an annotation or a taint: `[PREFIX/]NAME`."""
+    """Says what keeps `text` from being the key of a label, an annotation or a taint: `[PREFIX/]NAME`."""
     prefix, slash, name = text.rpartition("/")
     if (slash and subdomain(prefix)) or not _QUALIFIED.match(name):
         return f"{text!r} is not a label's name: expected NAME or PREFIX/NAME of letters, digits, '-', '_' and '.'"
@@ -56,14 +56,14 @@ def label_key(text: str) -> str | None:
 
 
 def label_value(text: str) -> str | None:
-    """What keeps `text` from being a label's value."""
+    """Says what keeps `text` from being a label's value."""
     if text and not (_QUALIFIED.match(text) and len(text) <= LABEL_LENGTH):
         return f"{text!r} is not a label's value: expected {LABEL_LENGTH} at most of letters, digits, '-', '_' and '.'"
     return None
 
 
 def labels(pairs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each bad key or value of labels or of a node selector: the key and the message."""
+    """Yields each bad key or value of labels or of a node selector: the key and the message."""
     for key, value in pairs.items():
         for message in (label_key(key), label_value(value) if isinstance(value, str) else None):
             if message:
@@ -71,19 +71,19 @@ def labels(pairs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def env_name(text: str) -> str | None:
-    """What keeps `text` from being an environment variable's name."""
+    """Says what keeps `text` from being an environment variable's name."""
     return None if _ENV_NAME.match(text) else f"{text!r} is not a variable's name: expected printable ASCII without '='"
 
 
 def port_name(text: str) -> str | None:
-    """What keeps `text` from being a container port's name (an IANA service name)."""
+    """Says what keeps `text` from being a container port's name (an IANA service name)."""
     if _PORT_NAME.match(text) and len(text) <= 15:
         return None
     return f"{text!r} is not a port's name: expected 15 at most of a-z, 0-9 and single '-', with a letter"
 
 
 def toleration(key: str | None, operator: str | None, value: str | None, effect: str | None) -> tuple[str, str] | None:
-    """The field of a toleration that is wrong, and why; None for a good one."""
+    """Finds the field of a toleration that is wrong, and why; None for a good one."""
     problems = (
         ("operator", None if operator in {None, "Exists", "Equal"} else f"{operator!r}: expected Exists or Equal"),
         ("effect", None if effect in {None, "", *_EFFECTS} else f"{effect!r}: expected {_EFFECT_WORDS}"),
@@ -96,7 +96,7 @@ def toleration(key: str | None, operator: str | None, value: str | None, effect:
 
 
 def int32(value: int) -> str | None:
-    """What keeps `value` from being an int32 count."""
+    """Says what keeps `value` from being an int32 count."""
     return None if 0 <= value <= MAX_INT32 else f"{value}: expected 0 to {MAX_INT32}"
 
 
@@ -124,7 +124,7 @@ def _inner_path(text: str) -> str | None:
 
 
 def _variable(text: str) -> bool:
-    """Whether Compose replaces a part of the text by a variable, so that nobody knows it here."""
+    """Tells whether Compose replaces a part of the text by a variable, so that nobody knows it here."""
     return "${" in text or re.search(r"(?<!\$)\$[A-Za-z_]", text) is not None
 
 

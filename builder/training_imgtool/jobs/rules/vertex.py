@@ -47,7 +47,7 @@ _FORMS = {
 def custom_job_findings(
     job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
-    """Everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
+    """Finds everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
     findings = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
     job = well_typed(job, "CustomJob") or {}
     findings += _envelope(job, region)
@@ -59,7 +59,7 @@ def custom_job_findings(
 def tuning_job_findings(
     job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
-    """Everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
+    """Finds everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
     findings = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
     job = well_typed(job, "HyperparameterTuningJob") or {}
     findings += [*_envelope(job, region), *study_findings(job)]
@@ -71,7 +71,7 @@ def tuning_job_findings(
 def custom_job_spec_findings(
     spec: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
-    """Everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
+    """Finds everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
 
     gcloud also takes a lone pool in place of the list, as Google's own page writes it.
 
@@ -305,7 +305,7 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
 
 
 def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    """Whether a cloud-tpu machine has a TPU, and as many cores as a slice has."""
+    """Checks whether a cloud-tpu machine has a TPU, and as many cores as a slice has."""
     sizes = tables.table["tpu"]["counts"]
     if accelerator not in sizes:
         yield Finding(
@@ -320,7 +320,7 @@ def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machine
 
 
 def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    """Whether a TPU machine type has a topology that it can be part of."""
+    """Checks whether a TPU machine type has a topology that it can be part of."""
     topologies = tables.table["tpu"]["topologies"][kind]
     if topology is None:
         example = topologies[0] if topologies else "2x2x1"
@@ -336,7 +336,7 @@ def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) ->
 
 
 def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tables: Machines) -> Iterator[Finding]:
-    """A warning where the region is not known to have the TPU; Google adds regions faster than tables follow."""
+    """Warns where the region is not known to have the TPU; Google adds regions faster than tables follow."""
     regions = tables.table["tpu"]["regions"]
     kind, accelerator = str(machine.get("machineType")), str(machine.get("acceleratorType"))
     series = accelerator if accelerator in regions else kind.partition("-")[0]
@@ -347,7 +347,7 @@ def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tab
 
 
 def is_tpu(pool: Any) -> bool:
-    """Whether a worker pool runs on TPUs."""
+    """Tells whether a worker pool runs on TPUs."""
     machine = pool.get("machineSpec") if isinstance(pool, dict) else None
     if not isinstance(machine, dict):
         return False

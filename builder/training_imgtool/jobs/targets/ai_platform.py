@@ -48,7 +48,7 @@ PREFIX = dict(zip(Role, PREFIXES, strict=True))
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Everything that keeps this spec from being a Job, each under the spec's own key."""
+    """Finds everything that keeps this spec from being a Job, each under the spec's own key."""
     errors = list(_spec_errors(spec, options))
     if spec.job.hyperparameters:
         errors += number_errors(spec.job.hyperparameters)
@@ -58,7 +58,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The Job of a spec that `check` found nothing wrong with."""
+    """Makes the Job of a spec that `check` found nothing wrong with."""
     job = _job(spec, images, options)
     command = gcloud.file_command(job, options.file, spec.job.project)
     return JobFile(
@@ -79,7 +79,7 @@ def _staging(options: JobOptions) -> tuple[str, ...]:
 
 
 def job_id(spec: ImageSpec, images: Images) -> str:
-    """The job's name: given, or the spec's name and a hash of the images."""
+    """Names the job: as given, or by the spec's name and a hash of the images."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
@@ -131,7 +131,7 @@ def _cluster(spec: ImageSpec) -> Document:
 
 
 def machine_of(spec: ImageSpec, role: Role) -> str | None:
-    """The role's machine type; a TPU role's is `cloud_tpu` unless it says otherwise."""
+    """Returns the role's machine type; a TPU role's is `cloud_tpu` unless it says otherwise."""
     tpu = spec.accelerator_of(role) is Accelerator.TPU
     return spec.roles[role].machine or ("cloud_tpu" if tpu else None)
 

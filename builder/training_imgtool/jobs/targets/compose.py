@@ -43,12 +43,12 @@ _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Everything that keeps this spec from being a Compose file."""
+    """Finds everything that keeps this spec from being a Compose file."""
     return list(_errors(spec))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The Compose file of a spec that `check` found nothing wrong with."""
+    """Makes the Compose file of a spec that `check` found nothing wrong with."""
     chief, compose = service_name(leader(spec) or Role.MASTER, 0), f"docker compose --file {shlex.quote(options.file)}"
     document = without_none(
         {
@@ -74,24 +74,24 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def service_name(role: Role, index: int) -> str:
-    """`master`, `worker-0`, …: also the replica's host name."""
+    """Names a replica's service and host, such as `worker-0`."""
     return "master" if role is Role.MASTER else f"{role}-{index}"
 
 
 def memory(text: str) -> str:
-    """Memory in Docker's words: `16Gi` is `16g`."""
+    """Writes memory in Docker's words: `16Gi` is `16g`."""
     match = _MEMORY.match(text)
     return f"{match['number']}{match['unit'][:1].lower() or 'b'}" if match else text
 
 
 def cpus(text: str) -> str:
-    """CPUs in Docker's words: `500m` is `0.5`."""
+    """Writes CPUs in Docker's words: `500m` is `0.5`."""
     match = _CPUS.match(text)
     return f"{float(match['number']) / 1000:g}" if match and match["milli"] else text
 
 
 def is_folder(job_dir: str | None) -> bool:
-    """Whether the job directory is a folder on this machine rather than a URL."""
+    """Tells whether the job directory is a folder on this machine rather than a URL."""
     return job_dir is not None and "://" not in job_dir
 
 
@@ -157,7 +157,7 @@ def _volumes(spec: ImageSpec) -> Document:
 
 
 def _literal(text: str) -> str:
-    """Text that Compose leaves alone: it would expand `$NAME`."""
+    """Writes text so that Compose leaves it alone: it would expand `$NAME`."""
     return text.replace("$", "$$")
 
 

@@ -47,7 +47,7 @@ _DEFAULT = Eci()
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Everything that keeps this spec from being ECI Pods."""
+    """Finds everything that keeps this spec from being ECI Pods."""
     return [
         *errors(spec, images, suffix=longest_suffix(spec)),
         *_cache_errors(spec.job.eci or _DEFAULT),
@@ -56,7 +56,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The ImageCache, Services and Pods of a spec that `check` found nothing wrong with."""
+    """Makes the ImageCache, Services and Pods of a spec that `check` found nothing wrong with."""
     eci = spec.job.eci or _DEFAULT
     cache = [_image_cache(spec, images, eci)] if eci.image_cache == "create" else []
 
@@ -131,7 +131,7 @@ def _find_family(machine: str | None) -> Mapping[str, Any] | None:
 
 
 def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
-    """The driver to ask for: given, or the first that runs the image's CUDA where the default does not."""
+    """Chooses the driver to ask for: given, or the first that runs the image's CUDA where the default does not."""
     family = _find_family(machine)
     if eci.driver or not (cuda and family) or _runs(family["default"], cuda):
         return eci.driver
@@ -139,7 +139,7 @@ def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
 
 
 def _runs(driver: str, cuda: str) -> bool:
-    """Whether a driver runs a CUDA version: within one major every minor runs (minor-version compatibility)."""
+    """Tells whether a driver runs a CUDA version: within one major every minor runs (minor-version compatibility)."""
     has = read_table("machines.yaml")["eci"]["drivers"].get(driver)
     return has is None or int(cuda.partition(".")[0]) <= int(has.partition(".")[0])
 
@@ -202,7 +202,7 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
 
 
 def _is_size(text: str) -> bool:
-    """`4-8Gi`: CPUs and memory in place of a type."""
+    """Tells whether the text is `4-8Gi`: CPUs and memory in place of a type."""
     cpus, _, memory = text.partition("-")
     return cpus.isdecimal() and memory.endswith("Gi") and memory[:-2].isdecimal()
 

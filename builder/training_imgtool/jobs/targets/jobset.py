@@ -54,7 +54,7 @@ _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Everything that keeps this spec from being a JobSet."""
+    """Finds everything that keeps this spec from being a JobSet."""
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in replicas(spec).items())
     problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
@@ -65,7 +65,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The JobSet of a spec that `check` found nothing wrong with."""
+    """Makes the JobSet of a spec that `check` found nothing wrong with."""
     name, times = job_name(spec, images), spec.job.scheduling
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     restarts = times.restarts if times else None

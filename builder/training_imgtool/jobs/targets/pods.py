@@ -31,18 +31,18 @@ Change = Callable[[Document, Role], Document]
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Everything that keeps this spec from being Pods."""
+    """Finds everything that keeps this spec from being Pods."""
     return list(errors(spec, images, suffix=longest_suffix(spec)))
 
 
 def longest_suffix(spec: ImageSpec) -> str:
-    """The longest text behind the job's name in a Pod's name; a lone Pod has the job's name itself."""
+    """Finds the longest text behind the job's name in a Pod's name; a lone Pod has the job's name itself."""
     pods = [f"-{role}-{count - 1}" for role, count in replicas(spec).items()]
     return max(pods, key=len) if is_cluster(spec) else ""
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The Pods of a spec that `check` found nothing wrong with."""
+    """Makes the Pods of a spec that `check` found nothing wrong with."""
     return JobFile(
         target=Target.PODS,
         documents=(*services(spec, images), *pods(spec, images, lambda pod, _role: pod)),
@@ -53,7 +53,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def stay_note(spec: ImageSpec, images: Images) -> list[str]:
-    """What to do about replicas that never end, when there are any."""
+    """Says what to do about replicas that never end, when there are any."""
     if not is_cluster(spec):
         return []
     selector = f"app.kubernetes.io/instance={job_name(spec, images)}"
@@ -62,7 +62,7 @@ def stay_note(spec: ImageSpec, images: Images) -> list[str]:
 
 
 def size_note(spec: ImageSpec) -> list[str]:
-    """A warning where every Pod lists so many others that the file grows by megabytes."""
+    """Warns where every Pod lists so many others that the file grows by megabytes."""
     count = sum(replicas(spec).values())
     if count <= _MANY:
         return []
@@ -70,7 +70,7 @@ def size_note(spec: ImageSpec) -> list[str]:
 
 
 def services(spec: ImageSpec, images: Images) -> list[Document]:
-    """A headless Service per role: with it each Pod is `POD.SERVICE`. A lone replica needs none."""
+    """Makes a headless Service per role: with it each Pod is `POD.SERVICE`. A lone replica needs none."""
     if not is_cluster(spec):
         return []
     name = job_name(spec, images)
@@ -91,7 +91,7 @@ def services(spec: ImageSpec, images: Images) -> list[Document]:
 
 
 def pods(spec: ImageSpec, images: Images, change: Change) -> list[Document]:
-    """A Pod per replica, each with its own TF_CONFIG; `change` is the target's last word on each."""
+    """Makes a Pod per replica, each with its own TF_CONFIG; `change` is the target's last word on each."""
     name = job_name(spec, images)
     return [
         change(_pod(spec, images, role, index, name), role)

@@ -44,12 +44,12 @@ _GPUS = {  # Google's names: SkyPilot's
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Everything that keeps this spec from being a SkyPilot task."""
+    """Finds everything that keeps this spec from being a SkyPilot task."""
     return list(_errors(spec))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The task of a spec that `check` found nothing wrong with."""
+    """Makes the task of a spec that `check` found nothing wrong with."""
     role = _role(spec)
     count, name = replicas(spec)[role], _name(spec)
     program = [shlex.quote(word) for word in (*launcher.trainer_command(spec, role), *_arguments(spec, role))]

@@ -57,12 +57,12 @@ fi
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Everything that keeps this spec from being a Slurm job."""
+    """Finds everything that keeps this spec from being a Slurm job."""
     return list(_errors(spec))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The batch script of a spec that `check` found nothing wrong with; its parts as data are the document."""
+    """Makes the batch script of a spec that `check` found nothing wrong with; its parts as data are the document."""
     options_of_job, steps = _options(spec), _steps(spec, images)
     return JobFile(
         target=Target.SLURM,

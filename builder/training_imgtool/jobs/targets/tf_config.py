@@ -37,7 +37,7 @@ _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
 def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
-    """`master=vm-1,worker=vm-2,worker=vm-3:2223` as hosts by role; raises UsageError that names the part."""
+    """Reads `master=vm-1,worker=vm-2,worker=vm-3:2223` as hosts by role; raises UsageError that names the part."""
     hosts: dict[Role, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, equals, host = part.partition("=")
@@ -54,12 +54,12 @@ def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Whether the hosts are the spec's cluster."""
+    """Checks whether the hosts are the spec's cluster."""
     return list(_errors(spec, options))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Every node's variables, as data, as env files and as `docker run` lines."""
+    """Writes every node's variables, as data, as env files and as `docker run` lines."""
     nodes = {f"{role}-{index}": (role, index) for role, hosts in options.hosts.items() for index in range(len(hosts))}
     variables = {name: _variables(spec, options, node, spec.job.job_dir) for name, node in nodes.items()}
     hosts = {name: options.hosts[role][index] for name, (role, index) in nodes.items()}

@@ -48,14 +48,14 @@ _KIND = {Role.WORKER: "Worker", Role.PS: "PS", Role.EVALUATOR: "Evaluator"}
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Everything that keeps this spec from being a TFJob."""
+    """Finds everything that keeps this spec from being a TFJob."""
     first = "chief" if says_chief(spec) else "master"
     pods = (f"-{first if role is Role.MASTER else role}-{count - 1}" for role, count in replicas(spec).items())
     return list(errors(spec, images, suffix=max(pods, key=len)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The TFJob of a spec that `check` found nothing wrong with."""
+    """Makes the TFJob of a spec that `check` found nothing wrong with."""
     name = job_name(spec, images)
     first = "Chief" if says_chief(spec) else "Master"
     times = spec.job.scheduling

@@ -42,7 +42,7 @@ _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Everything that keeps this spec from being a job, each under the spec's own key."""
+    """Finds everything that keeps this spec from being a job, each under the spec's own key."""
     errors = list(_spec_errors(spec))
     if spec.job.hyperparameters:
         errors += [*number_errors(spec.job.hyperparameters), *tuning_errors(spec.job.hyperparameters)]
@@ -52,7 +52,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """The job of a spec that `check` found nothing wrong with, as gcloud's file and as the API's body.
+    """Makes the job of a spec that `check` found nothing wrong with, as gcloud's file and as the API's body.
 
     That is a CustomJob, or a HyperparameterTuningJob where the spec has `job.hyperparameters`.
     """
@@ -81,7 +81,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def display_name(spec: ImageSpec, images: Images) -> str:
-    """The job's name: given, or the spec's name and a hash of the images."""
+    """Names the job: as given, or by the spec's name and a hash of the images."""
     return spec.job.display_name or spec.job.id or f"{spec.name}-{images_hash(images, spec)}"
 
 
@@ -142,7 +142,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
 
 
 def _escape_variables(text: str) -> str:
-    """An environment value that comes through as it is: Vertex AI expands `$(NAME)`, and `$$(` is a plain `$(`."""
+    """Writes a value so that it comes through as it is: Vertex AI expands `$(NAME)`, and `$$(` is a plain `$(`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
