@@ -56,41 +56,41 @@ class Case:
         return self.facts.tree.complete or all(number in self.facts.listings for number in own)
 
     def run_part(self, part: str) -> Fields | None:
-        """A part of what the importing container printed, or None."""
+        """Returns a part of what the importing container printed, or None."""
         return self.facts.run.parts.get(part) if self.facts.run else None
 
     def ok(self, check: str, found: str, expected: str = "") -> Finding:
-        """As planned."""
+        """Reports what is as planned."""
         return self._finding(check, Status.OK, found, expected)
 
     def wrong(self, check: str, found: str, expected: str) -> Finding:
-        """Not as planned."""
+        """Reports what is not as planned."""
         return self._finding(check, Status.MISMATCH, found, expected)
 
     def differs(self, check: str, complaints: Sequence[str], expected: str) -> Finding:
-        """Not as planned, for several reasons that `verify.ignore` can name one by one."""
+        """Reports what is not as planned, for several reasons that `verify.ignore` can name one by one."""
         finding = self._finding(check, Status.MISMATCH, shorten(list(complaints)), expected)
         return replace(finding, complaints=tuple(complaints))
 
     def warn(self, check: str, found: str, expected: str) -> Finding:
-        """Worth knowing, and no reason to fail."""
+        """Reports what is worth knowing, and no reason to fail."""
         return self._finding(check, Status.WARNING, found, expected)
 
     def unseen(self, check: str, why: str) -> Finding:
-        """A check that nobody could make, and why."""
+        """Returns a check that nobody could make, and why."""
         return self._finding(check, Status.UNSEEN, "", why)
 
     def unproven(self, check: str, found: str, why: str) -> Finding:
-        """A check that would have to be made, and what hinders it here."""
+        """Returns a check that would have to be made, and what hinders it here."""
         return self._finding(check, Status.UNPROVEN, found, why)
 
     def _finding(self, check: str, status: Status, found: str, expected: str) -> Finding:
-        """Text from an image is foreign: it goes to a terminal as one sanitized line."""
+        """Sanitizes text from an image, which is foreign, into one line for a terminal."""
         found, expected = (join_lines(text, limit=_LONGEST) for text in (found, expected))
         return Finding(check=check, role=self.image.role, status=status, found=found, expected=expected)
 
 
 def shorten(names: list[str], most: int = 5) -> str:
-    """The first few names, and how many there are more."""
+    """Joins the first few names, and says how many there are more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

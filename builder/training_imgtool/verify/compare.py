@@ -103,12 +103,12 @@ class Comparison:
         return "trainer" if copied else "base"
 
     def _stands_for_source(self, path: str) -> bool:
-        """Whether a path is that of bytecode in the environment whose source belongs there."""
+        """Returns whether a path is that of bytecode in the environment whose source belongs there."""
         match = _BYTECODE.match(path) if path.startswith(f"{_VENV}/") else None
         return match is not None and f"{match['folder']}{match['name']}.py" in self.nodes
 
     def _may_lack(self, path: str) -> bool:
-        """Whether an image works without a path: it takes time to compile again, and no more."""
+        """Returns whether an image works without a path: it takes time to compile again, and no more."""
         folder = path.startswith(f"{_VENV}/") and path.endswith("/__pycache__")
         return folder or self._stands_for_source(path)
 
@@ -117,7 +117,7 @@ class Comparison:
         return frozenset({"", *(folder for path in self.nodes for folder in _list_parents(path))})
 
     def _is_parent(self, path: str, there: Node) -> bool:
-        """Whether a folder is one that an engine lists because of what is below it, with nothing of its own."""
+        """Returns whether a folder is one that an engine lists because of what is below it, with nothing of its own."""
         return there.kind == FOLDER and (
             there.attributes is None
             or (path.removesuffix("/__pycache__") in self._parents and there.attributes == PLAIN)
@@ -130,7 +130,7 @@ class Comparison:
         return min(known, default=0)
 
     def _may_be_run(self, path: str, layer: int) -> bool:
-        """Whether a RUN of the Dockerfile, or a COPY that nobody predicts, may have put something at a path."""
+        """Returns whether a RUN of the Dockerfile, or a COPY that nobody predicts, may have put something at a path."""
         if self.whole:
             return False
         if path == _VENV or path.startswith(f"{_VENV}/"):

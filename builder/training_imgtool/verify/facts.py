@@ -135,7 +135,7 @@ class Tree:
     removed: Mapping[str, int] = field(default_factory=dict)  # what they remove that none of them put there, by layer
 
     def of(self, kind: str) -> tuple[Fields, ...]:
-        """The items of a kind, by path."""
+        """Returns the items of a kind, by path."""
         return tuple(self.items[path] for path in sorted(self.items) if self.items[path]["kind"] == kind)
 
 
@@ -178,11 +178,11 @@ class Facts:
 
 
 def read_env(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a `config` object."""
+    """Reads the environment of a `config` object."""
     pairs = (str(line).partition("=") for line in settings.get("Env") or [])
     return {name: value for name, _, value in pairs}
 
 
 def read_platform(config: Mapping[str, Any]) -> str:
-    """`os/architecture` of an image config."""
+    """Reads `os/architecture` of an image config."""
     return f"{config.get('os')}/{config.get('architecture')}"

@@ -70,7 +70,7 @@ def _read_answer(answer: Answer) -> Started:
 
 
 def read_engine_config(api: DockerApi, image: str) -> tuple[Mapping[str, Any], list[tuple[str, int]]]:
-    """The config of an image that no registry has, as an engine tells it, and each layer's unpacked bytes.
+    """Reads the config of an image that no registry has, as an engine tells it, and each layer's unpacked bytes.
 
     An engine does not mark the lines of its history that made no layer: lines without bytes count as such.
     """

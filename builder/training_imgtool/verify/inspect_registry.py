@@ -115,14 +115,14 @@ def _list_archive(blocks: Iterator[bytes], size: int, *, hashed: bool) -> Listin
 
 
 def _split_pieces(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces so small that no gzip inflates one to more than about 16 MiB (1032 times)."""
+    """Yields the same bytes in pieces so small that no gzip inflates one to more than about 16 MiB (1032 times)."""
     for block in blocks:
         for start in range(0, len(block), _PIECE):
             yield block[start : start + _PIECE]
 
 
 def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, registries: Registries) -> Stored:
-    """Manifest and config of an image: two small requests. Raises what the registry's client raises."""
+    """Reads manifest and config of an image: two small requests. Raises what the registry's client raises."""
     from training_imgtool.direct.image.image import read_config
 
     registry = registries.at(digest.repository)
@@ -140,7 +140,7 @@ def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, re
 def list_layers(
     config: Mapping[str, Any], base: Mapping[str, Any] | None, sizes: list[tuple[str, int]]
 ) -> tuple[Layer, ...]:
-    """The layers with the instructions that made them; those that the base has too are not the image's own."""
+    """Lists the layers with the instructions that made them; those that the base has too are not the image's own."""
     texts = [str(line.get("created_by", "")) for line in config.get("history") or [] if not line.get("empty_layer")]
     texts += [""] * (len(sizes) - len(texts))
     below = len(find_shared_layers(config, base))
@@ -151,7 +151,7 @@ def list_layers(
 
 
 def find_shared_layers(config: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The diff IDs that an image and its base begin with in common."""
+    """Finds the diff IDs that an image and its base begin with in common."""
     ours, theirs = _read_diff_ids(config), _read_diff_ids(base or {})
     count = next(
         (n for n, (our, their) in enumerate(zip(ours, theirs, strict=False)) if our != their),
@@ -166,7 +166,7 @@ def _read_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read_base_config(base: Digest, platform: str, registries: Registries) -> Mapping[str, Any] | None:
-    """The config of the locked base; None when no registry has it any more."""
+    """Reads the config of the locked base; None when no registry has it any more."""
     from training_imgtool.direct.image.image import read_config
 
     registry = registries.at(base.repository)

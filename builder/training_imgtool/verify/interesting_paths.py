@@ -54,7 +54,7 @@ _TOKENS = (b"PRIVATE KEY", b'"type"', b"PuTTY-User-Key")
 
 
 def classify(path: str) -> str | None:
-    """Why a path (relative, slashes) matters: one of `_KINDS`, "telling" for a secret's name; None when it does not."""
+    """Says why a path (relative, slashes) matters: one of `_KINDS`, "telling" for a secret's name; or None."""
     for kind, pattern in _KINDS:
         if pattern.match(path):
             return kind
@@ -62,7 +62,7 @@ def classify(path: str) -> str | None:
 
 
 def wants_look(path: str, size: int) -> bool:
-    """Whether a file without a telling name is small and the image's own, and so is looked into."""
+    """Returns whether a file without a telling name is small and the image's own, and so is looked into."""
     return 0 < size <= LARGEST_SUSPECT and not _SYSTEM.match(path) and not _CODE.match(path)
 
 
@@ -97,7 +97,7 @@ def describe(
 
 
 def is_recorded(suspect: dict[str, Any], records: dict[str, str]) -> bool:
-    """Whether a wheel's RECORD (by path) lists the suspect with these bytes: then it is part of a package."""
+    """Returns whether a wheel's RECORD (by path) lists the suspect with these bytes: then it is part of a package."""
     for path, text in records.items():
         site = path.rsplit("/", 2)[0] + "/"
         if suspect["path"].startswith(site):
@@ -120,7 +120,7 @@ def settle(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sum_folders(own: dict[str, int]) -> dict[str, int]:
-    """Bytes below each folder, from the bytes right in each; folders under a thousandth of all are left out."""
+    """Sums bytes below each folder, from the bytes right in each; folders under a thousandth of all are left out."""
     total: dict[str, int] = {}
     for folder, size in own.items():
         part = folder

@@ -87,7 +87,7 @@ def read_layer(blocks: Iterator[bytes], *, hashed: bool, most: int) -> Listing:
 
 
 def _counted(blocks: Iterator[bytes], most: int, digest: Hash) -> Iterator[bytes]:
-    """The same blocks, hashed; raises VerificationError after `most` bytes."""
+    """Yields the same blocks, hashed; raises VerificationError after `most` bytes."""
     size = 0
     for block in blocks:
         size += len(block)
@@ -193,7 +193,7 @@ def _holds(nodes: Mapping[str, Node], path: str) -> bool:
 
 
 def _is_hidden(path: str, above: Listing) -> bool:
-    """Whether a layer above replaces a file, removes it, or puts something else than a folder where its folder was."""
+    """Returns whether a layer above replaces or removes a file, or has no folder where its folder was."""
     if path in above.nodes or path in above.removed or "" in above.emptied:
         return True
     folder = path

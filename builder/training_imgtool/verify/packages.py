@@ -30,7 +30,7 @@ class Installed:
 
 
 def find_installed(tree: Tree) -> tuple[Installed, ...]:
-    """Every package whose metadata is in the tree, by name."""
+    """Finds every package whose metadata is in the tree, by name."""
     packages = []
     for item in tree.of("metadata"):
         headers = Parser().parsestr(item.get("text", ""), headersonly=True)
@@ -48,7 +48,7 @@ def find_installed(tree: Tree) -> tuple[Installed, ...]:
 
 
 def is_same_version(version: str, other: str) -> bool:
-    """Whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
+    """Returns whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
     try:
         return Version(version) == Version(other)
     except InvalidVersion:
@@ -58,7 +58,7 @@ def is_same_version(version: str, other: str) -> bool:
 def find_broken(
     present: tuple[Installed, ...], markers: Mapping[str, str], *, provided: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """What `pip check` complains about, a phrase each: requirements that are missing, or there in another version.
+    """Yields what `pip check` complains about: requirements that are missing, or there in another version.
 
     As pip does, it evaluates no extras, takes pre-releases, and passes over what it cannot read.
 

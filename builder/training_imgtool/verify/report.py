@@ -46,7 +46,7 @@ class ImageReport:
 
 
 def _read_debian(facts: Facts) -> str | None:
-    """The packages' status, if no layer that was not read could have another."""
+    """Reads the packages' status, if no layer that was not read could have another."""
     items = facts.tree.of("dpkg")
     texts = [item["text"] for item in items if item.get("text")]
     if not facts.tree.complete:
@@ -57,7 +57,7 @@ def _read_debian(facts: Facts) -> str | None:
 
 
 def find_largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str, int], ...]:
-    """The largest folders, none inside another: one that is large because of what is below it gives way to that.
+    """Finds the largest folders, none inside another: one that is large because of what is below it gives way to that.
 
     `folders` has the bytes below each folder. What lies right in a folder that gave way counts as `FOLDER/*`.
     """
@@ -83,7 +83,7 @@ def find_largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple
 
 
 def list_mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
-    """One line per mismatch."""
+    """Lists mismatches, a line each."""
     return tuple(
         f"{finding.role}: {finding.check}: found {finding.found}; expected {finding.expected}"
         for report in reports
@@ -93,7 +93,7 @@ def list_mismatches(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
 
 
 def list_unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
-    """One line per check that has to be made and could not be."""
+    """Lists checks, a line each, that have to be made and could not be."""
     return tuple(
         f"{finding.role}: {finding.check}: not proven: {finding.found} ({finding.expected})"
         for report in reports
@@ -103,7 +103,7 @@ def list_unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
 
 
 def as_text(reports: tuple[ImageReport, ...]) -> str:
-    """The table, then each image's largest folders. What is the same for several roles stands there once."""
+    """Formats the table, then each image's largest folders. What is the same for several roles stands there once."""
     merged: dict[tuple[str, str, str, str], list[str]] = {}
     for report in reports:
         for finding in report.findings:
@@ -140,7 +140,7 @@ def _name_roles(roles: list[str], reports: tuple[ImageReport, ...]) -> str:
 
 
 def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
-    """The same as plain data, with every layer."""
+    """Returns the reports for `--json`, with every layer."""
     return [
         {
             "role": str(report.role),

@@ -31,7 +31,7 @@ def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple
 
 
 def make_sbom(name: str, reports: tuple[ImageReport, ...]) -> dict[str, Any]:
-    """The document: one component per image, wheel and Debian package, and which image has which."""
+    """Makes the document: one component per image, wheel and Debian package, and which image has which."""
     components: list[dict[str, Any]] = []
     depends: dict[str, list[str]] = {}
     for report in reports:
@@ -73,7 +73,7 @@ def _list_debian(report: ImageReport) -> list[dict[str, Any]]:
 
 
 def _parse_packages(status: str) -> Iterator[tuple[str, str, str]]:
-    """Name, architecture and version of what is installed, out of dpkg's status file (deb-control(5))."""
+    """Yields name, architecture and version of what is installed, out of dpkg's status file (deb-control(5))."""
     for paragraph in status.split("\n\n"):
         fields = Parser().parsestr(paragraph.strip() + "\n", headersonly=True)
         state = str(fields.get("Status") or "install ok installed").split()  # status.d of distroless images has none
@@ -82,7 +82,7 @@ def _parse_packages(status: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _read_distribution(report: ImageReport) -> tuple[str, str] | None:
-    """ID and VERSION_ID of os-release, else what the plan says the base is."""
+    """Reads ID and VERSION_ID of os-release, else what the plan says the base is."""
     pairs = (line.partition("=") for line in report.release.splitlines())
     fields = {key: value.strip("\"'") for key, _, value in pairs}
     if fields.get("ID"):

@@ -86,7 +86,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
 
 
 def _with_indexes(run: VerifyRun, reports: tuple[ImageReport, ...], registries: Registries) -> tuple[ImageReport, ...]:
-    """The reports, each with a finding about the index that names its image; raises InputError for a missing index."""
+    """Adds to each report a finding about the index that names its image; raises InputError for a missing index."""
     inputs = run.inputs.named_by_index()
     indexes = require_images(inputs, registries, run.progress, inputs.selected(run.roles))
     complaints = {
@@ -170,7 +170,7 @@ def _report(
     engine: DockerEngine | None,
     reader: inspect_registry.LayerReader,
 ) -> ImageReport:
-    """The report on one image.
+    """Reports on one image.
 
     Where the engine refuses the image, the registry's copy says why: raises what the engine said if that is sound.
     """

@@ -71,7 +71,7 @@ def _report_libraries(names: list[str], report: Report) -> None:
 
 
 def _ask_version(name: str, library: ctypes.CDLL) -> int | None:
-    """The version that the library itself answers, as a number; None for libraries without such a function."""
+    """Asks for the version that the library itself answers, as a number; None for libraries without such a function."""
     try:
         if name.startswith("libcudart."):
             number = ctypes.c_int()

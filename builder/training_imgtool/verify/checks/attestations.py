@@ -74,7 +74,7 @@ def check_attestations(
     registry: Registry,
     settings: Settings,
 ) -> Finding:
-    """The finding about the attestations of an image in a registry; raises what reading from the registry raises.
+    """Compares the attestations of an image in a registry; raises what reading from the registry raises.
 
     Args:
         inputs: what the images are made from.
@@ -146,7 +146,7 @@ def _judge(case: _Case, attached: tuple[Referrer, ...]) -> Finding:
 
 
 def _is_ours(referrer: Referrer, where: Digest, registry: Registry) -> bool:
-    """Whether a referrer calls itself imgtool's, or a list calls it so; bills of others lack the annotation."""
+    """Returns whether a referrer calls itself imgtool's, or a list calls it so; bills of others lack the annotation."""
     if PROVENANCE in referrer.annotations or referrer.artifact_type != cyclonedx.MEDIA_TYPE:
         return PROVENANCE in referrer.annotations
     try:
@@ -157,7 +157,7 @@ def _is_ours(referrer: Referrer, where: Digest, registry: Registry) -> bool:
 
 
 def _compare(case: _Case, referrer: Referrer) -> Iterator[tuple[Path, str]]:
-    """How an attestation differs from the expected one; raises VerificationError and what reading raises."""
+    """Yields how an attestation differs from the expected one; raises VerificationError and what reading raises."""
     manifest = case.registry.manifest(case.where.repository.digest(referrer.descriptor.digest))
     statement = _read_annotations(manifest).get(PROVENANCE)
     if referrer.annotations.get(PROVENANCE, statement) != statement:
@@ -174,7 +174,7 @@ def _compare(case: _Case, referrer: Referrer) -> Iterator[tuple[Path, str]]:
 
 
 def _read(text: bytes, name: str) -> Any:
-    """The document, if it is written as imgtool writes it: with each key once, which every reader reads alike."""
+    """Reads the document, if it is written as imgtool writes it: with each key once, which every reader reads alike."""
     try:
         document = json.loads(text)
         same = encode(document) == text
@@ -212,7 +212,7 @@ def _list_differences(expected: Any, actual: Any, path: Path) -> Iterator[tuple[
 
 
 def _name_children(node: Any) -> dict[str, Any]:
-    """The values of an object by their keys; the items of a list by what identifies them, else by their numbers."""
+    """Keys the values of an object by their keys, items of a list by what identifies them, else by number."""
     if isinstance(node, dict):
         return node
     children: dict[str, Any] = {}

@@ -19,7 +19,7 @@ _SITE = "opt/venv/"
 
 
 def make_findings(case: Case) -> Iterator[Finding]:
-    """The checks of an image that computes on GPUs, and that another holds no CUDA."""
+    """Yields the checks of an image that computes on GPUs, and that another holds no CUDA."""
     if case.variant.accelerator is not Accelerator.GPU:
         if present := _find_stems(case, ""):
             yield case.warn("cuda", f"in an image without GPUs: {shorten(sorted(present))}", "none")
@@ -93,7 +93,7 @@ def _find_versions(case: Case, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _format_version(name: str, number: int) -> str:
-    """12020 as CUDA 12.2; 8906 as cuDNN 8.9.6, and 90300 as 9.3.0 (cudnn_version.h)."""
+    """Formats 12020 as CUDA 12.2; 8906 as cuDNN 8.9.6, and 90300 as 9.3.0 (cudnn_version.h)."""
     if name == "cuda":
         return f"{number // 1000}.{number % 1000 // 10}"
     major = 10_000 if number >= 90_000 else 1000
@@ -101,7 +101,7 @@ def _format_version(name: str, number: int) -> str:
 
 
 def _agree(version: str, planned: str) -> bool:
-    """Whether two versions say the same, as far as both say something: CUDA's libraries count on from its minor."""
+    """Returns whether two versions agree as far as both say something: CUDA's libraries count on from its minor."""
     pairs = list(zip(version.split("."), planned.split("."), strict=False))
     return all(ours == theirs for ours, theirs in pairs[:2])
 
@@ -121,7 +121,7 @@ def _check_xla(case: Case) -> Finding:
 
 
 def _find_xla_request(case: Case) -> str | None:
-    """What in the spec or the lock says that XLA is to work."""
+    """Finds what in the spec or the lock says that XLA is to work."""
     for wheel in case.image.plan.locked.wheels:
         if "cuda-nvcc" in wheel.name:
             return f"the lock has {wheel.name}"
@@ -134,7 +134,7 @@ def _find_xla_request(case: Case) -> str | None:
 
 
 def _find_stems(case: Case, where: str) -> set[str]:
-    """The CUDA libraries' names without versions, below /opt/venv (`where` is that path) or outside of it."""
+    """Finds the CUDA libraries' names without versions, below /opt/venv (`where` is that path) or outside of it."""
     files = (item["path"] for item in case.facts.tree.of("library") if _is_file(item))
     return {
         posixpath.basename(path).partition(".so")[0] for path in files if path.startswith(_SITE) == (where == _SITE)

@@ -15,7 +15,7 @@ _SYSTEM = ("usr/", "etc/ssl/", "etc/apt/", "lib/")
 
 
 def make_findings(case: Case) -> Iterator[Finding]:
-    """The checks of what is left over, and the sizes."""
+    """Yields the checks of what is left over, and the sizes."""
     yield _check_settings(case)
     yield _check_files(case)
     yield _check_caches(case)
@@ -44,7 +44,7 @@ def _check_settings(case: Case) -> Finding:
 
 
 def _start(line: str) -> str:
-    """The instruction's own word and no more: what follows may be the secret."""
+    """Returns the instruction's own word and no more: what follows may be the secret."""
     words = line.removeprefix("|").split()
     return next((word for word in words if word.isupper() and word.isalpha()), "an instruction")
 
@@ -76,7 +76,7 @@ def _check_files(case: Case) -> Finding:
 
 
 def _is_secret(case: Case, item: Fields) -> bool:
-    """By name or content, unless a package brought it or the spec allows it."""
+    """Judges by name or content, unless a package brought it or the spec allows it."""
     if item["kind"] != "suspect" or item.get("recorded") or not item["size"]:
         return False
     path = str(item["path"])
@@ -91,7 +91,7 @@ def _is_secret(case: Case, item: Fields) -> bool:
 
 
 def _is_listed_below(case: Case, path: str, number: int) -> bool:
-    """Whether a layer below that was read has the file: then it is reported there, if it is one."""
+    """Returns whether a layer below that was read has the file: then it is reported there, if it is one."""
     listings = case.facts.listings
     return all(below in listings for below in range(number) if case.facts.layers[below].own) or any(
         item["path"] == path for below, listing in listings.items() if below < number for item in listing.items

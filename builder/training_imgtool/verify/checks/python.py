@@ -18,7 +18,7 @@ _LINK = "opt/venv/bin/python"
 
 
 def make_findings(case: Case) -> Iterator[Finding]:
-    """The checks of the environment in /opt/venv."""
+    """Yields the checks of the environment in /opt/venv."""
     yield _check_python(case)
     yield _check_tensorflow(case)
     yield from _build(case)
@@ -26,7 +26,7 @@ def make_findings(case: Case) -> Iterator[Finding]:
 
 
 def _check_python(case: Case) -> Finding:
-    """By its files; where a container ran, also by what it called itself there."""
+    """Checks Python by its files; where a container ran, also by what it called itself there."""
     by_files, planned = _check_python_files(case), case.variant.python
     if by_files.status is Status.MISMATCH or case.facts.run is None:
         return by_files
@@ -39,7 +39,7 @@ def _check_python(case: Case) -> Finding:
 
 
 def _check_python_files(case: Case) -> Finding:
-    """What the environment says it was made with, and whether its interpreter is there, without running it."""
+    """Returns what the environment says it was made with, and whether its interpreter is there, without running it."""
     items, planned = case.facts.tree.items, case.variant.python
     target = _follow(_LINK, items)
     if wrong := _find_environment_fault(case) or _find_interpreter_fault(case, target):
@@ -75,7 +75,7 @@ def _find_interpreter_fault(case: Case, target: str | None) -> str | None:
 
 
 def _follow(path: str, items: Mapping[str, Fields]) -> str | None:
-    """Where a chain of links ends; None when the image does not have the first."""
+    """Returns where a chain of links ends; None when the image does not have the first."""
     if path not in items:
         return None
     for _ in range(8):
@@ -116,7 +116,7 @@ def _check_tensorflow_files(case: Case) -> Finding:
 
 
 def _is_release(version: str, planned: str) -> bool:
-    """2.15.0.post1 calls itself 2.15.0."""
+    """Compares a release with what it calls itself: 2.15.0.post1 says 2.15.0."""
     try:
         return Version(version) in {Version(planned), Version(Version(planned).base_version)}
     except InvalidVersion:
@@ -124,7 +124,7 @@ def _is_release(version: str, planned: str) -> bool:
 
 
 def _build(case: Case) -> Iterator[Finding]:
-    """What TensorFlow was compiled for, and one product of two matrices."""
+    """Yields what TensorFlow was compiled for, and one product of two matrices."""
     build = (case.run_part("tensorflow") or {}).get("build") or {}
     gpu = case.variant.accelerator is Accelerator.GPU
     if build and gpu:
@@ -184,13 +184,13 @@ def _check_files(case: Case) -> Iterator[Finding]:
 
 
 def format_failure(error: Fields) -> str:
-    """An exception as one line, with the place where it came up."""
+    """Formats an exception as one line, with the place where it came up."""
     where = f" ({error['where']})" if error.get("where") else ""
     return f"{error['error']}: {error.get('message', '')}{where}"
 
 
 def describe_end(case: Case) -> str:
-    """How the importing container ended, where it printed no result."""
+    """Describes how the importing container ended, where it printed no result."""
     run = case.facts.run
     if broken_off := case.run_part("broken"):
         return format_failure(broken_off)

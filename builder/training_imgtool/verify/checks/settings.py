@@ -24,7 +24,7 @@ _OTHERS = ("ExposedPorts", "Healthcheck", "OnBuild", "Shell", "StopSignal", "Vol
 
 
 def make_findings(case: Case) -> Iterator[Finding]:
-    """The checks of an image's config."""
+    """Yields the checks of an image's config."""
     yield _check_key(case)
     yield _check_platform(case)
     yield _check_base(case)
@@ -38,7 +38,7 @@ def make_findings(case: Case) -> Iterator[Finding]:
 
 
 def plan_settings(dockerfile: Dockerfile, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The `config` object of the last stage's image; None when the base is unknown or an engine must decide."""
+    """Plans the `config` object of the last stage's image; None when the base is unknown or an engine must decide."""
     if base is None or base.get("OnBuild"):
         return None
     stage, stages = dockerfile.stages[-1], [dockerfile.stages[-1]]
@@ -76,7 +76,7 @@ def _check_platform(case: Case) -> Finding:
 
 
 def _check_layers(case: Case) -> Finding:
-    """Whether an engine takes the layers as they are, by what Docker refuses when it unpacks them."""
+    """Returns whether an engine takes the layers as they are, by what Docker refuses when it unpacks them."""
     facts, faults = case.facts, []
     diff_ids = (facts.config.get("rootfs") or {}).get("diff_ids") or []
     for number, listing in sorted({**facts.listings, **facts.damaged}.items()):
@@ -121,7 +121,7 @@ def _check_entrypoint(case: Case, expected: Mapping[str, Any]) -> Finding:
 
 
 def _command(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """ENTRYPOINT, and CMD, in whose place a job's arguments come."""
+    """Returns ENTRYPOINT, and CMD, in whose place a job's arguments come."""
     return settings.get("Entrypoint") or [], settings.get("Cmd") or []
 
 

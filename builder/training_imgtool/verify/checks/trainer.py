@@ -35,7 +35,7 @@ def make_findings(case: Case) -> Iterator[Finding]:
 
 
 def _import(case: Case) -> Finding:
-    """What importing the module came to."""
+    """Returns what importing the module came to."""
     imported = case.run_part("trainer")
     if case.facts.run is None:
         return _check_source(case)
@@ -67,18 +67,18 @@ class _Code:
     roots: tuple[str, ...]
 
     def names(self) -> set[str]:
-        """What can be imported from these folders."""
+        """Returns what can be imported from these folders."""
         paths = [path.removeprefix(root) for root in self.roots for path in self.files if path.startswith(root)]
         return {path.partition("/")[0].removesuffix(".py") for path in paths}
 
     def paths_of(self, module: str, *ends: str) -> list[str]:
-        """The files that a module may be, those that exist."""
+        """Returns the files that a module may be, those that exist."""
         stems = [root + module.replace(".", "/") for root in self.roots]
         return [path for stem in stems for end in ends if (path := stem + end) in self.files]
 
 
 def _read_code(case: Case) -> tuple[_Code, bool]:
-    """The trainer's code, and whether PYTHONPATH names folders elsewhere."""
+    """Reads the trainer's code, and whether PYTHONPATH names folders elsewhere."""
     files = {item["path"].removeprefix("app/"): str(item["text"]) for item in case.facts.tree.of("source")}
     folders = [posixpath.normpath(folder) for folder in case.facts.env.get("PYTHONPATH", "").split(":") if folder]
     inside = [folder for folder in folders if f"{folder}/".startswith("/app/")]
@@ -89,7 +89,7 @@ def _read_code(case: Case) -> tuple[_Code, bool]:
 
 
 def _check_source(case: Case) -> Finding:
-    """What the trainer's files say without running them."""
+    """Returns what the trainer's files say without running them."""
     entry, expected = case.image.plan.entry, _format_command(case)
     module = entry.name
     if not case.own_seen:
@@ -119,7 +119,7 @@ def _check_source(case: Case) -> Finding:
 
 
 def _list_installed_names(case: Case) -> set[str]:
-    """What can be imported from site-packages: by the packages' RECORDs, and by the files and folders there."""
+    """Lists what can be imported from site-packages: by the packages' RECORDs, and by the files and folders there."""
     names = {name for item in case.facts.tree.of("record") for name in item["names"]}
     names |= {posixpath.basename(item["path"]).partition(".")[0] for item in case.facts.tree.of("module")}
     for listing in case.facts.listings.values():
@@ -132,7 +132,7 @@ def _format_command(case: Case) -> str:
 
 
 def _follow_imports(start: str, code: _Code) -> Iterator[str]:
-    """The trainer's own files that importing the first one loads by absolute imports, packages' own first."""
+    """Yields the trainer's own files that importing the first one loads by absolute imports, packages' own first."""
     seen: set[str] = set()
     queue = [start]
     while queue:
@@ -152,7 +152,7 @@ def _follow_imports(start: str, code: _Code) -> Iterator[str]:
 
 
 def _list_imports(tree: ast.Module) -> list[tuple[str, int]]:
-    """The absolute imports at the top of a file: those in functions, `if` and `try` may never run."""
+    """Lists the absolute imports at the top of a file: those in functions, `if` and `try` may never run."""
     modules: list[tuple[str, int]] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
