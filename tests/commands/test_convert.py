@@ -103,3 +103,28 @@ def test_the_requirements_of_a_setup_py(text: str, requirements: tuple[str, ...]
 
 def test_without_a_setup_py_there_are_none(tmp_path: Path) -> None:
     assert read_install_requires(tmp_path / "setup.py") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("trainingInput: {scaleTier: CUSTOM, runtimeVersion: '2.11'}\n", "machine"),
+        (
+            (
+                "trainingInput: {scaleTier: BASIC, runtimeVersion: '2.11', hyperparameters: {goal: MINIMIZE, "
+                "hyperparameterMetricTag: Taxi Model Accuracy, params: [{parameterName: a, type: INTEGER, minValue: 1, "
+                "maxValue: 2}]}}\n"
+            ),
+            "Taxi Model Accuracy",
+        ),
+    ],
+)
+def test_a_job_whose_spec_would_be_refused_leaves_none(
+    text: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "config.yaml").write_text(text)
+    assert _run(["config", "--from", "config.yaml", "--region", "us-central1", "--spec", "image.yaml"]) == 3
+    printed = capsys.readouterr().err
+    assert "the job cannot become an image.yaml" in printed
+    assert said in printed
+    assert not (folder / "image.yaml").exists()

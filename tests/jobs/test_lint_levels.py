@@ -266,3 +266,14 @@ def test_errors_without_a_source_get_the_rules() -> None:
     findings = [Finding(path=(), message="m"), Finding(path=(), message="m", source="own")]
     findings.append(Finding(path=(), message="m", severity=Severity.WARNING))
     assert [finding.source for finding in add_source(findings, "rules")] == ["rules", "own", None]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "python", "warned"),
+    [("2.11", "3.7", 0), ("1.15", "3.7", 0), ("1.14", "3.5", 0), ("1.14", "3.7", 1), ("2.11", "3.5", 1)],
+)
+def test_a_runtime_version_has_its_python(runtime: str, python: str, warned: int) -> None:
+    text = PACKAGED.replace("'3.7'", f"'{python}'").replace("'2.11'", f"'{runtime}'")
+    assert [m.severity.value for m in lint(text, "f") if m.field == "trainingInput.pythonVersion"] == [
+        "warning"
+    ] * warned

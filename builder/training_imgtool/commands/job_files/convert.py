@@ -23,7 +23,9 @@ from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
+from training_imgtool.jobs import check_job
 from training_imgtool.jobs.conversion.job import flag_value, is_packaged, read_job
+from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.spec.targets import Target
 
 _REQUIREMENTS = "requirements.txt"
@@ -146,6 +148,12 @@ def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tupl
         write_atomic(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in listed).encode())
         notes = (*notes, f"note: {_REQUIREMENTS} lists what setup.py installs")
     write_atomic(path, text.encode())
+    try:
+        check_job(open_spec(path))
+    except InputError as error:
+        path.unlink()
+        message = f"the job cannot become an image.yaml: {error}"
+        raise InputError(message, hint="correct the job, or give with --flags what a flag supplied") from error
     return (*notes, f"note: wrote {path}")
 
 

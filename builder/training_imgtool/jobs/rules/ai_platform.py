@@ -38,6 +38,10 @@ _API = "ml.v1 API, revision 20251213"
 _FLAGS = {"parameterServer": "parameter-server"}
 _JOB_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _TIERS = {"BASIC", "STANDARD_1", "PREMIUM_1", "BASIC_GPU", "BASIC_TPU", "CUSTOM"}
+_RUNTIMES = {  # Google's page on runtime versions
+    "3.5": (((1, 13), (1, 14)), "1.13 and 1.14"),
+    "3.7": (((1, 15), (9, 0)), "1.15 and later"),
+}
 _PYTHONS = ("3.7", "3.5", "2.7")
 
 
@@ -191,6 +195,11 @@ def _runtime(training: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(version, str) and not re.fullmatch(r"[0-9]+\.[0-9]+", version):
         message = f"{version!r}: expected MAJOR.MINOR, such as 2.11"
         yield Finding(path=(*INPUT, "runtimeVersion"), message=message, severity=Severity.WARNING)
+    elif isinstance(version, str) and python in _RUNTIMES:
+        (first, last), words = _RUNTIMES[python]
+        if not first <= tuple(int(part) for part in version.split(".")) <= last:
+            message = f"Python {python} goes with runtime versions {words}, not {version}"
+            yield Finding(path=(*INPUT, "pythonVersion"), message=message, severity=Severity.WARNING)
     uris = training.get("packageUris")
     for index, uri in enumerate(uris if isinstance(uris, list) else []):
         yield from bucket_findings(uri, (*INPUT, "packageUris", index))
