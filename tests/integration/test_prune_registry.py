@@ -107,6 +107,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 @pytest.mark.registry
 def test_what_nothing_needs_goes_and_the_rest_stays_whole(world: World, tmp_path: Path) -> None:
     named = world.push("named", "--tag", "mine")
+    world.push("named as imgtool names", "--role", "worker", "--tag", f"release-{'0' * 32}")
     used = world.push("used by a job")
     old = [world.push(f"old {number}") for number in range(3)]
     last = [world.push(f"last {number}") for number in range(2)]
@@ -119,9 +120,11 @@ def test_what_nothing_needs_goes_and_the_rest_stays_whole(world: World, tmp_path
     assert world.tags() == before  # a dry run
     assert {one["digest"] for one in plan["gone"]} == {digest for push in old for digest in digests(push).values()}
     assert plan["bytes"] > 0
+    assert plan["kept"]["named by a tag of yours"] == 4
+    assert plan["kept"]["the stage that the next change begins with"] == 1
     done = world.prune(*options, "--delete")
     assert (done["gone"], done["tags"]) == (plan["gone"], plan["tags"])
-    assert world.present() == [True, True, False, False, False, True, True, True]
+    assert world.present() == [True, True, True, False, False, False, True, True, True]
     check_whole(world.host, [reference for push in (named, used, *last, others) for reference in push.values()])
     assert len(before) - len(world.tags()) == plan["tags"]
     hexes = {digest.removeprefix("sha256:") for push in old for digest in digests(push).values()}
@@ -168,6 +171,24 @@ def test_another_specs_images_stay_even_with_the_same_file_name(tmp_path: Path) 
         assert world.present() == [True] * 3
         own = world.prune(world.other.folder, "--keep", "0", "--delete")  # the first push of the other spec is old now
         assert {one["digest"] for one in own["gone"]} == set(digests(world.pushes[0]).values())
+
+
+def test_a_stage_goes_with_the_last_image_that_begins_with_its_layers(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        world = _world(tmp_path, server.host)
+        world.push("before")
+        old = {tag for tag in world.tags() if re.fullmatch("packages-[0-9a-f]{32}", tag)}
+        world.project.wheels.add("extra", size=1000)
+        world.project.lock()
+        world.machine.give(world.project.wheels)
+        world.push("after")
+        used = tmp_path / "used.yaml"
+        used.write_text(world.pushes[0]["worker"])
+        world.prune("--keep", "0", "--keep-used-by", used, "--delete")
+        assert old <= set(world.tags())
+        world.prune("--keep", "0", "--delete")
+        assert not old & set(world.tags())
+        check_whole(world.host, world.pushes[1].values())
 
 
 def test_an_image_without_provenance_stays(tmp_path: Path) -> None:

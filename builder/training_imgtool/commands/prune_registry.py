@@ -35,6 +35,7 @@ from training_imgtool.spec.model import Role
 
 _HEX = "[0-9a-f]{64}"
 _OWN_TAG = "[a-z][a-z0-9_-]*-[0-9a-f]{32}"  # ROLE-KEY and STAGE-KEY
+_LAST = "[a-z][a-z0-9_-]*-latest-.+"  # STAGE-latest-VARIANT-PLATFORM, which moves
 _ABOUT = rf"sha256-(?P<hex>{_HEX})(\.[a-z]+)?"  # what is said of an image: its referrers, cosign's signatures
 _ROLES = frozenset(Role)
 _STAGE = "a stage that images begin with"
@@ -293,11 +294,13 @@ def _read_provenance(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _find_reason(digest: str, stored: Stored, specs: Specs, used: Mapping[str, str]) -> str:
     """Says why a manifest stays; empty where nothing needs it. A stage stays for now."""
+    labels = {tag.rpartition("-")[0] for tag in stored.tags}  # one, of a role or a stage, where imgtool made them all
     rules = (
         (digest in used, "named by a job file"),
-        (not all(re.fullmatch(_OWN_TAG, tag) for tag in stored.tags), "named by a tag of yours"),
+        (any(re.fullmatch(_LAST, tag) for tag in stored.tags), "the stage that the next change begins with"),
+        (not all(re.fullmatch(_OWN_TAG, tag) for tag in stored.tags) or len(labels) > 1, "named by a tag of yours"),
         (bool(stored.tags & specs.tags), "of the present files"),
-        (all(tag.rpartition("-")[0] not in _ROLES for tag in stored.tags), _STAGE),
+        (not labels & _ROLES, _STAGE),
         (not stored.made_from, "without provenance"),
         (stored.made_from.get("spec") not in specs.texts, "of another spec, or of a text that is in no commit"),
         (stored.made_from.get("source") in specs.trees, "of the last commits"),
