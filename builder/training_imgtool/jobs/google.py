@@ -12,11 +12,9 @@ from training_imgtool.jobs.shapes import DURATION
 
 GCLOUD = "gcloud 528"
 _KMS = re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+\Z")
-_NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z")
 _STORAGE = re.compile(r"gs://(?P<bucket>[^\s/?#]+)(?:/[^\r\n]*)?\Z")
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?\Z")
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*\Z")
-_ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z")
 _AR_HOST = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev\Z")
 _LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?\Z")
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
@@ -45,21 +43,6 @@ def label_findings(labels: Any, path: Path) -> Iterator[Finding]:
 def _is_label(text: str) -> bool:
     """Allows international letters, but no capitals."""
     return len(text) <= 63 and text == text.lower() and all(c in "_-" or c.isalnum() for c in text)
-
-
-def name_findings(document: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Names that both services take in the same form: network and service account."""
-    account, network = document.get("serviceAccount"), document.get("network")
-    if isinstance(account, str) and not _ACCOUNT.match(account):
-        yield Finding(
-            path=(*path, "serviceAccount"), message=f"{account!r} is not a service account: expected its e-mail address"
-        )
-    if isinstance(network, str) and not _NETWORK.match(network):
-        yield Finding(
-            path=(*path, "network"),
-            message=f"{network!r} is not a network: expected projects/NUMBER/global/networks/NAME",
-            hint="the project's number, not its name" if network.startswith("projects/") else None,
-        )
 
 
 def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from training_imgtool.jobs.google import (
     image_findings,
     kms_findings,
     label_findings,
-    name_findings,
 )
 from training_imgtool.jobs.hyperparameters import tuning_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of, get
@@ -79,7 +78,6 @@ def _job_id(job: Mapping[str, Any]) -> Iterator[Finding]:
 def _training_input(training: dict[str, Any], tables: Machines, *, part: bool) -> Iterator[Finding]:
     yield from _layout(training, part=part)
     yield from _container_or_package(training, part=part)
-    yield from name_findings(training, INPUT)
     yield from bucket_findings(training.get("jobDir"), (*INPUT, "jobDir"))
     yield from kms_findings(get(training, "encryptionConfig", "kmsKeyName"), (*INPUT, "encryptionConfig", "kmsKeyName"))
     yield from duration_findings(

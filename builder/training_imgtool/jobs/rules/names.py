@@ -153,6 +153,12 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "field_path": _field_path,
     "absolute": _absolute,
     "inner_path": _inner_path,
+    "account": _matching(re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z"), "a service account: expected its e-mail address"),
+    "network": _matching(
+        re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z"),
+        "a network: expected projects/NUMBER/global/networks/NAME, with the project's number, not its name",
+    ),
+    "variable": _matching(re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z"), "a variable's name"),
     "count": _matching(re.compile(r"[0-9]+\Z"), "a number"),
     "service": _matching(
         re.compile(r"[A-Za-z0-9._-]+\Z"), "a name of Compose: expected letters, digits, '.', '_', '-'"

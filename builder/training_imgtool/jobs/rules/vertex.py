@@ -18,7 +18,6 @@ from training_imgtool.jobs.google import (
     image_findings,
     kms_findings,
     label_findings,
-    name_findings,
 )
 from training_imgtool.jobs.hyperparameters import study_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of
@@ -28,7 +27,6 @@ from training_imgtool.jobs.yamlio import read_table
 
 AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
 _API = "aiplatform.v1 API, revision 20261106"
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _ATTACHMENT = re.compile(rf"(?:projects/[^/]+/regions/(?P<region>[^/]+)/networkAttachments/)?{_RESOURCE.pattern}")
 _STORE = r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+"
@@ -112,7 +110,6 @@ def _envelope(job: Mapping[str, Any], region: str | None) -> Iterator[Finding]:
 def _rules(spec: Any, path: Path, region: str | None, tables: Machines, *, empty_pools: bool) -> Iterator[Finding]:
     if not isinstance(spec, dict):
         return
-    yield from name_findings(spec, path)
     yield from resource_findings(spec, path, region)
     output = spec.get("baseOutputDirectory")
     if isinstance(output, dict):
@@ -297,8 +294,6 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
         yield Finding(path=path, message=f"{len(env)} variables: expected 100 at most")
     names = [entry.get("name") for entry in env if isinstance(entry, dict)]
     for index, name in enumerate(names):
-        if isinstance(name, str) and not _ENV_NAME.match(name):
-            yield Finding(path=(*path, index, "name"), message=f"{name!r} is not a variable's name")
         if name in names[:index]:
             message = f"{name!r} appears twice"
             yield Finding(path=(*path, index, "name"), message=message, severity=Severity.WARNING)
