@@ -7,35 +7,37 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from training_imgtool.cli.output import emit, emit_error
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.version import __version__
 
-VERBS = (
-    "build",
-    "push",
-    "config",
-    "run",
-    "verify",
-    "sign",
-    "render",
-    "show",
-    "lock",
-    "lint",
-    "init",
-    "doctor",
-    "mirror",
-    "prune",
-    "compat",
-    "schema",
-)  # in the order of the help; each is a module of this package
+_FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
+_MORE = ("build", "lock", "show", "render", "lint", "sign", "doctor", "mirror", "prune", "compat", "schema")
+VERBS = (*_FIRST, *_MORE)  # in the order of the help; each is a module of this package
+
+
+class _Verbs(typer.core.TyperGroup):
+    """Lists the verbs that most people need before the others."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes two sections in columns of one width."""
+        width = max(map(len, VERBS))
+        for title, names in (("Commands", _FIRST), ("More", _MORE)):
+            found = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
+            if found:
+                with formatter.section(title):
+                    most = formatter.width - 6 - width
+                    rows = [(name.ljust(width), command.get_short_help_str(most)) for name, command in found]
+                    formatter.write_dl(rows)
 
 
 def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
     """Returns the command line with these verbs."""
     app = typer.Typer(
         name="imgtool",
+        cls=_Verbs,
         invoke_without_command=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
