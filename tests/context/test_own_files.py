@@ -47,6 +47,7 @@ def test_own_files_are_left_out(tmp_path: Path, name: str, text: str) -> None:
         ("compact.json", '{"ok": true, "x": 2}'),
         ("notes.txt", "note: train longer\nand with more data\n"),
         ("indented.txt", "  a\n  b\n"),
+        ("empty.txt", ""),
         ("py.typed", ""),
         ("bill.json", '{\n  "bomFormat": "CycloneDX",\n  "metadata": {}\n}\n'),
         ("image.yaml", "name: x\n"),

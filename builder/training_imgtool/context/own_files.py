@@ -26,7 +26,7 @@ _LINE = rb"(?:\[[\w./ -]+\] |note: |warning: |Error: |Try: |  )[^\n]*"  # of --p
 _IMAGE = rb"(?:\S+ )?(?:master|worker|ps|evaluator) \S+@sha256:[0-9a-f]{64}"
 _LOG = re.compile(rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|imgtool: stopped|)(?:\n|\Z))+\Z")
 _LOGS = frozenset({"", ".log", ".txt", ".out", ".err"})
-_STREAMS = _LOGS - {""} | {".json"}
+_STREAMS = frozenset({".log", ".out", ".err"})
 
 
 def list_own_files(folder: Path) -> frozenset[str]:
