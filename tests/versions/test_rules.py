@@ -53,8 +53,8 @@ REFUSED = [
     pytest.param(spec("2.12.1", python="3.8"), "python", "needs jax, which has no wheel", "3.9, 3.10", id="jax"),
     pytest.param(spec("2.11.1", python="3.7"), "python", "2.11.1 has no wheel for Python 3.7", "3.8", id="patch-2.11"),
     pytest.param(spec("1.15.0", python="2.7"), "python", "older than imgtool supports", "3.6, 3.7", id="python-2"),
-    pytest.param(spec("2.16.0"), "tensorflow", "2.16.0 does not exist", "2.16.2", id="no-2.16.0"),
-    pytest.param(spec("1.15.1"), "tensorflow", "1.15.1 does not exist", "1.15.5", id="no-1.15.1"),
+    pytest.param(spec("2.16.0"), "tensorflow", "has no TensorFlow 2.16.0", "2.16.2", id="no-2.16.0"),
+    pytest.param(spec("1.15.1"), "tensorflow", "has no TensorFlow 1.15.1", "1.15.5", id="no-1.15.1"),
     pytest.param(
         spec("2.15.1", accelerator=GPU, base=cuda("11.8.0-cudnn8-runtime-ubuntu22.04")),
         "base",

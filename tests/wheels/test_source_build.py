@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
 import sys
 import time
 import zipfile
@@ -15,7 +16,7 @@ import pytest
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from tests.wheels.archives import source_archive
 from training_imgtool.core.errors import CredentialsError, TemporaryError
-from training_imgtool.wheels.sources.build import SourceBuildError, build_wheel
+from training_imgtool.wheels.sources.build import SourceBuildError, _find_isolation, build_wheel
 from training_imgtool.wheels.uv import Indexes
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -130,6 +131,32 @@ def test_a_build_without_an_end_leaves_nothing_running(tmp_path: Path, monkeypat
     assert time.monotonic() - start < 30
     time.sleep(6)
     assert not (tmp_path / "late").exists()
+
+
+def test_a_build_signals_no_other_process_and_leaves_none(tmp_path: Path) -> None:
+    if not _find_isolation(os.environ):
+        pytest.skip("this kernel gives users no namespaces")
+    with subprocess.Popen(["sleep", "60"]) as other:
+        script = f"import time; time.sleep(600)  # {tmp_path}"
+        body = (
+            "import subprocess, sys\n"
+            f"command, quiet = [sys.executable, '-c', {script!r}], dict.fromkeys(('stdin', 'stdout', 'stderr'), -3)\n"
+            "subprocess.Popen(command, start_new_session=True, **quiet)\n"
+            f"try:\n    os.kill({other.pid}, 9)\nexcept OSError as error:\n    CONTENT = type(error).__name__"
+        )
+        wheel = build(tmp_path, source_archive("pure", "1.0", body=body))
+        assert content(wheel) == "ProcessLookupError"
+        assert other.poll() is None
+        other.kill()
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if script.encode() in _read_command(path)]
+    assert left == []
+
+
+def _read_command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
 
 
 @pytest.mark.parametrize("data", [b"", b"no archive", b"\x1f\x8b\x08\x00broken"])

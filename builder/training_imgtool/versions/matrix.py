@@ -169,7 +169,9 @@ class Matrix:
             hint = f"known minors: {names[0]} to {names[-1]}; the newest release is {newest}"
         else:
             hint = f"{minor.name} has {', '.join(minor.releases)}; take {minor.recommended}"
-        raise FieldError(f"TensorFlow {version} does not exist on the package index", field="tensorflow", hint=hint)
+        raise FieldError(
+            f"imgtool's table of {self.version} has no TensorFlow {version}", field="tensorflow", hint=hint
+        )
 
 
 def load_matrix(text: bytes | None = None) -> Matrix:

@@ -94,7 +94,8 @@ def build_wheel(
             *(f"--config-file={work}/uv.toml", f"--build-constraints={work}/constraints.txt"),
             *(f"--python={interpreter.path}", f"--out-dir={work}/out", str(source)),
         )
-        _run(command, _make_environment(environ, version), work)
+        own = _make_environment(environ, version)
+        _run((*_find_isolation(own), *command), own, work)
         return _normalise(next((work / "out").glob("*.whl")), output)
 
 
@@ -138,6 +139,19 @@ def _make_environment(environ: Mapping[str, str], version: str) -> dict[str, str
         "CXX": "/bin/false",
         "RUSTC": "/bin/false",
     }
+
+
+def _find_isolation(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns what gives a command processes of its own: it signals no other, and what it leaves behind ends with it.
+
+    Empty where the kernel gives users no namespaces; then the process group alone is killed.
+    """
+    command = ("unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-child", "--")
+    try:
+        done = subprocess.run((*command, "true"), env=dict(environ), capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return command if done.returncode == 0 else ()
 
 
 def _run(command: tuple[str, ...], environ: Mapping[str, str], work: Path) -> None:
