@@ -34,7 +34,9 @@ from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import plan_settings
-from training_imgtool.verify.facts import Expected, Facts, Finding, Status
+from training_imgtool.verify.compare import Comparison
+from training_imgtool.verify.expected_files import CopiedFiles
+from training_imgtool.verify.facts import Expected, Facts, Finding, Status, Tree
 from training_imgtool.verify.facts import Layer as LayerFacts
 from training_imgtool.verify.layers import overlay, read_layer
 
@@ -234,3 +236,19 @@ def test_every_check_can_be_ignored_by_name(toy: Toy) -> None:
     from training_imgtool.spec.model import CHECKS
 
     assert {finding.check for finding in toy.findings()} <= set(CHECKS)
+
+
+def test_what_the_images_own_layers_remove_of_the_base() -> None:
+    """As a stage does that empties apt's lists: the removal is part of what the image must be."""
+    layers = [images.tar(BASE), images.tar({"usr/share/doc/.wh.note": b"", "app/a.py": b"1\n"})]
+    image = overlay({1: read_layer(iter((layers[1],)), hashed=True, most=1 << 20)}, 1)
+    whole = overlay({1: read_layer(iter((images.tar({"app/a.py": b"1\n"}),)), hashed=True, most=1 << 20)}, 1)
+    copied = CopiedFiles(files={}, folders=(), unclear=(), runs=False)
+
+    def complaints(tree: Tree, wanted: Tree) -> tuple[str, ...]:
+        made = Expected(nodes=wanted.nodes, whole=True, removed=frozenset(wanted.removed))
+        return Comparison(tree=tree, made=made, copied=copied).complaints["base"]
+
+    assert not complaints(image, image)
+    assert complaints(image, whole) == ("/usr/share/doc/note is removed by layer 2",)
+    assert complaints(whole, image)[-1] == "/usr/share/doc/note of the base is still there"

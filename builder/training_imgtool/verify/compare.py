@@ -59,9 +59,11 @@ class Comparison:
             if complaint := self._judge(path, self.nodes.get(path), self.tree.nodes.get(path)):
                 check, text = complaint
                 found[check].append(f"/{path} {text}")
+        wanted = self.made.removed if self.made else frozenset()
         for path, layer in sorted(self.tree.removed.items()):
-            if not self._may_be_run(path, layer):
+            if path not in wanted and not self._may_be_run(path, layer):
                 found[self._name_check(path)].append(f"/{path} is removed by layer {layer + 1}")
+        found["base"] += [f"/{path} of the base is still there" for path in sorted(wanted - self.tree.removed.keys())]
         return {check: tuple(texts) for check, texts in found.items()}
 
     @cached_property

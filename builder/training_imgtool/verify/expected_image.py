@@ -25,7 +25,7 @@ from training_imgtool.pipeline.parents import BaseParents
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.pipeline.run_wheels import open_wheel_store
-from training_imgtool.verify.facts import Expected, Node, read_env
+from training_imgtool.verify.facts import Expected, Tree, read_env
 from training_imgtool.verify.inspect_registry import LayerReader, Stored
 from training_imgtool.verify.layers import overlay
 from training_imgtool.wheels.prefetch import WheelPrefetcher
@@ -33,7 +33,7 @@ from training_imgtool.wheels.prefetch import WheelPrefetcher
 if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
 
-_Read = Callable[[Iterable[LayerSource]], Mapping[str, Node]]
+_Read = Callable[[Iterable[LayerSource]], Tree]
 
 
 def expect(
@@ -58,17 +58,21 @@ def expect(
     Raises NeedsEngineError if only an engine can make /opt/venv, and what fetching wheels and the base raises.
     """
     reader.progress(Step(image.role, "working out what the image must have"))
-    read = partial(_list_nodes, reader, stored, str(image.role))
+    read = partial(_read_tree, reader, stored, str(image.role))
     try:
         return _expect_whole(inputs, image, reader, settings, read=read)
     except NeedsEngineError as error:
         why = error.message
     release = read_env(base.get("config") or {}).get("PYTHON_VERSION", "")
     try:
-        return Expected(nodes=_expect_packages(inputs, image, release, settings, read=read), whole=False, why=why)
+        return _expect(_expect_packages(inputs, image, release, settings, read=read), whole=False, why=why)
     except NoInterpreterError as error:
-        nodes = _expect_packages(inputs, image, release, settings, read=read, compiles=False)
-        return Expected(nodes=nodes, whole=False, compiled=False, why=error.message)
+        tree = _expect_packages(inputs, image, release, settings, read=read, compiles=False)
+        return _expect(tree, whole=False, compiled=False, why=error.message)
+
+
+def _expect(tree: Tree, *, whole: bool, compiled: bool = True, why: str = "") -> Expected:
+    return Expected(nodes=tree.nodes, removed=frozenset(tree.removed), whole=whole, compiled=compiled, why=why)
 
 
 def _expect_whole(
@@ -80,15 +84,15 @@ def _expect_whole(
     append = partial(builder.append, appending, str(image.role))
     try:
         with append() as made:
-            return Expected(nodes=read(made.layers), whole=True)
+            return _expect(read(made.layers), whole=True)
     except NoInterpreterError as error:
         with append(compiles=False) as made:
-            return Expected(nodes=read(made.layers), whole=True, compiled=False, why=error.message)
+            return _expect(read(made.layers), whole=True, compiled=False, why=error.message)
 
 
 def _expect_packages(
     inputs: Inputs, image: RoleImage, release: str, settings: Settings, *, read: _Read, compiles: bool = True
-) -> Mapping[str, Node]:
+) -> Tree:
     """Lists /opt/venv as the locked wheels make it."""
     locked = image.plan.locked
     wheels = WheelPrefetcher(partial(open_wheel_store, inputs, settings), lambda _event: None)
@@ -107,8 +111,6 @@ def _expect_packages(
         wheels.close()
 
 
-def _list_nodes(
-    reader: LayerReader, stored: Stored | None, subject: str, layers: Iterable[LayerSource]
-) -> Mapping[str, Node]:
+def _read_tree(reader: LayerReader, stored: Stored | None, subject: str, layers: Iterable[LayerSource]) -> Tree:
     listings = [reader.read_source(layer, stored, subject=subject) for layer in layers]
-    return overlay(dict(enumerate(listings)), len(listings)).nodes
+    return overlay(dict(enumerate(listings)), len(listings))

@@ -112,12 +112,14 @@ class Expected:
         whole: whether these are all paths; else those of /opt/venv.
         compiled: whether this machine compiled the bytecode.
         why: why only an engine can make the rest, or the bytecode is not compiled here.
+        removed: what of the base is not there any more.
     """
 
     nodes: Mapping[str, Node]
     whole: bool
     compiled: bool = True
     why: str = ""
+    removed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
