@@ -45,12 +45,15 @@ class AccessToken:
         self._request = request
         self._name = name
         self._lock = threading.Lock()
+        self._refusal: CredentialsError | None = None  # final for this run: roles ask side by side
 
     def __call__(self) -> Login:
         """Returns a login that Artifact Registry and its token server take; raises CredentialsError, TemporaryError."""
         from google.auth import exceptions
 
         with self._lock:
+            if self._refusal is not None:
+                raise self._refusal
             try:
                 if not self._credentials.valid or self._ends_soon():
                     self._credentials.refresh(self._request)
@@ -60,10 +63,11 @@ class AccessToken:
                     hint="check this machine's network and proxy settings",
                 ) from None
             except exceptions.GoogleAuthError as error:
-                raise CredentialsError(
+                self._refusal = CredentialsError(
                     f"Google does not accept the credentials of {self._name} any more: {mask_secrets(str(error))}",
                     hint=_LOGIN_HINT,
-                ) from None
+                )
+                raise self._refusal from None
             return Login(username=USER, password=str(self._credentials.token))
 
     def _ends_soon(self) -> bool:
