@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import threading
 import zlib
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,6 +20,7 @@ from training_imgtool.core.errors import UsageError
 
 _NAME = "libz.dylib" if sys.platform == "darwin" else "libz.so.1"
 _Z_BLOCK, _Z_OK, _Z_STREAM_END, _Z_BUF_ERROR = 5, 0, 1, -5
+_LOCAL = threading.local()
 _UNUSED_BITS, _BETWEEN_BLOCKS = 0x07, 0x80  # in data_type
 
 
@@ -78,6 +80,14 @@ def _load_library() -> ctypes.CDLL:
     return library
 
 
+def _find_buffer(size: int) -> ctypes.Array[ctypes.c_char]:
+    """Returns this thread's buffer: a new one of 1 MiB costs more than most members, which are small."""
+    buffer: ctypes.Array[ctypes.c_char] | None = getattr(_LOCAL, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = _LOCAL.buffer = ctypes.create_string_buffer(size)
+    return buffer
+
+
 def combine_crc32(first: int, second: int, size: int) -> int:
     """Returns the CRC-32 of two pieces in a row from those of each; `size` is that of the second, in bytes."""
     return int(_load_library().crc32_combine(first, second, size))
@@ -129,7 +139,7 @@ class BlockInflater:
     def decompress(self, data: bytes, limit: int) -> bytes:
         """Inflates `data` to at most `limit` bytes; what is left is in `unconsumed_tail`. Raises zlib.error."""
         stream = self._stream
-        output = ctypes.create_string_buffer(limit)
+        output = _find_buffer(limit)
         stream.next_in, stream.avail_in = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data)
         stream.next_out, stream.avail_out = ctypes.addressof(output), limit
         if self._at_header and data:
@@ -156,7 +166,7 @@ class BlockInflater:
         rest = data[len(data) - stream.avail_in :]
         self.unused_data, self.unconsumed_tail = (rest, b"") if self.eof else (b"", rest)
         self._before += len(data) - len(rest)
-        return output.raw[: limit - stream.avail_out]
+        return ctypes.string_at(output, limit - stream.avail_out)
 
     def _read_header(self, byte: int, index: int, bit: int) -> None:
         """Notes the mark of the last block if the block whose header begins in `byte` has it."""

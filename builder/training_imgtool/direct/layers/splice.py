@@ -231,8 +231,11 @@ def _open_stream(blocks: Iterator[bytes], seam: Seam, size: int) -> Iterator[byt
 
 def _open_block(data: bytes, start: int, mark: tuple[int, int] | None, last: Seam | None) -> bytes:
     """Clears the mark of the last block in a part of a stream that begins at `start`; `last` if it ends the stream."""
+    has_mark = mark is not None and 0 <= mark[0] - start < len(data)
+    if not has_mark and last is None:
+        return data
     changed = bytearray(data)
-    if mark is not None and 0 <= mark[0] - start < len(data):
+    if mark is not None and has_mark:
         changed[mark[0] - start] &= ~(1 << mark[1])
     if last is not None:
         changed[-1:] = bytes([changed[-1] & (0xFF >> last.unused)]) + close_byte(last.unused)
