@@ -13,8 +13,8 @@ from tests.integration.conftest import CHECKOUT
 from tests.integration.push_world import Machine, blobs_sent, document, lines
 from tests.servers.fault_proxy import FaultProxy
 
-# Requests of three roles after a change of code: 14 for the images, 2 for the attestations of each. A machine that has
-# nothing reads the packages' manifest and the base's as well.
+# Requests of three roles after a change of code: 14 for the images, 2 for the attestations of each. A machine without
+# state sends two more.
 CHANGED = 20
 CHANGED_ELSEWHERE = 22
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow]

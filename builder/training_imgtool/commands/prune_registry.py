@@ -36,7 +36,7 @@ from training_imgtool.spec.model import Role
 _HEX = "[0-9a-f]{64}"
 _OWN_TAG = "[a-z][a-z0-9_-]*-[0-9a-f]{32}"  # ROLE-KEY and STAGE-KEY
 _LAST = "[a-z][a-z0-9_-]*-latest-.+"  # STAGE-latest-VARIANT-PLATFORM, which moves
-_ABOUT = rf"sha256-(?P<hex>{_HEX})(\.[a-z]+)?"  # what is said of an image: its referrers, cosign's signatures
+_ABOUT = rf"sha256-(?P<hex>{_HEX})(\.[a-z]+)?"  # tags of an image's referrers and of cosign's signatures
 _ROLES = frozenset(Role)
 _STAGE = "a stage that images begin with"
 _MOST = 16  # requests at a time
@@ -67,7 +67,7 @@ class Stored:
     Attributes:
         manifest: as the registry has it.
         tags: all that name it.
-        referrers: digests of what is said of it: its attestations and signatures.
+        referrers: digests of its attestations and signatures.
         made_from: the hashes that its provenance names, by name; empty where there is none that imgtool can read.
     """
 
@@ -101,7 +101,7 @@ class Sweep:
     Attributes:
         repository: where.
         gone: the images and stages that nothing needs, by digest.
-        about: what is said of them under tags of its own: lists of referrers, signatures; by digest.
+        about: their lists of referrers and signatures that have tags of their own, by digest.
         kept: how many manifests stay, by reason.
         bytes: of the blobs that only `gone` names.
     """
@@ -207,7 +207,7 @@ def plan_sweep(registry: Registry, repository: Repository, specs: Specs, used: M
 
 
 def sweep(registry: Registry, plan: Sweep, progress: Progress) -> Sweep:
-    """Deletes what goes: first the images, then what is said of them. Asks the registry for each afterwards.
+    """Deletes what goes: first the images, then their attestations and signatures. Asks for each afterwards.
 
     Returns what is gone: an image whose tag names another one by now stays. Raises RegistryRefusedError before anything
     is gone if the registry does not delete, and what deleting raises.
@@ -236,7 +236,7 @@ def _delete_all(delete: Callable[[str, frozenset[str]], bool], tags: Mapping[str
 
 
 def _read(registry: Registry, repository: Repository) -> dict[str, Stored]:
-    """Reads every manifest that has a tag, and what is said of it."""
+    """Reads every manifest that has a tag, and its referrers."""
     names = registry.list_tags(repository)
     found = run_all({name: partial(registry.find_manifest, repository.tag(name)) for name in names}, most=_MOST)
     manifests = {manifest.digest: manifest for manifest in found.values() if manifest is not None}

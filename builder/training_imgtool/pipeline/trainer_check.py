@@ -118,7 +118,7 @@ class _Check:
         )
 
         def list_imports(path: str) -> Iterator[tuple[Import, bool]]:
-            """Yields the imports that run for sure, and whether the code above them may have changed what is there."""
+            """Yields the imports that run for sure, and whether the code above them may have changed what they find."""
             source = sources.get(path)
             if source is not None:
                 items = source.imports + (source.main_imports if path == entry and function is None else ())

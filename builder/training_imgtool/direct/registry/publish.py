@@ -146,7 +146,7 @@ class Publisher:
         self._wait_for(image)
 
     def _start_again(self, image: DirectImage) -> None:
-        """Drops what this run assumes of an image's blobs, so that each is asked for; what failed begins anew."""
+        """Drops what this run assumes of an image's blobs, so that it asks for each; what failed begins anew."""
         with self._lock:
             under_way = tuple(self._proofs.values())
         wait(under_way)

@@ -74,7 +74,7 @@ class RepositoryState:
     def registry_checks(self) -> bool:
         """Tells the same, and tries it where it is not known: only a run that has pushed something may call this.
 
-        Never raises: no answer means no. With `--no-cache` the answer is no, so that every blob is asked for.
+        Never raises: no answer means no. With `--no-cache` the answer is no, so that the push asks for every blob.
         """
         if not self._use_cache:
             return False
