@@ -35,7 +35,7 @@ class World:
         self.base = make_base()
         self.base.put(proxy.upstream)
         self.wheels = Wheels(folder / "wheels")
-        self.wheels.add("tensorflow_cpu", version="2.15.0", size=2 << 20)
+        self.wheels.add("tensorflow_cpu", version="2.15.1", size=2_100_000)
 
     def project(self, name: str, more: str = "") -> Project:
         return Project(self.folder / name, self.wheels, self.base, name=name, more=more)

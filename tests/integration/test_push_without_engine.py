@@ -120,3 +120,14 @@ def test_show_says_who_makes_each_stage(machine: Machine, project: Project, gpu:
     }
     assert "RUN" in stages["system"]["why"]
     assert stages["packages"]["why"] is None
+
+
+@pytest.mark.parametrize("engine", ["auto", "direct"])
+def test_a_lock_that_lacks_what_a_wheel_requires_is_not_pushed(machine: Machine, project: Project, engine: str) -> None:
+    project.wheels.add("reader", requires=("numpy<1.20", "gone>=2 ; python_version > '3'"))
+    project.lock()  # as a hand writes it: its sum is right
+    machine.give(project.wheels)
+    _, err = machine.run("build", "--push", "--locked", "--engine", engine, cwd=project.folder, code=3)
+    assert "reader 1.0 requires numpy<1.20, but 1.26.4 is there" in err
+    assert "reader 1.0 requires gone, which is not there" in err
+    machine.run("config", "--locked", cwd=project.folder, code=3)  # there is no image

@@ -352,3 +352,10 @@ def test_the_lock_names_what_nothing_opens(
     assert {row.variant.name: [path.path for path in row.unused] for row in lock.variants} == unused
     assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
     assert place.lock(spec_file) == lock  # the second time out of the machine's memory
+
+
+def test_an_index_that_says_less_than_its_wheels_is_found_out(place: Place) -> None:
+    add(place.index, "scipy", "1.11.9", ("numpy<1.26",))
+    place.index.metadata["scipy-1.11.9-py3-none-any.whl"] = b"Metadata-Version: 2.1\nName: scipy\nVersion: 1.11.9\n"
+    with pytest.raises(InputError, match=r"scipy 1\.11\.9 requires numpy<1\.26, but 1\.26\.4 is there"):
+        place.lock(place.spec(SPEC, "scipy\n"))

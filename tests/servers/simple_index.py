@@ -44,6 +44,7 @@ class SimpleIndex:
     cut_after: int | None = None  # the next file answer ends after so many bytes
     faults: list[int] = field(default_factory=list)  # statuses of the next answers
     served: dict[str, bytes] = field(default_factory=dict)  # other bytes than listed, by file name
+    metadata: dict[str, bytes] = field(default_factory=dict)  # what it says of a file's METADATA (PEP 658)
     redirect: bool = False
     moved_to: str = ""  # where redirects lead, instead of to the file
     endless: bool = False  # file answers never end
@@ -112,6 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._page(parts[1])
         elif parts[0] == "files" and len(parts) == 3 and parts[2] in index.files.get(parts[1], {}):
             self._file(parts[1], parts[2])
+        elif parts[0] == "files" and parts[-1].removesuffix(".metadata") in index.metadata:
+            self._answer(200, index.metadata[parts[-1].removesuffix(".metadata")], {})
         elif parts[0] == "moved":
             self._answer(302, b"", {"Location": index.moved_to or self.path.replace("/moved/", "/files/")})
         else:
@@ -126,7 +129,12 @@ class _Handler(BaseHTTPRequestHandler):
             rows.append((file, f"../../{folder}/{project}/{file}", digest))
         if index.as_json:
             listed = [
-                {"filename": file, "url": url, "hashes": {"sha256": digest} if digest else {}}
+                {
+                    "filename": file,
+                    "url": url,
+                    "hashes": {"sha256": digest} if digest else {},
+                    "core-metadata": file in index.metadata,
+                }
                 for file, url, digest in rows
             ]
             body = json.dumps({"meta": {"api-version": "1.0"}, "name": project, "files": listed}).encode()

@@ -21,7 +21,7 @@ from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import APP
-from training_imgtool.spec.requirements import FIELD, normalise_name
+from training_imgtool.spec.requirements import FIELD, list_code, normalise_name, read_texts
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
 from training_imgtool.wheels.sources.build import SourceBuildError
 from training_imgtool.wheels.sources.git import Git
@@ -33,6 +33,7 @@ _METADATA_FILES = (*_PROJECT_FILES, "requirements*.txt", "requirements*.in")
 _LIST = re.compile(
     r"[\w-][\w./-]*\.(?:txt|in)\b"
 )  # requirements that a build computes are most often read from such a file
+_NAME = re.compile(r"^\s*name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE)  # in pyproject.toml, setup.cfg, setup.py
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
 _NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
 _CURE = (
@@ -175,6 +176,15 @@ def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
     code = _from_spec(spec_file, spec_file.entry.paths)
     is_there = not packages or any(_contains(path, part) or _contains(part, path) for path in code for part in packages)
     return root in _import_roots(spec_file) and is_there
+
+
+def own_names(spec_file: SpecFile) -> frozenset[str]:
+    """Returns the normalised names of the trainer's own projects, as far as their files state them."""
+    rows = list_code(read_texts(spec_file))
+    folders = (spec_file.folder / row.path for row in rows if is_own_project(row, spec_file))
+    files = (folder / name for folder in folders for name in _PROJECT_FILES)
+    texts = (path.read_text(errors="replace") for path in files if path.is_file())
+    return frozenset(normalise_name(name) for text in texts for name in _NAME.findall(text))
 
 
 def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:

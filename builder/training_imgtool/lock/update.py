@@ -18,7 +18,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
-from training_imgtool.lock.code import CodeBuilder, hash_code
+from training_imgtool.lock.code import CodeBuilder, hash_code, own_names
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.trim import RULES, WheelReader
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
@@ -39,6 +39,7 @@ from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
 from training_imgtool.wheels.index.pip_config import make_uv_environ
+from training_imgtool.wheels.metadata import WheelMetadata
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
 from training_imgtool.wheels.store import WheelStore
@@ -140,6 +141,8 @@ class _Maker:
             git=Git(settings.environ, ca_file=settings.ca_file),
             commits=carried_over.commits,
         )
+        self._metadata = WheelMetadata(self._store, settings.cache)
+        self._own = own_names(spec_file)
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
 
@@ -177,6 +180,7 @@ class _Maker:
         resolved, notes = self._resolve(variant, target, preferred)
         installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
         wheels = self._archives.add_sources(self._sizes.wheels((*resolved, *installer)))
+        self._metadata.check_closed(wheels[:-1], variant, self._spec.platform, own=self._own, everything=True)
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
         self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))

@@ -21,7 +21,7 @@ from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.role_stages import RoleStages
-from training_imgtool.pipeline.run_wheels import open_wheel_store, read_linked_packages
+from training_imgtool.pipeline.run_wheels import check_closed, open_wheel_store, read_linked_packages
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.wheels.prefetch import WheelPrefetcher
 
@@ -106,7 +106,10 @@ class DirectBuilder:
             compiles=compiles,
         )
         try:
-            yield build_image(appending.planned, appending.inputs, tools, parent=appending.parent)
+            image = build_image(appending.planned, appending.inputs, tools, parent=appending.parent)
+            if any(step.wheels for step in appending.planned.steps):
+                check_closed(self._run.inputs, appending.role.image.plan.locked, settings)
+            yield image
         finally:
             wheels.close()
 

@@ -48,6 +48,16 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
     return open_spec_wheels(inputs.spec_file, inputs.plan.repository, settings)
 
 
+def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> None:
+    """Raises InputError if a variant's wheels do not fit together, as far as they are on this machine."""
+    from training_imgtool.lock.code import own_names
+    from training_imgtool.wheels.metadata import WheelMetadata
+
+    own = own_names(inputs.spec_file)
+    metadata = WheelMetadata(open_wheel_store(inputs, settings), settings.cache)
+    metadata.check_closed(locked.wheels, locked.variant, inputs.plan.platform, own=own, everything=False)
+
+
 def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, settings: Settings) -> WheelStore:
     """Opens the same for a spec whose images lie, or would lie, in `repository`."""
     from training_imgtool.spec.requirements import index_options, read_texts
@@ -113,7 +123,7 @@ class WheelContext:
     """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
 
     def __init__(self, inputs: Inputs, settings: Settings, progress: Progress) -> None:
-        self._inputs = inputs
+        self._inputs, self._settings = inputs, settings
         self._store = open_wheel_store(inputs, settings)
         self._progress = progress
         self._lock = threading.Lock()
@@ -132,4 +142,6 @@ class WheelContext:
             with self._lock:
                 self._store.fetch(wheels.values(), self._progress)
             files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
+            if wheels:
+                check_closed(self._inputs, locked, self._settings)
         return chosen.with_files(files)

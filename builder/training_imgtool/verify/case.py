@@ -14,7 +14,8 @@ from training_imgtool.spec.model import ImageSpec
 from training_imgtool.verify.compare import Comparison
 from training_imgtool.verify.expected_files import CopiedFiles, find_copied_files
 from training_imgtool.verify.facts import Facts, Fields, Finding, Status, read_env
-from training_imgtool.verify.packages import Installed, find_installed
+from training_imgtool.verify.packages import find_installed
+from training_imgtool.versions.closure import Package
 
 _LONGEST = 300
 
@@ -45,7 +46,7 @@ class Case:
         return self.image.plan.locked.variant
 
     @cached_property
-    def installed(self) -> tuple[Installed, ...]:
+    def installed(self) -> tuple[Package, ...]:
         """The packages in the environment, as far as their metadata was seen."""
         return find_installed(self.facts.tree)
 

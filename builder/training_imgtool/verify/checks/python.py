@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.facts import Fields, Finding, Status
-from training_imgtool.verify.packages import find_broken, is_same_version
+from training_imgtool.versions.closure import find_broken, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
 _LINK = "opt/venv/bin/python"
@@ -58,7 +58,8 @@ def _find_environment_fault(case: Case) -> str | None:
     version = {key.strip(): value.strip() for key, _, value in pairs}.get("version", "")
     if version.split(".")[:2] != planned.split("."):
         return f"pyvenv.cfg says {version or 'nothing'}"
-    others = {package.site for package in case.installed} - {f"opt/venv/lib/python{planned}/site-packages"}
+    folders = {item["path"].partition("/site-packages/")[0] for item in case.facts.tree.of("metadata")}
+    others = {f"{folder}/site-packages" for folder in folders - {f"opt/venv/lib/python{planned}"}}
     return f"packages in /{', /'.join(sorted(others))}" if others else None
 
 

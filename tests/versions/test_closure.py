@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.verify.facts import Fields, Tree
-from training_imgtool.verify.packages import Installed, find_broken, find_installed, is_same_version
+from training_imgtool.verify.packages import find_installed
+from training_imgtool.versions.closure import Package, find_broken, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -20,8 +21,8 @@ def _tree(*texts: str) -> Tree:
     return Tree(items=items, folders={}, complete=True)
 
 
-def _packages(*entries: tuple[str, str, tuple[str, ...]]) -> tuple[Installed, ...]:
-    return tuple(Installed(name=name, version=version, requires=needs, site=SITE) for name, version, needs in entries)
+def _packages(*entries: tuple[str, str, tuple[str, ...]]) -> tuple[Package, ...]:
+    return tuple(Package(name=name, version=version, requires=needs) for name, version, needs in entries)
 
 
 def test_headers_are_read_as_headers() -> None:
@@ -52,6 +53,27 @@ def test_pip_check(requirement: str, version: str, complaint: str | None) -> Non
     assert len(found) == (0 if complaint is None else 1)
     if complaint:
         assert found[0].startswith(complaint)
+
+
+def test_extras_that_somebody_asks_for_count() -> None:
+    needs = ("absl", "cudnn==9 ; extra == 'gpu'", "big[more] ; extra == 'all'", "nccl ; extra == 'more'")
+    packages = _packages(("big", "1", needs), ("absl", "1", ()))
+    assert not list(find_broken(packages, LINUX))
+    assert list(find_broken(packages, LINUX, wanted=("big[gpu]>0",))) == [
+        "big[gpu] 1 requires cudnn, which is not there"
+    ]
+    assert list(find_broken(packages, LINUX, wanted=("big[all]",))) == ["big[more] 1 requires nccl, which is not there"]
+    assert list(find_broken(packages, LINUX, wanted=("big==2", "own"), own={"own"})) == [
+        "the spec requires big==2, but 1 is there"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("python", "fits"), [(">=3.9", True), ("<3.11", False), (">=3.11.4", True), ("==3.10.*", False), ("junk", True)]
+)
+def test_a_package_for_another_python(python: str, *, fits: bool) -> None:
+    package = Package(name="a", version="1", requires_python=python)
+    assert list(find_broken([package], LINUX)) == ([] if fits else [f"a 1 requires Python {python}"])
 
 
 def test_tensorflow_cpu_stands_for_tensorflow() -> None:

@@ -1,0 +1,127 @@
+"""Whether a set of packages is closed under its own metadata: what `pip check` says, and what extras ask for besides.
+
+Metadata is the core metadata specification's, requirements are PEP 508's. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+
+from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+_LEGACY = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName)
+_LAST_PATCH = 40  # more than any minor of CPython has had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """One package as its METADATA describes it; `name` is canonical."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()
+    requires_python: str = ""
+
+
+def parse_metadata(text: str, name: str = "") -> Package:
+    """Parses a METADATA file; `name` counts where it names none."""
+    headers = HeaderParser().parsestr(text)
+    return Package(
+        name=canonicalize_name(str(headers.get("Name") or name).strip()),
+        version=str(headers.get("Version") or "").strip(),
+        requires=tuple(str(line) for line in headers.get_all("Requires-Dist") or ()),
+        requires_python=str(headers.get("Requires-Python") or "").strip(),
+    )
+
+
+def is_same_version(version: str, other: str) -> bool:
+    """Returns whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
+    try:
+        return Version(version) == Version(other)
+    except InvalidVersion:
+        return version == other
+
+
+def find_broken(
+    present: Iterable[Package],
+    markers: Mapping[str, str],
+    *,
+    provided: Mapping[str, str] | None = None,
+    wanted: Iterable[str] = (),
+    own: Collection[str] = (),
+) -> Iterator[str]:
+    """Yields the requirements that are missing, or there in another version, and the packages for another Python.
+
+    As pip does, it takes pre-releases, and passes over what it cannot read.
+
+    Args:
+        present: the packages.
+        markers: the environment for PEP 508 markers.
+        provided: packages that another one stands for, such as `tensorflow` by `tensorflow-cpu`.
+        wanted: what the user asked for, as requirements; their extras count.
+        own: the project's own packages, which are there as code.
+    """
+    packages = {package.name: package for package in present}
+    versions = {package.name: package.version for package in packages.values()}
+    for name, provider in (provided or {}).items():
+        if name not in versions and canonicalize_name(provider) in versions:
+            versions[name] = versions[canonicalize_name(provider)]
+    asked = [("the spec", text, "") for text in wanted]
+    asked += [
+        (f"{package.name} {package.version}", text, "") for package in packages.values() for text in package.requires
+    ]
+    seen: set[tuple[str, str]] = set()
+    while asked:
+        owner, text, extra = asked.pop(0)
+        requirement = _parse(text, {**markers, "extra": extra})
+        if requirement is None:
+            continue
+        name = canonicalize_name(requirement.name)
+        if name in own and name not in versions:
+            continue
+        if name not in versions:
+            yield f"{owner} requires {requirement.name}, which is not there"
+        elif not _satisfies(requirement, versions[name]):
+            yield f"{owner} requires {requirement.name}{requirement.specifier}, but {versions[name]} is there"
+        for other in {(name, extra) for extra in requirement.extras} - seen if name in packages else ():
+            seen.add(other)
+            package = packages[name]
+            title = f"{name}[{other[1]}] {package.version}"
+            new = (line for line in package.requires if _parse(line, {**markers, "extra": ""}) is None)
+            asked += [(title, line, other[1]) for line in new]
+    yield from (
+        f"{package.name} {package.version} requires Python {package.requires_python}"
+        for package in packages.values()
+        if not _takes_python(package.requires_python, markers["python_version"])
+    )
+
+
+def _parse(text: str, environment: Mapping[str, str]) -> Requirement | None:
+    """Parses a requirement; None for one that does not apply, or that nobody can read."""
+    try:
+        requirement = Requirement(text)
+        return requirement if requirement.marker is None or requirement.marker.evaluate({**environment}) else None
+    except _LEGACY:
+        return None
+
+
+def _satisfies(requirement: Requirement, version: str) -> bool:
+    try:
+        return requirement.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _takes_python(specifier: str, python: str) -> bool:
+    """Says whether some release of a minor version of Python is allowed."""
+    try:
+        allowed = SpecifierSet(specifier)
+    except InvalidSpecifier:
+        return True
+    return any(allowed.contains(f"{python}.{patch}") for patch in range(_LAST_PATCH))

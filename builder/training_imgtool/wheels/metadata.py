@@ -1,0 +1,109 @@
+"""What the wheels of a lock say about themselves, and whether the lock is closed under it.
+
+An index tells the resolver what a wheel requires; only the wheel's own METADATA is evidence. A wheel in the cache is
+looked into. Of any other, a range request or two bring the end of the file, where METADATA lies.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.json_cache import read_cached, write_cached
+from training_imgtool.core.threads import run_all
+from training_imgtool.plan import Variant, Wheel
+from training_imgtool.versions.closure import Package, find_broken, parse_metadata
+from training_imgtool.versions.markers import marker_environment
+from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES
+from training_imgtool.wheels.store import WheelStore
+
+_TAILS = (128 << 10, 8 << 20)  # bytes at the end of a wheel: most directories are smaller, all are
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA\Z")
+_AT_ONCE = 16
+_DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
+
+
+class WheelMetadata:
+    """Reads the metadata of wheels, and remembers it by the wheel's hash.
+
+    Args:
+        store: has their files, or knows where an index has them.
+        cache: the machine's cache.
+    """
+
+    def __init__(self, store: WheelStore, cache: Path) -> None:
+        self._store, self._cache = store, cache / "metadata"
+
+    def check_closed(
+        self, wheels: Iterable[Wheel], variant: Variant, platform: str, *, own: Collection[str], everything: bool
+    ) -> None:
+        """Raises InputError if wheels require what is not among them, or another version of it.
+
+        Args:
+            wheels: of one variant; pip's own is not among them.
+            variant: whose they are.
+            platform: such as linux/amd64.
+            everything: read wheels that are not on this machine too; else only those that are, and what is remembered.
+            own: the project's own packages, normalised; they are in the image as code.
+
+        Raises also VerificationError for a damaged wheel, and what fetching raises.
+        """
+        packages = run_all(
+            {wheel.sha256: partial(self._read, wheel, everything=everything) for wheel in wheels}, most=_AT_ONCE
+        ).values()
+        names = {package.name for package in packages}
+        others = {name: variant.package for name in TENSORFLOW_PACKAGES if name not in names}
+        markers = marker_environment(variant.python, platform)
+        broken = tuple(find_broken(packages, markers, provided=others, wanted=variant.requirements, own=own))
+        if broken:
+            raise InputError(
+                f"{variant.name} ({', '.join(variant.roles)}): the locked packages do not fit together: {broken[0]}",
+                hint="the wheels' own metadata say so: imgtool lock resolves anew; if it ends like this too, the index "
+                "tells uv something else than the wheels say",
+                details=broken,
+            )
+
+    def _read(self, wheel: Wheel, *, everything: bool) -> Package:
+        path = self._cache / f"{wheel.sha256}.json"
+        present = read_cached(path)
+        try:
+            return Package(**{**present, "requires": tuple(present["requires"])})
+        except (TypeError, KeyError):
+            if not everything and self._store.path(wheel) is None:
+                return Package(name=wheel.name, version=wheel.version)
+            package = self._read_anew(wheel)
+        write_cached(path, asdict(package))
+        return package
+
+    def _read_anew(self, wheel: Wheel) -> Package:
+        if self._store.path(wheel) is None and wheel.source is None:
+            for size in _TAILS:
+                try:
+                    tail = self._store.read_tail(wheel, max(0, wheel.size - size))
+                    return _read(io.BytesIO(tail), wheel)
+                except (LookupError, *_DAMAGED):  # it begins in the middle of what matters, or no index has the file
+                    continue
+        self._store.fetch((wheel,))
+        path = self._store.require(wheel)
+        try:
+            with path.open("rb") as stream:
+                return _read(stream, wheel)
+        except (LookupError, OSError, *_DAMAGED) as error:
+            raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
+
+
+def _read(stream: IO[bytes], wheel: Wheel) -> Package:
+    """Reads the METADATA of a wheel, or of its end; raises LookupError and `_DAMAGED`."""
+    with zipfile.ZipFile(stream) as archive:
+        name = next((name for name in archive.namelist() if _METADATA.match(name)), None)
+        if name is None:
+            raise LookupError("no METADATA")
+        return parse_metadata(archive.read(name).decode("utf-8", "replace"), wheel.name)
