@@ -61,6 +61,20 @@ def test_bits_behind_the_stream_are_not_part_of_it() -> None:
     assert seen == set(range(8))
 
 
+@pytest.mark.parametrize("tail", [b"x", bytes(100)])
+def test_what_follows_the_stream_is_no_part_of_it(tail: bytes) -> None:
+    stream = _compress(b"content" * 100, 9, 0) + tail
+    reader = zlib.decompressobj(-15)
+    with BlockInflater() as engine:
+        assert engine.decompress(stream, 1 << 16) == reader.decompress(stream)
+        assert (engine.eof, engine.unused_data, engine.unconsumed_tail) == (True, reader.unused_data, b"")
+    with BlockInflater() as engine:
+        assert engine.decompress(stream, 10) == (b"content" * 2)[:10]
+        assert (engine.eof, engine.unused_data) == (False, b"")
+        assert stream.endswith(engine.unconsumed_tail)
+        assert engine.unconsumed_tail
+
+
 def test_a_damaged_stream() -> None:
     with pytest.raises(zlib.error):
         _inflate(b"\x07" + bytes(10), 100, 100)

@@ -36,6 +36,11 @@ from training_imgtool.dockerfile.parse import parse
             {"Healthcheck": {"Test": ["CMD", "a", "b"], "Interval": 3_723_500_000_000, "Retries": 4}},
         ),
         ("HEALTHCHECK CMD a b", {}, {"Healthcheck": {"Test": ["CMD-SHELL", "a b"]}}),
+        (
+            "HEALTHCHECK --timeout=9s CMD a",
+            {"Healthcheck": {"Test": ["CMD", "y"], "Timeout": 5, "Interval": 0}},
+            {"Healthcheck": {"Test": ["CMD-SHELL", "a"], "Timeout": 9_000_000_000}},
+        ),
         ("WORKDIR /root\nWORKDIR ..", {}, {"WorkingDir": "/"}),
         ("LABEL a=1 b=2", {"Labels": {"b": "0", "c": "3"}}, {"Labels": {"a": "1", "b": "2", "c": "3"}}),
         ("ENV PATH=/opt/venv/bin:$PATH", {}, {"Env": ["PATH=/opt/venv/bin:/usr/bin:/bin", "A=1"]}),
@@ -217,6 +222,13 @@ def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -
     assert split.engine_stage.name == "system"
     assert [stage.name for stage in split.stages] == ["role"]
     assert "RUN" in split.reasons["system"]
+
+
+def test_a_base_without_a_digest_is_the_engines(context: Context) -> None:
+    text = "FROM python:3.11 AS base\nENV A=1\nFROM base AS role\nCOPY code /app/\n"
+    split = split_stages(parse(text), "role", StageInputs(context=context, locked=LOCKED))
+    assert (split.base, split.stages) == (None, ())
+    assert split.needs_engine == "stage role: FROM python:3.11: a base without a digest"
 
 
 def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:

@@ -240,8 +240,25 @@ def test_what_the_key_does_not_cover_may_differ_and_is_named(world: World) -> No
     finding = world.check()
     assert finding.status is Status.WARNING
     assert finding.found.startswith("provenance/predicate/buildDefinition/resolvedDependencies/spec/digest/sha256 is")
+    world.project.write("image.yaml", spec)
+    finding = world.check(SOURCE_DATE_EPOCH="1700000000")
+    assert finding.status is Status.WARNING
+    assert {line.split(" ", 1)[0] for line in finding.found.split(", ")} == {
+        "bill/metadata/timestamp",
+        "provenance/predicate/runDetails/metadata/finishedOn",
+    }
     world.swap(lambda *documents: _build(documents[2])["internalParameters"].update(key="0"))
-    assert world.check().status is Status.MISMATCH
+    assert world.check(SOURCE_DATE_EPOCH="1700000000").status is Status.MISMATCH
+
+
+@pytest.mark.parametrize("statement", [[], 5, {}, {"subject": []}, {"subject": [5]}, {"subject": [{"name": "x"}]}])
+def test_a_statement_about_no_image(world: World, statement: Any) -> None:
+    manifest = json.loads(world.manifests[world.attached][1])
+    manifest["annotations"][PROVENANCE] = encode(statement).decode()
+    world.put(world.attached, json.dumps(manifest).encode())
+    finding = world.check()
+    assert finding.status is Status.MISMATCH
+    assert "its provenance is about" in finding.found
 
 
 def test_what_others_attached_is_theirs(world: World) -> None:

@@ -84,10 +84,25 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
         ('{"cluster": {"chief": ["a:1"]}}', "task", "is missing"),
         ("trainingInput: {args: !!python/name:os.system x}\n", "trainingInput.args", "is not part of a job file"),
         ("trainingInput: {? [a] : b}\n", "trainingInput", "a key that is not text"),
+        (
+            "kind: List\napiVersion: v1\nitems: [{kind: Deployment, apiVersion: apps/v1}]\n",
+            "items[0].kind",
+            "nothing was",
+        ),
     ],
 )
 def test_targets_and_shapes(text: str, field: str, message: str) -> None:
     assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "can_be"),
+    [("abc", True), ("9.my_data-1", True), ("a" * 222, True), ("a" * 223, False), ("ab", False)]
+    + [(name, False) for name in ("Team", "-data", "data-", "my data", "dàta")],
+)
+def test_names_of_buckets(bucket: str, *, can_be: bool) -> None:
+    job = f'trainingInput: {{jobDir: "gs://{bucket}/x"}}\n'
+    assert can_be == (not any(m.field == "trainingInput.jobDir" for m in lint(job, "f")))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -154,6 +155,39 @@ def test_a_wrong_token_is_renewed_once(tmp_path: Path) -> None:
         with pytest.raises(CredentialsError, match="was not accepted"):
             _ask(server, tmp_path)
         assert (len(server.asked), len(tokens.asked)) == (2, 1)
+
+
+def test_tokens_that_the_next_process_finds(tmp_path: Path) -> None:
+    """Of the same host and login, while they last; not from files that others may read or that hold no token."""
+    now = [1000.0]
+
+    def store(host: str = "host", identity: str = "ann") -> TokenStore:
+        return TokenStore(host, tmp_path / "cache/tokens", identity=identity, now=lambda: now[0])
+
+    first, second = (Token(name, frozenset({f"repository:{name}:pull"}), 2000.0) for name in "ab")
+    for token in (first, second):
+        store().add(token)
+    found = store().find(second.scopes)
+    assert found == replace(second, stored=True)
+    assert found == store().find(second.scopes)
+    assert store().find(first.scopes) == replace(first, stored=True)
+    assert store("other").find(first.scopes) is store(identity="eve").find(first.scopes) is None
+    store().drop(first.text)  # this store never saw it, so it has no file to remove
+    holder = store()
+    holder.find(first.scopes)
+    holder.drop(first.text)
+    assert store().find(first.scopes) is None
+    now[0] = 1995.0
+    assert store().find(second.scopes) is None
+    now[0] = 1000.0
+    (file,) = (tmp_path / "cache/tokens").iterdir()
+    text = file.read_text()
+    for damaged in ("{", "[]", '{"token": 5, "expires": 2000}', '{"token": "é", "expires": 2000}', '{"token": "b"}'):
+        file.write_text(damaged)
+        assert store().find(second.scopes) is None
+    file.write_text(text)
+    file.chmod(0o640)
+    assert store().find(second.scopes) is None
 
 
 class _Sent:

@@ -131,6 +131,8 @@ ATTESTATION = {"os": "unknown", "architecture": "unknown"}
         ((AMD_V3, {**AMD, "variant": "v1"}), "linux/amd64", 1),
         ((None, AMD), "linux/amd64", 1),
         ((AMD, AMD), "linux/amd64", 0),
+        ((ARM, {**ARM, "variant": ""}), "linux/arm64", 1),
+        (({**ARM, "variant": ""}, ARM), "linux/arm64/v8", 1),
     ],
 )
 def test_the_platforms_image_is_chosen(platforms: tuple[dict[str, str] | None, ...], wanted: str, number: int) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 
 from tests.registry.support import layer, quick_retry
+from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.http.addresses import origin_of
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import Attempt
 from training_imgtool.registry.auth.challenges import Scopes, scope_texts
 from training_imgtool.registry.dialects import find_dialect
+from training_imgtool.registry.failures import make_error
 from training_imgtool.registry.session import Session
 from training_imgtool.registry.upload import BlobUpload, How, with_query
 
@@ -21,8 +25,9 @@ from training_imgtool.registry.upload import BlobUpload, How, with_query
 class _Recorder:
     """A Session that answers from a list and keeps what it was asked."""
 
-    def __init__(self, host: str, *answers: tuple[int, Mapping[str, str]]) -> None:
+    def __init__(self, host: str, *answers: tuple[int, Mapping[str, str]], refused: bytes = b"") -> None:
         self.host = host
+        self._refused = refused  # the body of every refusal
         self.origin = origin_of(f"https://{host}")
         self.dialect = find_dialect(host)
         self.retry = quick_retry()
@@ -39,7 +44,10 @@ class _Recorder:
             assert b"".join(body.open())
         self.asked.append((method, url, scope_texts(scopes)))
         status, headers = self._answers.pop(0)
-        return Answer(method, url, status, headers, (), b"")
+        return Answer(method, url, status, headers, (), self._refused if status >= 400 else b"")
+
+    def refusal(self, answer: Answer, doing: str) -> ImgtoolError:
+        return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)
 
 
 def _body() -> Iterator[bytes]:
@@ -95,6 +103,29 @@ def test_mounting_from_the_repository_itself_asks_and_opens_in_one() -> None:
     assert [(method, "from=p%2Frole" in url) for method, url, _ in recorder.asked] == [("POST", True), ("PUT", False)]
     there = _Recorder("ghcr.io", (201, {}))
     assert _upload(there, "ghcr.io/p/role", "ghcr.io/p/role") is How.MOUNTED
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "again"),
+    [
+        (404, "", True),
+        (404, "BLOB_UPLOAD_UNKNOWN", True),
+        (404, "NAME_UNKNOWN", False),
+        (400, "DIGEST_INVALID", True),
+        (400, "SIZE_INVALID", True),
+        (400, "BLOB_UPLOAD_UNKNOWN", False),
+        (405, "DIGEST_INVALID", False),
+    ],
+)
+def test_which_refusals_of_the_content_are_tried_once_more(status: int, code: str, *, again: bool) -> None:
+    """In a new upload, after a look whether the blob is there by now."""
+    refused = json.dumps({"errors": [{"code": code}]}).encode() if code else b""
+    opened = (202, {"location": "/v2/p/role/blobs/uploads/1"})
+    recorder = _Recorder("ghcr.io", opened, (status, {}), (404, {}), (204, {}), opened, (201, {}), refused=refused)
+    with nullcontext() if again else pytest.raises(RegistryRefusedError):
+        assert _upload(recorder, "ghcr.io/p/role", "docker.io/p/base") is How.UPLOADED
+    more = ["HEAD", "DELETE", "POST", "PUT"] if again else ["DELETE"]
+    assert [method for method, _, _ in recorder.asked] == ["POST", "PUT", *more]
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,47 @@ def test_which_files_are_secrets(gpu: tuple[RoleImage, Any, Context], told: Fiel
     assert (again.status is Status.MISMATCH) == (secret and not told["path"].startswith("app/"))
 
 
+def _layered(image: RoleImage, *listings: Listing | None) -> Facts:
+    """Facts of an image whose first layer is the base's; None for a layer that nobody read."""
+    layers = tuple(Layer(digest=f"sha256:{n}", size=1, own=n > 0, history="") for n in range(len(listings)))
+    return _facts(image, layers=layers, listings={n: one for n, one in enumerate(listings) if one is not None})
+
+
+def test_a_secret_that_a_layer_removes_is_reported_where_it_is(gpu: tuple[RoleImage, Any, Context]) -> None:
+    """And at its removal where nobody knows whether a layer below has it."""
+    base, empty = Listing(items=tuple(GOOD_ITEMS), folders={}), Listing(items=(), folders={})
+    having = replace(empty, items=(_suspect("root/.netrc", b"machine"),))
+    removing = replace(empty, removed=("root/.netrc", "root/notes"))
+
+    def said(*listings: Listing | None) -> str:
+        return _of(gpu, _layered(gpu[0], *listings))["secrets"].found
+
+    assert said(base, having, removing) == "/root/.netrc in layer 2"
+    assert said(base, None, removing) == "/root/.netrc, which layer 3 removes: the layers below still have it"
+    assert said(having, None, removing) == said(base, empty, removing) == "no file that looks like a secret"
+    assert said(base, removing, having) == "/root/.netrc in layer 3"
+
+
+def test_caches_of_the_images_own_layers_are_a_warning(gpu: tuple[RoleImage, Any, Context]) -> None:
+    paths = ("root/.cache/pip/http/1", "root/.cache/pip/http/2", "var/cache/apt/archives/a.deb")
+    cached = Listing(items=tuple(_files("cache", *paths, size=600_000)), folders={})
+    empty = Listing(items=(), folders={})
+    found = _of(gpu, _layered(gpu[0], empty, cached))["caches"]
+    assert (found.status, found.found) == (Status.WARNING, "/root/.cache/pip 1.2 MB, /var/cache/apt 0.6 MB")
+    telling = replace(empty, items=tuple(_files("library", "usr/lib/libcudnn.so.8")))
+    assert _of(gpu, _layered(gpu[0], cached, telling))["caches"].status is Status.OK
+
+
+def test_a_program_that_ended_before_it_computed(gpu: tuple[RoleImage, Any, Context]) -> None:
+    parts = {name: one for name, one in RAN.items() if name != "compute"} | {"end": {"late": False, "signal": 11}}
+    found = _of(gpu, _facts(gpu[0], run=Started(parts=parts)))["compute"]
+    assert found.status is Status.MISMATCH
+    assert "killed by signal 11" in found.found
+    failed = {**parts, "tensorflow": {"error": "ImportError", "message": "libx"}}
+    for run in (Started(parts=failed), Started(parts={"end": parts["end"]}), Started(fault="no such file")):
+        assert "compute" not in _of(gpu, _facts(gpu[0], run=run))
+
+
 def test_what_is_found_goes_to_a_terminal_as_one_plain_line(gpu: tuple[RoleImage, Any, Context]) -> None:
     ran = {"tensorflow": {"error": "ImportError", "message": "\x1b[2Jgone\nError: all is well \u202e" + "x" * 999}}
     found = _of(gpu, _facts(gpu[0], ran=ran))["tensorflow"].found

@@ -159,6 +159,22 @@ def test_which_paths_matter(path: str, kind: str | None) -> None:
     assert interesting_paths.classify(path) == kind
 
 
+@pytest.mark.parametrize(
+    ("path", "size", "looked_into"),
+    [
+        ("app/data.bin", 1, True),
+        ("app/data.bin", interesting_paths.LARGEST_SUSPECT, True),
+        ("app/data.bin", interesting_paths.LARGEST_SUSPECT + 1, False),
+        ("app/data.bin", 0, False),
+        ("app/page.html", 1, False),
+        ("usr/share/data.bin", 1, False),
+        ("opt/venv/data.bin", 1, False),
+    ],
+)
+def test_which_files_without_a_telling_name_are_looked_into(path: str, size: int, *, looked_into: bool) -> None:
+    assert interesting_paths.wants_look(path, size) == looked_into
+
+
 def test_folders_are_summed_and_small_ones_left_out() -> None:
     assert interesting_paths.sum_folders({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
     assert interesting_paths.sum_folders({}) == {}

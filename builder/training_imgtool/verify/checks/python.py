@@ -147,7 +147,7 @@ def _build(case: Case) -> Iterator[Finding]:
         yield case.wrong("compute", format_failure(computed), "a product of two matrices")
     elif computed is not None:
         yield case.ok("compute", f"a product of two matrices on {', '.join(computed['used'])}")
-    elif case.run_part("tensorflow") and case.facts.run and "error" not in (case.run_part("tensorflow") or {}):
+    elif (imported := case.run_part("tensorflow")) and "error" not in imported:
         yield case.wrong("compute", describe_end(case), "a product of two matrices")
 
 
