@@ -16,7 +16,7 @@ import pytest
 from tests.cosign import PASSWORD, find_program, make_keys
 from tests.integration.push_world import BASE, BASE_TAG, Base, Machine, Project, Wheels, check_whole, make_base
 from tests.registry.support import machine as settings_of
-from tests.servers.fault_proxy import FaultProxy
+from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs, lock_path, read_lock
@@ -137,6 +137,16 @@ def test_one_changed_line(machine: Machine, project: Project, proxy: FaultProxy)
     assert proxy.bytes_up() < 128 << 10
     reads = [exchange for exchange in proxy.log if exchange.method == "GET" and "/blobs/" in exchange.path]
     assert len(reads) == len(after) * len(PLATFORMS)  # the configs, for the platforms in the index
+
+
+def test_what_is_said_of_an_image_names_its_platform(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+    proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/sha256:", status=400, times=-1))
+    out, said = machine.run("push", "--json", "--locked", cwd=project.folder)
+    for platform in PLATFORMS:
+        assert f"{platform}: the registry does not take attestations" in said
+        assert f"[worker {platform}] " in said
+    for row in json.loads(out)["images"]:
+        assert row["tag"].endswith(f":{row['role']}-{row['key'][:32]}")
 
 
 def test_verify_looks_at_each_platform_and_at_the_index(machine: Machine, project: Project, proxy: FaultProxy) -> None:
