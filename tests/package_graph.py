@@ -35,10 +35,10 @@ ROOMS: dict[str, str] = {
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
-    "commands": "attest context debian dockerfile engines jobs lock pipeline plan registry spec "
+    "commands": "attest cluster context debian dockerfile engines jobs lock pipeline plan registry spec "
     "verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
-    "api": "cli commands",
+    "api": "cli cluster commands pipeline spec verify",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job

@@ -1,23 +1,152 @@
-"""The Python interface: what `training_imgtool` shows to programs that submit jobs."""
+"""The Python interface: five functions. `training_imgtool` shows them with their results and errors, and nothing else.
+
+A call reads the machine's settings from the environment, as the command of the same name does, and prints nothing:
+`progress` receives what the command would show. Importing this package configures neither logging nor
+signals, and loads no other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["job"]
+from training_imgtool.core.errors import UsageError, VerificationError
+from training_imgtool.core.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
+
+if TYPE_CHECKING:
+    from training_imgtool.core.progress import Progress
+    from training_imgtool.core.settings import Settings
+    from training_imgtool.pipeline.request import SpecChoice
+    from training_imgtool.spec.model import Role
+
+Spec = str | os.PathLike[str]
+Listener = Callable[[dict[str, Any]], None]
+
+
+def plan(
+    spec: Spec = ".",
+    *,
+    changes: Mapping[str, str] | None = None,
+    registry: str | None = None,
+    locked: bool = False,
+    check: bool = True,
+    progress: Listener | None = None,
+) -> Plan:
+    """Decides versions, bases, wheels and keys, as `imgtool show`; writes nothing.
+
+    Args:
+        spec: the image.yaml, or the folder that it lies in.
+        changes: values of keys of the spec, in place of the file's, such as `{"tensorflow": "2.16.2"}`.
+        registry: where the images go, if the spec does not say it.
+        locked: require a lock that exists and is current.
+        check: check the job, and the trainer's syntax and imports.
+        progress: receives records, from any thread; their fields are those of `--progress json`.
+
+    Raises:
+        ImgtoolError: what the command would refuse: `exit_code` and the message are the command's. A FieldListError has
+            every violation in `errors`, each with its `field` and `location`.
+    """
+    from training_imgtool.commands import show
+    from training_imgtool.commands.images import plan_images
+
+    with _call(progress) as (view, settings):
+        inputs = plan_images(_choose(spec, changes), settings, view, registry=registry, locked=locked, check=check)
+        data = show.as_data(inputs)
+    names = ("role", "tag", "key", "tensorflow", "python", "cuda", "base", "wheel_bytes")
+    images = tuple(
+        PlannedImage(
+            **{name: row[name] for name in names},
+            needs_engine=next((stage["why"] for stage in row["stages"] if stage["why"]), None),
+        )
+        for row in data["roles"]
+    )
+    warnings = tuple(data["warnings"])
+    return Plan(name=data["name"], platform=data["platform"], warnings=warnings, images=ByRole(images))
+
+
+def push(
+    spec: Spec = ".",
+    *,
+    changes: Mapping[str, str] | None = None,
+    roles: Sequence[str] = (),
+    registry: str | None = None,
+    tags: Sequence[str] = (),
+    engine: str = "auto",
+    builder: str | None = None,
+    secrets: Sequence[str] = (),
+    create_repository: bool = False,
+    prove: bool = False,
+    locked: bool = False,
+    check: bool = True,
+    progress: Listener | None = None,
+) -> ByRole[Image]:
+    """Pushes the images that the registry lacks, as `imgtool push`; returns all of them by role.
+
+    Args:
+        spec: the image.yaml, or the folder that it lies in.
+        changes: values of keys of the spec, in place of the file's.
+        roles: only these; empty for all.
+        registry: where the images go, if the spec does not say it.
+        tags: further tags; with several roles, ROLE-TAG.
+        engine: what builds: `auto`, `docker`, `buildx` or `direct`.
+        builder: a builder of buildx for stages with RUN.
+        secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
+        create_repository: create a missing Artifact Registry repository first.
+        prove: read the images, and a random part of every blob sent, back.
+        locked: require a lock that exists and is current; never write it.
+        check: check the job, and the trainer's syntax and imports.
+        progress: receives records, as in `plan`.
+
+    Raises:
+        ImgtoolError: as in `plan`; no tag of `tags` moved.
+    """
+    from training_imgtool.commands.images import push_and_measure
+    from training_imgtool.pipeline.request import BuildOptions
+
+    with _call(progress, secrets) as (view, settings):
+        options = BuildOptions(
+            roles=_roles(roles),
+            push=True,
+            engine=engine,
+            builder=builder,
+            tags=tuple(tags),
+            create_repository=create_repository,
+            prove=prove,
+            check=check,
+        )
+        choice = _choose(spec, changes)
+        results = push_and_measure(choice, options, settings, view, registry=registry, locked=locked)
+    return ByRole(
+        tuple(
+            Image(
+                role=str(result.role),
+                reference=result.reference,
+                digest=result.reference.partition("@")[2],
+                outcome=str(result.outcome),
+                bytes=size,
+                seconds=result.seconds,
+            )
+            for result, size in results
+        )
+    )
 
 
 def job(
-    spec: str | Path,
+    spec: Spec = ".",
     *,
+    changes: Mapping[str, str] | None = None,
     target: str | None = None,
     registry: str | None = None,
-    images: Mapping[str, str] | None = None,
+    images: Mapping[str, Image] | Mapping[str, str] | None = None,
     job_id: str | None = None,
     hosts: str | None = None,
     allow_unknown: bool = False,
+    locked: bool = False,
+    progress: Listener | None = None,
 ) -> dict[str, Any]:
     """Returns the data of `imgtool config --format json`: what a program sends to the service's API.
 
@@ -27,27 +156,204 @@ def job(
 
     Args:
         spec: the image.yaml, or the folder that it lies in.
+        changes: values of keys of the spec, in place of the file's.
         target: the job file's format; by default the spec's `job.target`.
         registry: where the images are, if the spec does not say it.
-        images: REPOSITORY@sha256:DIGEST by role; by default imgtool finds those of the current inputs.
+        images: what `push` returned, or REPOSITORY@sha256:DIGEST by role; by default imgtool finds those of the current
+            inputs.
         job_id: the job's name, instead of the spec's.
         hosts: for tf-config, as `--hosts`: `master=vm-1,worker=vm-2`.
         allow_unknown: accept machines, accelerators and regions that imgtool's tables lack.
+        locked: require a lock that exists and is current.
+        progress: receives records, as in `plan`.
 
     Raises:
-        training_imgtool.core.errors.ImgtoolError: what the command would refuse; `exit_code` and the message are the
-            command's. A FieldListError has every violation in `errors`.
+        ImgtoolError: as in `plan`.
     """
-    from training_imgtool.cli.machine import settings
     from training_imgtool.commands.job_files.config import job_document
 
-    return job_document(
-        Path(spec),
-        target=target,
-        registry=registry,
-        images=images,
-        job_id=job_id,
-        hosts=hosts,
-        allow_unknown=allow_unknown,
-        settings=settings(),
+    with _call(progress) as (view, settings):
+        return job_document(
+            Path(spec),
+            values=changes,
+            target=target,
+            registry=registry,
+            images=None if images is None else {role: str(image) for role, image in images.items()},
+            job_id=job_id,
+            hosts=hosts,
+            allow_unknown=allow_unknown,
+            settings=settings,
+            progress=view,
+            locked=locked,
+        )
+
+
+def verify(
+    spec: Spec = ".",
+    *,
+    changes: Mapping[str, str] | None = None,
+    roles: Sequence[str] = (),
+    registry: str | None = None,
+    engine: str = "auto",
+    signature: str | None = None,
+    issuer: str | None = None,
+    locked: bool = False,
+    progress: Listener | None = None,
+) -> ByRole[VerifiedImage]:
+    """Compares the images with lock, base and code, as `imgtool verify`.
+
+    Args:
+        spec: the image.yaml, or the folder that it lies in.
+        changes: values of keys of the spec, in place of the file's.
+        roles: only these; empty for all.
+        registry: where the images are, if the spec does not say it.
+        engine: `auto`, `docker`, or `direct` (read the registry, run nothing).
+        signature: the key or identity that must have signed.
+        issuer: the OIDC provider that vouches for the identity.
+        locked: require a lock that exists and is current.
+        progress: receives records, as in `plan`.
+
+    Raises:
+        VerificationError: an image is another one, or not proven; `details` has a line each.
+        ImgtoolError: as in `plan`.
+    """
+    from training_imgtool.cli import machine
+    from training_imgtool.commands.images import verify_images
+    from training_imgtool.verify.report import as_data, list_mismatches, list_unproven
+    from training_imgtool.verify.session import ENGINES
+
+    with _call(progress) as (view, settings):
+        if engine not in ENGINES:
+            raise UsageError(f"engine {engine!r}: expected {', '.join(ENGINES)}")
+        _, reports = verify_images(
+            _choose(spec, changes),
+            settings,
+            view,
+            roles=_roles(roles),
+            registry=registry,
+            engine=engine,
+            signed_by=machine.signatory(signature, issuer),
+            locked=locked,
+        )
+    if wrong := (*list_mismatches(reports), *list_unproven(reports)):
+        raise VerificationError("the images are not proven to be what the lock says", details=wrong)
+    return ByRole(
+        tuple(
+            VerifiedImage(
+                role=row["role"],
+                reference=row["image"],
+                checks={check["check"]: check["found"] for check in row["checks"]},
+                bytes=sum(layer["bytes"] for layer in row["layers"]),
+            )
+            for row in as_data(reports)
+        )
     )
+
+
+def run(
+    spec: Spec = ".",
+    *,
+    changes: Mapping[str, str] | None = None,
+    registry: str | None = None,
+    service: str | None = None,
+    workers: int | None = None,
+    ps: int | None = None,
+    args: Sequence[str] | None = None,
+    job_dir: Spec | None = None,
+    kill: Sequence[str] = (),
+    restart: bool = False,
+    locked: bool = False,
+    progress: Listener | None = None,
+) -> Run:
+    """Trains with the images as a cluster of containers on this machine, as `imgtool run`; needs a Docker Engine.
+
+    Args:
+        spec: the image.yaml, or the folder that it lies in.
+        changes: values of keys of the spec, in place of the file's.
+        registry: where the images are, if the spec does not say it.
+        service: what the cluster behaves as: `ai-platform`, `vertex`, `tfjob` or `local`; by default job.target's.
+        workers: how many, in place of the spec's count.
+        ps: how many parameter servers.
+        args: the program's arguments, in place of the spec's.
+        job_dir: for checkpoints and models; by default ./job beside the spec.
+        kill: replicas to kill, such as `worker:1@30s`.
+        restart: restart programs that fail before their first checkpoint, as the service does.
+        locked: require a lock that exists and is current.
+        progress: receives records, as in `plan`; what the replicas print are those with `event` `log`.
+
+    Raises:
+        VerificationError: the run failed; `details` has the last lines of the replica that failed.
+        ImgtoolError: as in `plan`.
+    """
+    from training_imgtool.cluster.rehearsal import parse_kill
+    from training_imgtool.cluster.replicas import parse_service
+    from training_imgtool.cluster.run import Request
+    from training_imgtool.cluster.summary import error_of
+    from training_imgtool.commands.images import run_images
+
+    with _call(progress) as (view, settings):
+        request = Request(
+            service=parse_service(service) if service else None,
+            workers=workers,
+            ps=ps,
+            args=None if args is None else tuple(args),
+            job_dir=None if job_dir is None else Path(job_dir),
+            kills=tuple(map(parse_kill, kill)),
+            restart=restart,
+        )
+        summary = run_images(
+            _choose(spec, changes),
+            request,
+            settings,
+            lambda: nullcontext(view),
+            lambda _ready: nullcontext(view),
+            registry=registry,
+            locked=locked,
+        )
+    if error := error_of(summary):
+        raise error
+    return Run(
+        job_dir=summary.job_dir,
+        checkpoint=summary.checkpoint.path if summary.checkpoint else None,
+        seconds=summary.seconds,
+        replicas=tuple(
+            Replica(
+                name=row.replica.name,
+                role=str(row.replica.role),
+                exit_code=row.exit_code,
+                seconds=row.seconds,
+                peak_bytes=row.peak_memory,
+                restarts=row.restarts,
+            )
+            for row in summary.replicas
+        ),
+    )
+
+
+@contextmanager
+def _call(progress: Listener | None, secrets: Sequence[str] = ()) -> Iterator[tuple[Progress, Settings]]:
+    """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing."""
+    from training_imgtool.cli import machine
+    from training_imgtool.cli.output import translate
+    from training_imgtool.cli.progress_lines import Records
+    from training_imgtool.core.progress import Note, silent
+
+    view: Progress = Records(progress, time.monotonic) if progress else silent
+    try:
+        yield view, machine.settings(tuple(secrets), note=lambda text: view(Note(text)))
+    except (OSError, MemoryError) as error:
+        raise translate(error) from error
+
+
+def _choose(spec: Spec, changes: Mapping[str, str] | None) -> SpecChoice:
+    from training_imgtool.pipeline.request import SpecChoice
+
+    return SpecChoice(path=Path(spec), values=dict(changes or {}))
+
+
+def _roles(names: Sequence[str]) -> tuple[Role, ...]:
+    from training_imgtool.spec.model import Role
+
+    if unknown := [name for name in names if name not in list(Role)]:
+        raise UsageError(f"roles: {unknown[0]!r}: expected {', '.join(Role)}")
+    return tuple(map(Role, names))

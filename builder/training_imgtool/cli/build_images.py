@@ -8,19 +8,13 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
-from training_imgtool.core.progress import Planned, Progress
-from training_imgtool.core.settings import Settings
+from training_imgtool.commands.images import prepare_build, steps_of
 from training_imgtool.jobs import check_job
-from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.platforms import build_platforms
 from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
-from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.connect import connect
-from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
-    from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.pipeline.many import SpecResult
 
 
@@ -48,26 +42,8 @@ def build_and_print(
         _print_many(results, as_json=as_json)
         return
     with machine.progress(progress) as view, connect(settings, view) as registries:
-
-        def read_inputs(renewal: Renewal | None) -> Inputs:
-            check = options.check and not renewal
-            return _prepare(
-                choices[0],
-                settings,
-                view,
-                registry=registry,
-                locked=locked,
-                renewal=renewal,
-                roles=options.roles,
-                push=options.push,
-                check=check,
-            )
-
-        def make(inputs: Inputs) -> tuple[BuildResult, ...]:
-            run = BuildRun(inputs=inputs, options=options, settings=settings, progress=view)
-            return build_platforms(run, registries)
-
-        images = build_renewed(read_inputs, make, view, locked=locked)
+        steps = steps_of(choices[0], options, settings, view, registries, registry=registry, locked=locked)
+        images = build_renewed(*steps, view, locked=locked)
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
@@ -95,38 +71,6 @@ def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
     emit_note(f"{len(results) - len(failures)} of {len(results)} specs are done")
     if failures:
         raise typer.Exit(exit_code(failures.values()))
-
-
-def _prepare(
-    choice: SpecChoice,
-    settings: Settings,
-    view: Progress,
-    *,
-    registry: str | None,
-    locked: bool,
-    renewal: Renewal | None = None,
-    write: bool = True,
-    roles: tuple[Role, ...] = (),
-    push: bool = False,
-    check: bool = True,
-) -> Inputs:
-    """Reads a spec and prepares its build; a live view shows the roles from then on."""
-    spec_file = open_spec(choice.path, choice.values)
-    if check:
-        check_job(spec_file)
-    for role in (role for role in Role if role in (roles or spec_file.spec.roles)):
-        view(Planned(role))
-    return prepare(
-        spec_file,
-        settings,
-        view,
-        registry=registry,
-        locked=locked,
-        renewal=renewal,
-        write=write,
-        roles=roles,
-        push=push,
-    )
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
@@ -161,17 +105,7 @@ def dry_run_and_print(
     rows = []
     for choice in choices:
         with machine.progress(progress) as view:
-            inputs = _prepare(
-                choice,
-                settings,
-                view,
-                registry=registry,
-                locked=locked,
-                write=False,
-                roles=options.roles,
-                push=options.push,
-                check=options.check,
-            )
+            inputs = prepare_build(choice, options, settings, view, registry=registry, locked=locked, write=False)
             own = with_own_secrets(inputs, settings) if many else settings
             for each in inputs.by_platform:
                 foreseen = dry_run(BuildRun(inputs=each, options=options, settings=own, progress=view))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
 
 
-def settings(secrets: tuple[str, ...] = ()) -> Settings:
-    """Reads the machine's settings from the environment, and `--secret`; raises UsageError."""
+def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_note) -> Settings:
+    """Reads the machine's settings from the environment, and `--secret`; raises UsageError.
+
+    `note` receives a line for each variable that begins as imgtool's own and is unknown.
+    """
     machine = from_environment(os.environ)
     for name in find_unknown_variables(os.environ):
         close = difflib.get_close_matches(name, VARIABLES, n=1)
-        emit_note(f"{name} is no variable of imgtool{f': did you mean {close[0]}?' if close else ''}")
+        note(f"{name} is no variable of imgtool{f': did you mean {close[0]}?' if close else ''}")
     if not secrets:
         return machine
     from training_imgtool.spec.secrets import parse_secret

@@ -83,7 +83,7 @@ def report_error(error: Exception, arguments: Sequence[str]) -> int:
     """Prints `error` to stderr, with --json as a document on stdout too, and returns its exit code."""
     if os.environ.get("IMGTOOL_DEBUG"):
         emit_error("".join(traceback.format_exception(error)))
-    failure = error if isinstance(error, ImgtoolError) else _translate(error)
+    failure = error if isinstance(error, ImgtoolError) else translate(error)
     emit_failure(failure)
     _emit_result(error_data(failure), arguments)
     return failure.exit_code
@@ -140,7 +140,7 @@ def error_data(failure: ImgtoolError) -> dict[str, Any]:
     }
 
 
-def _translate(error: Exception) -> ImgtoolError:
+def translate(error: Exception) -> ImgtoolError:
     """Returns typer's and the operating system's errors as ours; every other exception is a bug."""
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TextIO
 
-from training_imgtool.cli.progress_lines import JsonLines, PlainLines, Writer
+from training_imgtool.cli.progress_lines import PlainLines, Records, Writer
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Progress, silent
 
@@ -54,7 +55,7 @@ def open_progress(
     if stream is None or chosen is Mode.QUIET:
         yield silent
     elif chosen is Mode.JSON:
-        yield JsonLines(writer, clock)
+        yield Records(lambda record: writer.line(json.dumps(record)), clock)
     elif chosen is Mode.PLAIN:
         with PlainLines(writer, clock) as lines:
             yield lines

@@ -6,7 +6,6 @@ the event's own fields: `subject`, `size`, `text`, `what`, `done`, `total`, `out
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -244,11 +243,16 @@ class PlainLines:
                     self._about(subject, f"still working for {format_seconds(row.elapsed(now))}{what and f': {what}'}")
 
 
-class JsonLines:
-    """One JSON object per event; transfers at most once a second each, and when they end."""
+class Records:
+    """One record per event for `take`; transfers at most once a second each, and when they end.
 
-    def __init__(self, writer: Writer, clock: Callable[[], float]) -> None:
-        self._writer = writer
+    Args:
+        take: gets the records one after the other, from any thread: the fields are those of `--progress json`.
+        clock: seconds.
+    """
+
+    def __init__(self, take: Callable[[dict[str, Any]], None], clock: Callable[[], float]) -> None:
+        self._take = take
         self._clock = clock
         self._lock = threading.Lock()
         self._began = clock()
@@ -263,9 +267,14 @@ class JsonLines:
                 if event.done != event.total and now - self._shown.get(name, -1.0) < 1.0:
                     return
                 self._shown[name] = now
-            record: dict[str, Any] = {"time": round(now - self._began, 3), "event": _NAMES[type(event)]}
-            record |= {field.name: _cut(getattr(event, field.name)) for field in fields(type(event))}
-            self._writer.line(json.dumps(record))
+            self._take({"time": round(now - self._began, 3), **as_record(event)})
+
+
+def as_record(event: Event) -> dict[str, Any]:
+    """Returns an event's kind and its fields, long texts cut."""
+    return {"event": _NAMES[type(event)]} | {
+        field.name: _cut(getattr(event, field.name)) for field in fields(type(event))
+    }
 
 
 def _cut(value: object) -> object:

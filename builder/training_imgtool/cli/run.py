@@ -119,6 +119,8 @@ def run(
     from training_imgtool.cluster.rehearsal import parse_follow, parse_kill
     from training_imgtool.cluster.replicas import parse_service
     from training_imgtool.cluster.summary import as_data, as_lines, error_of
+    from training_imgtool.commands.images import run_images
+    from training_imgtool.pipeline.request import SpecChoice
 
     followed = tuple(parse_follow(text) for text in follow or ())
     request = cluster_run.Request(
@@ -131,7 +133,15 @@ def run(
         restart=restart,
     )
     values = opt.read_changes(changes)
-    summary = _run(spec, values, request, followed, registry=registry, locked=locked, progress=progress)
+    summary = run_images(
+        SpecChoice(path=spec, values=values),
+        request,
+        machine.settings(),
+        lambda: machine.progress(progress),
+        lambda ready: _output(progress, ready, followed),
+        registry=registry,
+        locked=locked,
+    )
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
     if as_json:
@@ -148,38 +158,6 @@ def _folder(text: str) -> Path:
     if not text:
         raise UsageError("--job-dir is empty: expected a folder", hint="is a shell variable unset?")
     return Path(text)
-
-
-def _run(
-    spec: Path | None,
-    values: Mapping[str, str],
-    request: Request,
-    followed: tuple[tuple[Role, int | None], ...],
-    *,
-    registry: str | None,
-    locked: bool,
-    progress: str,
-) -> Summary:
-    from training_imgtool.cluster import run as cluster_run
-    from training_imgtool.core.interpreters import this_platform
-    from training_imgtool.engines.docker.client import connect
-    from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.shared_reads import open_spec
-
-    settings = machine.settings()
-    spec_file = open_spec(spec, values)
-    if (own := this_platform()) in spec_file.platforms:
-        spec_file = open_spec(spec, {**values, "platform": own})
-    cluster_run.check(spec_file.spec, request)
-    engine = connect(settings)
-    try:
-        with machine.progress(progress) as view:
-            inputs = prepare(spec_file, settings, view, registry=registry, locked=locked)
-            ready = cluster_run.prepare(inputs, request, settings, view, engine)
-        with _output(progress, ready, followed) as view:
-            return cluster_run.run(ready, engine, view)
-    finally:
-        engine.close()
 
 
 def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, request: Request) -> str:

@@ -25,20 +25,13 @@ def show(
 ) -> None:
     """Print what each image consists of, and its tag."""
     from training_imgtool.commands import show
-    from training_imgtool.jobs import check_job
-    from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.shared_reads import open_spec
-    from training_imgtool.pipeline.trainer_check import check_trainer
+    from training_imgtool.commands.images import plan_images
+    from training_imgtool.pipeline.request import SpecChoice
 
-    values = opt.read_changes(changes)
+    choice = SpecChoice(path=spec, values=opt.read_changes(changes))
     settings = machine.settings()
     with machine.progress(progress) as view:
-        spec_file = open_spec(spec, values)
-        if not no_check:
-            check_job(spec_file)
-        inputs = prepare(spec_file, settings, view, registry=registry, locked=locked, write=False)
-        if not no_check:
-            check_trainer(inputs, settings, view)
+        inputs = plan_images(choice, settings, view, registry=registry, locked=locked, check=not no_check)
     for other in inputs.others:
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)

@@ -46,31 +46,27 @@ def verify(
     as_json: opt.Json = False,
 ) -> None:
     """Check that the images contain what the lock pins, and no secret."""
-    from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.shared_reads import open_spec
+    from training_imgtool.commands.images import verify_images
+    from training_imgtool.pipeline.request import SpecChoice
     from training_imgtool.verify import report
     from training_imgtool.verify.sbom import write_sbom
-    from training_imgtool.verify.session import VerifyRun
-    from training_imgtool.verify.session import verify as verify_images
 
     values = opt.read_changes(changes)
     _check_usage(engine, sbom)
     wanted = tuple(roles or ())
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs = prepare(
-            open_spec(spec, values), settings, view, registry=registry, locked=locked, write=False, roles=wanted
-        )
-        run = VerifyRun(
-            inputs=inputs,
+        inputs, reports = verify_images(
+            SpecChoice(path=spec, values=values),
+            settings,
+            view,
             roles=wanted,
+            registry=registry,
             engine=engine,
             signed_by=machine.signatory(signature, issuer),
+            locked=locked,
             whole=sbom is not None,
-            settings=settings,
-            progress=view,
         )
-        reports = verify_images(run)
     wrong, unproven = report.list_mismatches(reports), report.list_unproven(reports)
     if as_json:
         images = report.as_data(reports)

@@ -171,6 +171,7 @@ def _as_argument(path: Path) -> str:
 def job_document(
     where: Path,
     *,
+    values: Mapping[str, str] | None,
     target: str | None,
     registry: str | None,
     images: Mapping[str, str] | None,
@@ -178,11 +179,14 @@ def job_document(
     hosts: str | None,
     allow_unknown: bool,
     settings: Settings,
+    progress: Progress,
+    locked: bool,
 ) -> dict[str, Any]:
     """Returns the job as data for `training_imgtool.job`; arguments and errors as there."""
     if target is not None and target not in list(Target):
         raise UsageError(f"target {target!r}: expected {', '.join(Target)}")
     request = Request(
+        values=values,
         target=Target(target) if target else None,
         job_id=job_id,
         form=Format.JSON,
@@ -190,10 +194,10 @@ def job_document(
         allow_unknown=allow_unknown,
     )
     if images is None:
-        written = write_job_file(where, request, settings, lambda _event: None, registry=registry)
+        written = write_job_file(where, request, settings, progress, registry=registry, locked=locked)
         document: dict[str, Any] = json.loads(written.text)
         return document
-    spec_file = open_spec(where)
+    spec_file = open_spec(where, values)
     spec = with_job_id(spec_file.spec, job_id)
     try:
         job = job_data(spec, _digests(images), request.target or spec.job.target, job_options(request, None))

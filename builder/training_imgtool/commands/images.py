@@ -1,0 +1,190 @@
+"""Makes, checks and runs the images of one spec, for the command line and for `api`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.progress import Planned, Progress
+from training_imgtool.core.settings import Settings
+from training_imgtool.jobs import check_job
+from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.platforms import build_platforms
+from training_imgtool.pipeline.renewal import build_renewed
+from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
+from training_imgtool.pipeline.shared_reads import open_spec
+from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.attest.cosign import Signatory
+    from training_imgtool.cluster.run import Ready, Request
+    from training_imgtool.cluster.summary import Summary
+    from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.verify.report import ImageReport
+
+
+def plan_images(
+    choice: SpecChoice, settings: Settings, progress: Progress, *, registry: str | None, locked: bool, check: bool
+) -> Inputs:
+    """Decides what a build would make, and writes nothing; raises what reading the spec and the checks raise."""
+    spec_file = open_spec(choice.path, choice.values)
+    if check:
+        check_job(spec_file)
+    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False)
+    if check:
+        from training_imgtool.pipeline.trainer_check import check_trainer
+
+        check_trainer(inputs, settings, progress)
+    return inputs
+
+
+def prepare_build(
+    choice: SpecChoice,
+    options: BuildOptions,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None,
+    locked: bool,
+    renewal: Renewal | None = None,
+    write: bool = True,
+) -> Inputs:
+    """Reads a spec and prepares its build; a live view shows the roles from then on."""
+    spec_file = open_spec(choice.path, choice.values)
+    if options.check and not renewal:
+        check_job(spec_file)
+    for role in (role for role in Role if role in (options.roles or spec_file.spec.roles)):
+        progress(Planned(role))
+    return prepare(
+        spec_file,
+        settings,
+        progress,
+        registry=registry,
+        locked=locked,
+        renewal=renewal,
+        write=write,
+        roles=options.roles,
+        push=options.push,
+    )
+
+
+def steps_of(
+    choice: SpecChoice,
+    options: BuildOptions,
+    settings: Settings,
+    progress: Progress,
+    registries: Registries,
+    *,
+    registry: str | None,
+    locked: bool,
+) -> tuple[Callable[[Renewal | None], Inputs], Callable[[Inputs], tuple[BuildResult, ...]]]:
+    """Returns the two steps of a build, for `pipeline.renewal.build_renewed`: to read the inputs, and to build."""
+
+    def read_inputs(renewal: Renewal | None) -> Inputs:
+        return prepare_build(choice, options, settings, progress, registry=registry, locked=locked, renewal=renewal)
+
+    def make(inputs: Inputs) -> tuple[BuildResult, ...]:
+        run = BuildRun(inputs=inputs, options=options, settings=settings, progress=progress)
+        return build_platforms(run, registries)
+
+    return read_inputs, make
+
+
+def push_and_measure(
+    choice: SpecChoice,
+    options: BuildOptions,
+    settings: Settings,
+    progress: Progress,
+    *,
+    registry: str | None,
+    locked: bool,
+) -> tuple[tuple[BuildResult, int], ...]:
+    """Pushes the images of one spec; returns each with the bytes of its config and layers, as its manifest has them.
+
+    For an index these are the bytes of all the images that it names.
+    """
+    with connect(settings, progress) as registries:
+        steps = steps_of(choice, options, settings, progress, registries, registry=registry, locked=locked)
+        results = build_renewed(*steps, progress, locked=locked)
+        return tuple((result, _measure(result, registries)) for result in results)
+
+
+def _measure(result: BuildResult, registries: Registries) -> int:
+    if result.digest is None:
+        return 0
+    client, repository = registries.at(result.digest.repository), result.digest.repository
+    manifest = client.manifest(result.digest)
+    entries = [described for _, described in manifest.entries] if manifest.is_index else []
+    manifests = [client.manifest(repository.digest(entry.digest)) for entry in entries] or [manifest]
+    return sum(blob.size for each in manifests for blob in (each.config, *each.layers))
+
+
+def verify_images(
+    choice: SpecChoice,
+    settings: Settings,
+    progress: Progress,
+    *,
+    roles: tuple[Role, ...],
+    registry: str | None,
+    engine: str,
+    signed_by: Signatory | None,
+    locked: bool,
+    whole: bool = False,
+) -> tuple[Inputs, tuple[ImageReport, ...]]:
+    """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
+    from training_imgtool.verify.session import VerifyRun, verify
+
+    spec_file = open_spec(choice.path, choice.values)
+    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False, roles=roles)
+    run = VerifyRun(
+        inputs=inputs,
+        roles=roles,
+        engine=engine,
+        signed_by=signed_by,
+        whole=whole,
+        settings=settings,
+        progress=progress,
+    )
+    return inputs, verify(run)
+
+
+def run_images(
+    choice: SpecChoice,
+    request: Request,
+    settings: Settings,
+    open_progress: Callable[[], AbstractContextManager[Progress]],
+    open_output: Callable[[Ready], AbstractContextManager[Progress]],
+    *,
+    registry: str | None,
+    locked: bool,
+) -> Summary:
+    """Runs the images of one spec as a cluster on this machine, until the leader ends.
+
+    Args:
+        choice: the spec.
+        request: the options.
+        settings: the machine's.
+        open_progress: shows the events until the cluster starts.
+        open_output: shows those after that.
+        registry: in place of the spec's.
+        locked: keep the lock.
+    """
+    from training_imgtool.cluster import run as cluster
+    from training_imgtool.core.interpreters import this_platform
+    from training_imgtool.engines.docker.client import connect as connect_engine
+
+    spec_file = open_spec(choice.path, choice.values)
+    if (own := this_platform()) in spec_file.platforms:
+        spec_file = open_spec(choice.path, {**choice.values, "platform": own})
+    cluster.check(spec_file.spec, request)
+    engine = connect_engine(settings)
+    try:
+        with open_progress() as progress:
+            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
+            ready = cluster.prepare(inputs, request, settings, progress, engine)
+        with open_output(ready) as progress:
+            return cluster.run(ready, engine, progress)
+    finally:
+        engine.close()

@@ -1,0 +1,149 @@
+"""The results of the Python interface: frozen values that can be pickled and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+
+class _OfRole(Protocol):
+    @property
+    def role(self) -> str: ...
+
+
+Result = TypeVar("Result", bound=_OfRole)
+
+
+@dataclass(frozen=True, slots=True)
+class ByRole(Mapping[str, Result], Generic[Result]):
+    """Results by role: a mapping that cannot be changed, and can be pickled. Of several platforms the first counts."""
+
+    results: tuple[Result, ...]
+
+    def __getitem__(self, role: str) -> Result:
+        for result in self.results:
+            if result.role == role:
+                return result
+        raise KeyError(role)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(result.role for result in self.results))
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedImage:
+    """An image that a push would find or make.
+
+    Attributes:
+        role: `master`, `worker`, `ps` or `evaluator`.
+        tag: the tag that names it by its content key; None if neither the spec nor the machine names a registry.
+        key: the content key, 64 hexadecimal digits: equal inputs have equal keys.
+        tensorflow: the package and its version, such as `tensorflow-cpu 2.15.1`.
+        python: the minor version.
+        cuda: the version, or None.
+        base: the base image, by digest.
+        wheel_bytes: bytes of the wheels that it installs, to download.
+        needs_engine: why a stage of it needs an engine; None if imgtool makes all of it.
+    """
+
+    role: str
+    tag: str | None
+    key: str
+    tensorflow: str
+    python: str
+    cuda: str | None
+    base: str
+    wheel_bytes: int
+    needs_engine: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a push would make.
+
+    Attributes:
+        name: the spec's.
+        platform: such as `linux/amd64`; of several the first.
+        warnings: what the versions bring with them.
+        images: by role.
+    """
+
+    name: str
+    platform: str
+    warnings: tuple[str, ...]
+    images: ByRole[PlannedImage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An image that the registry confirmed.
+
+    Attributes:
+        role: `master`, `worker`, `ps` or `evaluator`.
+        reference: `REPOSITORY@sha256:DIGEST`, which a job file names.
+        digest: `sha256:DIGEST`.
+        outcome: `found` (the registry had it), `appended` (imgtool made it) or `built` (an engine did).
+        bytes: the compressed size of config and layers; of an index, of all the images that it names.
+        seconds: the time that it took.
+    """
+
+    role: str
+    reference: str
+    digest: str
+    outcome: str
+    bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return self.reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedImage:
+    """An image that is what lock, base and code say.
+
+    Attributes:
+        role: `master`, `worker`, `ps` or `evaluator`.
+        reference: `REPOSITORY@sha256:DIGEST`, or the image's ID in an engine.
+        checks: what was found, by the name of the check.
+        bytes: the compressed size of the layers.
+    """
+
+    role: str
+    reference: str
+    checks: Mapping[str, str]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A replica of a run: `seconds` from its first start to its end, `peak_bytes` of memory as sampled every second."""
+
+    name: str
+    role: str
+    exit_code: int | None
+    seconds: float
+    peak_bytes: int | None
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that succeeded.
+
+    Attributes:
+        job_dir: where the trainers wrote.
+        checkpoint: the newest one, below job_dir; None if there is none.
+        seconds: from the first start to the end.
+        replicas: in the order of the cluster.
+    """
+
+    job_dir: Path
+    checkpoint: str | None
+    seconds: float
+    replicas: tuple[Replica, ...]
