@@ -121,7 +121,32 @@ def test_a_runtime_version_needs_no_image_and_packs_the_trainer(
     package = tmp_path / training["packageUris"][0].rpartition("/")[2]
     with tarfile.open(package) as archive:
         assert "mnist-0.1/trainer/task.py" in archive.getnames()
-    assert "gcloud storage cp" in capsys.readouterr().err
+    assert _run(["config", str(tmp_path), "-o", str(output), "--command"]) == 0
+    assert capsys.readouterr().out.startswith(f"gcloud storage cp {package} gs://my-bucket/staging/")
+
+
+def test_submit_shows_what_it_would_do_and_keeps_a_file_of_somebody_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/task.py").write_text("print(1)\n")
+    (tmp_path / "image.yaml").write_text(
+        "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
+        "job: {target: ai-platform, region: us-central1, runtime_version: '2.11', staging: gs://my-bucket/staging}\n"
+    )
+    assert _run(["config", "--command"]) == 0
+    printed = capsys.readouterr().out
+    assert _run(["submit", "--dry-run", "--progress", "quiet"]) == 0
+    asked, _, submitted = capsys.readouterr().out.partition("gcloud storage cp")
+    assert f"gcloud storage cp{submitted}" == printed
+    assert asked.split()[:5] == ["gcloud", "ai-platform", "jobs", "list", "--filter"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "config.yaml").write_text("mine")
+    assert _run(["submit"]) == 2
+    assert "imgtool did not write it" in capsys.readouterr().err
+    assert _run(["submit", "-o", "job.yaml"]) == 2
+    assert "gcloud is not on PATH" in capsys.readouterr().err
 
 
 def test_a_wrong_job_names_its_place_and_leaves_the_old_file(

@@ -201,7 +201,7 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("compose master", CO, spec({P: RoleSpec()}), "roles", "expected a master or workers"),
     ("hosts", TC, spec(BARE), "roles", "the target tf-config needs the machines"),
     ("sky roles", SK, spec(BARE), "roles.worker", "nodes are all alike: expected one role, found master and worker"),
-    ("sky name", SK, spec(ONE, id="-x"), "job.id", "'-x' is not a task's name"),
+    ("sky name", SK, spec(ONE, id="-x"), "job.id", " is not a task's name"),
     ("sky env", SK, spec(ONE, env={"CLUSTER_TASKS": "x"}), "job.env.CLUSTER_TASKS", "imgtool sets this variable"),
     ("slurm name", SL, spec(ONE, id="a b"), "job.id", "'a b': expected letters"),
     ("slurm partition", SL, spec(ONE, slurm=Slurm(partition="a\nb")), "job.slurm.partition", "expected letters"),

@@ -91,7 +91,7 @@ def test_the_program_of_the_page_submits(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(training_imgtool, "job", partial(training_imgtool.job, images=named))
     jobs = Jobs()
     assert submitter.submit(jobs, str(folder), "projects/p/locations/us-central1").endswith("/customJobs/1")
-    assert set(jobs.body) == {"displayName", "jobSpec"}
+    assert set(jobs.body) == {"displayName", "jobSpec", "labels"}
     (folder / "image.yaml").write_text(SPEC.replace("us-central1", "nowhere"))
     with pytest.raises(SystemExit, match=r"image.yaml:4:\d+: job.region: 'nowhere' is not a region"):
         submitter.submit(jobs, str(folder), "")

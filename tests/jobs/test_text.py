@@ -62,7 +62,7 @@ def test_the_header_says_by_whom_from_what_and_how_to_submit() -> None:
     first = dump(job_data(spec(ONE), images(spec(ONE)), AI, JobOptions(version="1.2.3", file="out/job.yaml")))
     lines = first.splitlines()
     assert lines[0].startswith("# Written by imgtool 1.2.3 for ai-platform; spec ")
-    assert lines[1] == "# Submit with:"
+    assert lines[1] == "# Submit with imgtool submit, or:"
     assert "--config out/job.yaml" in first
     other = dump(job_data(spec(TRIO), images(spec(TRIO)), AI, JobOptions(version="1.2.3")))
     assert lines[0] != other.splitlines()[0]  # another spec, another hash

@@ -11,7 +11,6 @@ from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_note
 from training_imgtool.core.errors import UsageError
-from training_imgtool.spec.targets import Target
 
 if TYPE_CHECKING:
     from training_imgtool.jobs.model import Format
@@ -31,12 +30,12 @@ def register(app: typer.Typer) -> None:
 def config(
     spec: opt.Spec = None,
     changes: opt.Changes = None,
-    target: Annotated[Target | None, typer.Option(help="The job file's format, instead of job.target.")] = None,
+    target: opt.TargetName = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to stdout; - is stdout.")
     ] = None,
     registry: opt.Registry = None,
-    job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name.")] = None,
+    job_id: opt.JobId = None,
     command: Annotated[
         bool, typer.Option("--command", help="Print the command that submits the job, not the file.")
     ] = False,
@@ -65,18 +64,9 @@ def config(
         Path | None,
         typer.Option("--spec", metavar="FILE", help="With --from: write the image.yaml of a packaged job to FILE."),
     ] = None,
-    push: Annotated[
-        bool, typer.Option("--push", help="Push the images that the registry lacks, then write the file.")
-    ] = False,
-    allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
-    ] = False,
-    require_signature: Annotated[
-        str | None,
-        typer.Option(
-            "--require-signature", metavar="KEY|IDENTITY", help="Refuse images that this key or identity did not sign."
-        ),
-    ] = None,
+    push: opt.Push = False,
+    allow_unknown: opt.AllowUnknown = False,
+    require_signature: opt.RequireSignature = None,
     issuer: opt.Issuer = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",

@@ -11,6 +11,7 @@ import typer
 from training_imgtool.cli.progress import Mode
 from training_imgtool.core.errors import UsageError
 from training_imgtool.spec.model import Role
+from training_imgtool.spec.targets import Target
 
 
 def _list_engines() -> list[str]:
@@ -61,6 +62,18 @@ Secrets = Annotated[
         "--secret",
         metavar="id=ID,src=FILE",
         help="A secret for RUN --mount=type=secret; or id=ID,env=VARIABLE. Repeatable.",
+    ),
+]
+TargetName = Annotated[Target | None, typer.Option("--target", help="The job file's format, instead of job.target.")]
+JobId = Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name.")]
+Push = Annotated[bool, typer.Option("--push", help="Push the images that the registry lacks, then write the file.")]
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
+]
+RequireSignature = Annotated[
+    str | None,
+    typer.Option(
+        "--require-signature", metavar="KEY|IDENTITY", help="Refuse images that this key or identity did not sign."
     ),
 ]
 Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that vouches for the identity.")]

@@ -88,11 +88,11 @@ def check_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator[None]:
+def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator[int]:
     """Keeps other threads and processes from writing `path` while the block runs.
 
     The lock is the kernel's (flock on a hidden file next to `path`), so it ends with its process; a lock file that a
-    killed run left behind locks nothing.
+    killed run left behind locks nothing. Yields its descriptor: a program that inherits it holds the lock too.
 
     Args:
         path: the output that two runs must not write at once; it need not exist.
@@ -108,7 +108,7 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
     except OSError as error:
         raise _wrap_error(path, error) from error
     try:
-        yield
+        yield handle
     finally:
         with contextlib.suppress(OSError):
             beside.unlink()  # still locked: a waiting run notices that its file is gone, and creates a new one

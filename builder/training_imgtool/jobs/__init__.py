@@ -16,13 +16,15 @@ from training_imgtool.jobs.model import (
     JobFile,
     JobOptions,
     image_of,
+    job_key,
     leader,
     model_dir,
     replicas,
     spec_hash,
 )
+from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.tables import has_gpus
-from training_imgtool.jobs.text import command_line
+from training_imgtool.jobs.text import submit_lines
 from training_imgtool.spec.job import JobSpec, Scheduling
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import ALIBABA, JobDir, Runtime, Target
@@ -78,6 +80,8 @@ def check(
     if leader(spec) is None:
         return [FieldError("expected a master or workers: one of them is the chief", field="roles")]
     refused = list(_misfits(spec, target))
+    if KEY in spec.job.labels:
+        refused.append(FieldError("imgtool sets this label: it tells the job from others", field=f"job.labels.{KEY}"))
     if refused:
         return refused
     seen = view_of(spec, images, target)
@@ -109,15 +113,23 @@ def job_data(
     if errors:
         raise FieldListError(tuple(errors))
     seen = view_of(spec, images, target)
-    job = module_of(target).make(seen.spec, seen.images, options)
+    job = module_of(target).make(_with_key(seen, target, options), seen.images, options)
     header = (
         f"Written by imgtool {options.version} for {target}; spec {spec_hash(spec)[:16]}.",
-        *(["Submit with:"] if job.command else []),
-        *(f"  {line}" for line in command_line(job.command).splitlines()),
+        *(["Submit with imgtool submit, or:"] if job.command else []),
+        *(f"  {line}" for line in submit_lines(job).splitlines()),
         *job.header,
     )
     notes = (*(seen.named(note) for note in job.notes), *seen.notes, *_leftovers(spec, target))
     return replace(job, header=header, notes=notes)
+
+
+def _with_key(seen: TargetView, target: Target, options: JobOptions) -> ImageSpec:
+    """Labels the job with its key, by which `submit` knows it again."""
+    if "labels" not in target.row.job:
+        return seen.spec
+    labels = {**seen.spec.job.labels, KEY: job_key(seen.images, seen.spec, options.package_uri)}
+    return replace(seen.spec, job=replace(seen.spec.job, labels=labels))
 
 
 def check_job(spec_file: SpecFile) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.jobs.google import bucket_findings
 from training_imgtool.jobs.model import Document
+from training_imgtool.jobs.service import JOB, KEY, Service, Standing, key_in, latest, read_objects, result_of
 
 CUSTOM_JOBS = "custom-jobs"
 TUNING_JOBS = "hp-tuning-jobs"
@@ -40,6 +41,46 @@ def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tupl
     if training.get("enableWebAccess"):
         argv += ["--enable-web-access"]
     return (*argv, *_flag("--project", project))
+
+
+def ai_platform_service(job: Mapping[str, Any], project: str | None) -> Service:
+    """Makes the commands about a Job, whose ID the service takes once."""
+    verb, name = ("gcloud", *_TRAINING[:2]), str(job["jobId"])
+    of = tuple(_flag("--project", project))
+    return Service(
+        name=name,
+        key=job["labels"][KEY],
+        find=(*verb, "list", "--filter", f"jobId={name}", "--format", "json", *of),
+        read=lambda text: _standing(text, "jobId", job["labels"][KEY]),
+        watch=(*verb, "describe", JOB, *of),
+        logs=(*verb, "stream-logs", JOB, *of),
+        stop=(*verb, "cancel", JOB, *of),
+    )
+
+
+def vertex_service(kind: str, name: str, region: str, key: str, project: str | None) -> Service:
+    """Makes the commands about a job of `CUSTOM_JOBS` or `TUNING_JOBS`: the service names it, a label tells which."""
+    verb, of = ("gcloud", "ai", kind), ("--region", region, *_flag("--project", project))
+    return Service(
+        name=name,
+        key=key,
+        find=(*verb, "list", "--filter", f"labels.{KEY}={key}", "--format", "json", *of),
+        read=lambda text: _standing(text, "name", key),
+        watch=(*verb, "describe", JOB, *of),
+        logs=(*verb, "stream-logs", JOB, *of),
+        stop=(*verb, "cancel", JOB, *of),
+    )
+
+
+def _standing(text: str, name: str, key: str) -> Standing | None:
+    rows = sorted(read_objects(text), key=lambda row: str(row.get("createTime")), reverse=True)
+    found = []
+    for row in rows:
+        state = str(row.get("state", "PENDING")).removeprefix("JOB_STATE_")
+        ended = result_of(state, ("SUCCEEDED",), ("FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"))
+        own = str(row[name]).rpartition("/")[2]
+        found.append(Standing(name=own, state=state, key=key_in(row.get("labels")), succeeded=ended))
+    return latest(found, key)
 
 
 def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from training_imgtool.jobs.model import (
     Document,
     Images,
     args_with_job_dir,
+    get,
     image_of,
-    images_hash,
+    job_key,
+    leader,
     passed_job_dir,
     plain,
     replicas,
@@ -20,21 +22,24 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules import names
+from training_imgtool.jobs.service import Argv, Service, Standing, key_in, read_objects, result_of
 from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.spec.model import ImageSpec, Role
 
 PORT = 2222
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?\Z")
 _OWN_LABELS = ("name", "instance", "managed-by", "component")
+_ENDING = {"Pod", "JobSet", "TFJob", "TrainJob"}
+_SUCCEEDED = {"Succeeded", "Completed", "Complete"}
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def job_name(spec: ImageSpec, images: Images) -> str:
-    """Names the object: as given, or by the spec's name and a hash of the images."""
+    """Names the object: as given, or by the spec's name and the job's key."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"[._]", "-", spec.name)
-    return f"{name if name[0].isalpha() else f'job-{name}'}-{images_hash(images, spec)}"
+    return f"{name if name[0].isalpha() else f'job-{name}'}-{job_key(images, spec)}"
 
 
 def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str]:
@@ -206,6 +211,66 @@ def _role_errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
         problem = names.toleration(item.key, item.operator, item.value, item.effect)
         if problem:
             yield FieldError(problem[1], field=f"roles.{role}.tolerations[{index}].{problem[0]}")
+
+
+def service(
+    spec: ImageSpec, images: Images, file: str, documents: tuple[Document, ...], *, chief: Argv, end: Argv = ()
+) -> Service:
+    """Makes the kubectl commands about a job.
+
+    Args:
+        spec: the spec, with the job's key.
+        images: the images, for the job's name.
+        file: the job file.
+        documents: its objects; the last kind among them that ends tells how the job stands.
+        chief: how `kubectl logs` is told the chief's Pod.
+        end: what ends the Pods that outlive the chief.
+    """
+    name = job_name(spec, images)
+    here = ("--namespace", spec.job.namespace) if spec.job.namespace else ()
+    return Service(
+        name=name,
+        key=job_key(images, spec),
+        find=("kubectl", "get", "--ignore-not-found", "--output", "json", "--filename", file),
+        read=lambda text: _standing(text, name, len(documents), chief),
+        watch=("kubectl", "get", "pods", "--watch", "--selector", f"app.kubernetes.io/instance={name}", *here),
+        logs=("kubectl", "logs", "--follow", *chief, *here),
+        stop=("kubectl", "delete", "--ignore-not-found", "--filename", file),
+        end=(*end, *here) if end else (),
+    )
+
+
+def chief_selector(spec: ImageSpec, name: str, index: str) -> Argv:
+    """Selects the chief's Pod of a controller, which labels its Pods with their `index`."""
+    role = leader(spec) or Role.MASTER
+    own = f"app.kubernetes.io/instance={name},app.kubernetes.io/component={role}"
+    return ("--selector", own if role is Role.MASTER else f"{own},{index}=0")
+
+
+def _standing(text: str, name: str, count: int, chief: Argv) -> Standing | None:
+    found = [each for item in read_objects(text) for each in (item["items"] if item.get("kind") == "List" else [item])]
+    if not found:
+        return None
+    keys = {key_in(get(item, "metadata", "labels")) for item in found}
+    of = next(
+        (item for item in found if get(item, "metadata", "name") in {*chief, name} and item["kind"] in _ENDING), {}
+    )
+    state = str(get(of, "status", "phase") or next(_conditions(of), "created" if of else "incomplete"))
+    ended = [get(each, "state", "terminated", "exitCode") for each in get(of, "status", "containerStatuses") or []]
+    return Standing(
+        name=name,
+        state=state,
+        key=keys.pop() if len(keys) == 1 else None,
+        succeeded=result_of(state, _SUCCEEDED, ("Failed",)),
+        code=ended[0] if ended else None,
+        whole=len(found) == count,
+    )
+
+
+def _conditions(item: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the conditions that hold, those that end a job first."""
+    true = [each["type"] for each in get(dict(item), "status", "conditions") or [] if each.get("status") == "True"]
+    yield from sorted(true, key=lambda kind: kind not in {*_SUCCEEDED, "Failed"})
 
 
 def is_cluster(spec: ImageSpec) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.core.reference import Digest
+from training_imgtool.jobs.service import KEY, Service
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -90,6 +91,8 @@ class JobFile:
         documents: plain data, one entry per YAML document.
         notes: for standard error, one line each.
         command: the command line that submits the file.
+        stage: the one before it, which puts the trainer's package where the job reads it.
+        service: how its service's program is asked about the job; None where nothing takes the file.
         header: comment lines for the top of the YAML, without `# `.
         api: the body for the service's API, where that is another shape than the file.
         script: the file's text where it is a script and no YAML; the document holds its parts.
@@ -105,6 +108,8 @@ class JobFile:
     api: Document | None = None
     script: str | None = None
     flags: Callable[[], tuple[str, ...]] | None = None
+    stage: tuple[str, ...] = ()
+    service: Service | None = None
     texts: Mapping[Format, str] = field(default_factory=lambda: NO_MAPPING)
 
 
@@ -198,10 +203,15 @@ def spec_hash(spec: ImageSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def images_hash(images: Images, spec: ImageSpec) -> str:
-    """Makes twelve hexadecimal digits that change with any image, or with the spec when there are none."""
-    text = "\n".join(f"{role}={images[role]}" for role in sorted(images)) or spec_hash(spec)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def job_key(images: Images, spec: ImageSpec, package: str | None = None) -> str:
+    """Makes twelve hexadecimal digits that change with any image, with the spec and with a staged package.
+
+    A spec that has them already, as the label `imgtool-job`, keeps them.
+    """
+    if KEY in spec.job.labels:
+        return spec.job.labels[KEY]
+    parts = [*(f"{role}={images[role]}" for role in sorted(images)), spec_hash(spec), package or ""]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def without_none(mapping: Mapping[str, Any]) -> Document:

@@ -40,6 +40,11 @@ def command_line(argv: Sequence[str]) -> str:
     return " \\\n    ".join(shlex.join(line) for line in lines)
 
 
+def submit_lines(job: JobFile) -> str:
+    """Writes what submits the job for a shell: the staging of its package, if it has one, and the command."""
+    return " &&\n".join(command_line(argv) for argv in (job.stage, job.command) if argv)
+
+
 def _yaml(job: JobFile) -> str:
     header = "".join(f"# {line}".rstrip() + "\n" for line in job.header)
     if job.script is not None:

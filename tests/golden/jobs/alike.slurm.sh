@@ -1,9 +1,10 @@
 #!/bin/bash
 # Written by imgtool 0.1.0 for slurm; spec 220ea8fa741b91b1.
-# Submit with:
+# Submit with imgtool submit, or:
 #   sbatch config.yaml
 # Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
-#SBATCH --job-name=mnist
+#SBATCH --job-name=mnist-2aff76c7ecc2
+#SBATCH --comment=2aff76c7ecc2
 #SBATCH --nodes=3
 #SBATCH --ntasks=3
 #SBATCH --ntasks-per-node=1

@@ -1,9 +1,10 @@
 #!/bin/bash
 # Written by imgtool 0.1.0 for slurm; spec 0c254ef24934b77a.
-# Submit with:
+# Submit with imgtool submit, or:
 #   sbatch config.yaml
 # Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
-#SBATCH --job-name=mnist
+#SBATCH --job-name=mnist-dfef0a99ca4d
+#SBATCH --comment=dfef0a99ca4d
 #SBATCH --nodes=5
 #SBATCH --ntasks=5
 #SBATCH --ntasks-per-node=1

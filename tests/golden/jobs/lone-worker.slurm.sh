@@ -1,9 +1,10 @@
 #!/bin/bash
 # Written by imgtool 0.1.0 for slurm; spec 17ae6df4b623dda5.
-# Submit with:
+# Submit with imgtool submit, or:
 #   sbatch config.yaml
 # Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
-#SBATCH --job-name=mnist
+#SBATCH --job-name=mnist-0db83e7eedfe
+#SBATCH --comment=0db83e7eedfe
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --ntasks-per-node=1

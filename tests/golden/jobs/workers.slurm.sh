@@ -1,9 +1,10 @@
 #!/bin/bash
 # Written by imgtool 0.1.0 for slurm; spec 7e17a9d08fd5b0a8.
-# Submit with:
+# Submit with imgtool submit, or:
 #   sbatch config.yaml
 # Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
-#SBATCH --job-name=mnist
+#SBATCH --job-name=mnist-010badea2d5b
+#SBATCH --comment=010badea2d5b
 #SBATCH --nodes=4
 #SBATCH --ntasks=4
 #SBATCH --ntasks-per-node=1

@@ -15,7 +15,7 @@ from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.version import __version__
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, chosen, job_data
-from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.jobs.text import dump, submit_lines
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.spec.model import ImageSpec, Role
@@ -34,6 +34,7 @@ class Request:
         values: of keys of the spec, in place of the file's.
         push: push the images that the registry lacks before the file is written.
         output: the file to write; None prints the job file.
+        dry_run: write nothing.
     """
 
     values: Mapping[str, str] | None = None
@@ -44,6 +45,7 @@ class Request:
     allow_unknown: bool = False
     push: bool = False
     output: Path | None = None
+    dry_run: bool = False
     signed_by: Signatory | None = None  # who must have signed every image
 
 
@@ -55,6 +57,7 @@ class Written:
     command: str
     notes: tuple[str, ...]
     images: Mapping[Role, Digest]
+    job: JobFile | None = None
 
 
 def write_job_file(
@@ -77,7 +80,7 @@ def write_job_file(
         LocalFileError: the file cannot be written; an older one is as it was.
         ImgtoolError: with `request.push`, as `pipeline.build.build` raises it.
     """
-    if request.output is not None:
+    if request.output is not None and not request.dry_run:
         check_writable(request.output)
     spec_file = open_spec(where, request.values)
     spec = with_job_id(spec_file.spec, request.job_id)
@@ -140,13 +143,14 @@ def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request
     package = build_package(spec, spec_file.folder)
     options = replace(options, package_uri=staged_uri(spec, package))
     written = make_text(job_data(spec, {}, target, options), request, {})
-    write_atomic((request.output or Path(package.file)).with_name(package.file), package.data)
+    if not request.dry_run:
+        write_atomic((request.output or Path(package.file)).with_name(package.file), package.data)
     return written
 
 
 def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
     """Writes the job file in the form that `request` asks for."""
-    return Written(text=dump(job, request.form), command=command_line(job.command), notes=job.notes, images=images)
+    return Written(text=dump(job, request.form), command=submit_lines(job), notes=job.notes, images=images, job=job)
 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
@@ -224,7 +228,7 @@ def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
 
 def write_output(written: Written, request: Request, progress: Progress) -> None:
     """Writes the text to `request.output` if given; raises LocalFileError."""
-    if request.output is None:
+    if request.output is None or request.dry_run:
         return
     with hold_lock(request.output, lambda text: progress(Note(text))):
         write_atomic(request.output, written.text.encode())

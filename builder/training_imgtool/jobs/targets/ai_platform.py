@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
@@ -23,8 +24,8 @@ from training_imgtool.jobs.model import (
     Path,
     errors_of,
     image_of,
-    images_hash,
     job_args,
+    job_key,
     notes_of,
     replicas,
     says_chief,
@@ -64,26 +65,29 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.AI_PLATFORM,
         documents=(job,),
-        notes=(CLOSED, *_staging(options), *notes_of(_findings(spec, images, options), _names(spec))),
+        notes=(CLOSED, *notes_of(_findings(spec, images, options), _names(spec))),
         command=command,
         header=(),
         flags=lambda: gcloud.flag_command(job, spec.job.project),
+        stage=_stage(options),
+        service=gcloud.ai_platform_service(job, spec.job.project),
     )
 
 
-def _staging(options: JobOptions) -> tuple[str, ...]:
+def _stage(options: JobOptions) -> tuple[str, ...]:
+    """Copies the package, which lies beside the job file, to where the job reads it."""
     if not options.package_uri:
         return ()
-    file = options.package_uri.rpartition("/")[2]
-    return (f"note: stage the package before the job: gcloud storage cp {file} {options.package_uri}",)
+    file = PurePath(options.file).with_name(options.package_uri.rpartition("/")[2])
+    return ("gcloud", "storage", "cp", str(file), options.package_uri)
 
 
 def job_id(spec: ImageSpec, images: Images) -> str:
-    """Names the job: as given, or by the spec's name and a hash of the images."""
+    """Names the job: as given, or by the spec's name and the job's key."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
-    return f"{name if name[:1].isalpha() else f'job_{name}'}_{images_hash(images, spec)}"
+    return f"{name if name[:1].isalpha() else f'job_{name}'}_{job_key(images, spec)}"
 
 
 def _job(spec: ImageSpec, images: Images, options: JobOptions) -> Document:

@@ -26,12 +26,14 @@ from training_imgtool.jobs.model import (
     args_with_job_dir,
     get,
     image_of,
+    job_key,
     leader,
     passed_job_dir,
     replicas,
     says_chief,
     without_none,
 )
+from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
 from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
@@ -44,7 +46,7 @@ _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds everything that keeps this spec from being a Compose file."""
-    return list(_errors(spec))
+    return list(_errors(spec, _project(spec, images)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -52,7 +54,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     chief, compose = service_name(leader(spec) or Role.MASTER, 0), f"docker compose --file {shlex.quote(options.file)}"
     document = without_none(
         {
-            "name": _project(spec),
+            "name": _project(spec, images),
             "services": {
                 service_name(role, index): _service(spec, images, role, index)
                 for role, count in replicas(spec).items()
@@ -70,6 +72,39 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
             f"The exit code of {chief}, and the end of the others with it; their logs stay:",
             f"  (code=$(docker wait $({compose} ps --all --quiet {chief})); {compose} stop; exit $code)",
         ),
+        service=_service_of(_project(spec, images), job_key(images, spec), options.file, list(document["services"])),
+    )
+
+
+def _service_of(name: str, key: str, file: str, services: list[str]) -> Service:
+    compose = ("docker", "compose", "--file", file)
+    return Service(
+        name=name,
+        key=key,
+        find=(*compose, "ps", "--all", "--format", "json"),
+        read=lambda text: _standing(text, name, services),
+        watch=(*compose, "ps", "--all"),
+        logs=(*compose, "logs", "--follow"),
+        stop=(*compose, "down"),
+        end=(*compose, "stop"),
+    )
+
+
+def _standing(text: str, name: str, services: list[str]) -> Standing | None:
+    """Reads the project's containers; the first service is the chief's."""
+    of = {row["Service"]: row for row in read_objects(text)}
+    if not of:
+        return None
+    chief = of.get(services[0], {"State": "incomplete"})
+    ended, code = chief["State"] in {"exited", "dead"}, chief.get("ExitCode")
+    keys = {match[1] for row in of.values() if (match := re.search(rf"(?:^|,){KEY}=(\w+)", row["Labels"]))}
+    return Standing(
+        name=name,
+        state=chief["State"],
+        key=keys.pop() if len(keys) == 1 else None,
+        succeeded=code == 0 if ended else None,
+        code=code if ended else None,
+        whole=set(services) <= {key for key, row in of.items() if row["State"] != "created"},
     )
 
 
@@ -165,13 +200,14 @@ def _relative(folder: str) -> str:
     return folder if folder.startswith(("/", "./", "../", "~")) else f"./{folder}"
 
 
-def _project(spec: ImageSpec) -> str:
-    return spec.job.id or re.sub(r"\.", "-", spec.name)
+def _project(spec: ImageSpec, images: Images) -> str:
+    """Names the project: another job never takes the containers of one that runs."""
+    return spec.job.id or f"{spec.name.replace('.', '-')}-{job_key(images, spec)}"
 
 
-def _errors(spec: ImageSpec) -> Iterator[FieldError]:
-    if not _PROJECT.match(_project(spec)):
-        message = f"{_project(spec)!r} is not a Compose project: expected a-z, 0-9, _ and -"
+def _errors(spec: ImageSpec, project: str) -> Iterator[FieldError]:
+    if not _PROJECT.match(project):
+        message = f"{project!r} is not a Compose project: expected a-z, 0-9, _ and -"
         yield FieldError(message, field="job.id")
     for role in replicas(spec):
         of_role = spec.roles[role]
@@ -223,11 +259,16 @@ def _service_findings(service: Mapping[str, Any], path: Path, root: Any) -> Iter
 
 
 def _undefined(used: Any, section: str, path: Path, root: Any) -> Iterator[Finding]:
-    defined = {*(root.get(section) or {}), *(["default"] if section == "networks" else [])}
+    defined = {*_section(root, section), *(["default"] if section == "networks" else [])}
     for place, item in used.items() if isinstance(used, dict) else enumerate(used or []):
         name = place if isinstance(used, dict) else get(item, "source") if isinstance(item, dict) else item
         if isinstance(name, str) and name not in defined and "$" not in name:
             yield Finding(path=(*path, place), message=f"{name!r} is not defined under {section}")
+
+
+def _section(root: Any, name: str) -> Mapping[str, Any]:
+    section = root.get(name)
+    return section if isinstance(section, dict) else {}
 
 
 def _mount(mount: Any, path: Path, root: Any) -> Iterator[Finding]:
@@ -241,7 +282,7 @@ def _mount(mount: Any, path: Path, root: Any) -> Iterator[Finding]:
         named = bool(rest) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", source) is not None
     if isinstance(target, str) and "$" not in target and not re.match(r"/|[A-Za-z]:|\\", target):
         yield Finding(path=path, message=f"{target!r}: expected an absolute path in the container")
-    if named and isinstance(source, str) and "$" not in source and source not in (root.get("volumes") or {}):
+    if named and isinstance(source, str) and "$" not in source and source not in _section(root, "volumes"):
         yield Finding(path=path, message=f"{source!r} is not defined under volumes")
 
 

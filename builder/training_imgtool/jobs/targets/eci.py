@@ -25,7 +25,7 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.jobs.targets.pods import longest_suffix, pods, services, size_note, stay_note
+from training_imgtool.jobs.targets.pods import longest_suffix, pods, pods_service, services, size_note, stay_note
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.job import Eci
 from training_imgtool.spec.model import ImageSpec, Role
@@ -64,12 +64,14 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         return _on_eci(pod, eci, _annotations(spec, role, eci, options.cuda.get(role)))
 
     notes = [note for role in replicas(spec) for note in _driver_notes(spec, role, eci, options.cuda.get(role))]
+    documents = (*cache, *services(spec, images), *pods(spec, images, change))
     return JobFile(
         target=Target.ECI,
-        documents=(*cache, *services(spec, images), *pods(spec, images, change)),
+        documents=documents,
         notes=(*notes, *_cache_note(spec, images, eci), *stay_note(spec, images), *size_note(spec)),
         command=("kubectl", "create", "-f", options.file),
         header=(),
+        service=pods_service(spec, images, options.file, documents),
     )
 
 

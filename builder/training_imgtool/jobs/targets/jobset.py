@@ -16,6 +16,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, task_name, tf_config
 from training_imgtool.jobs.kubernetes import (
+    chief_selector,
     container,
     errors,
     is_cluster,
@@ -26,6 +27,7 @@ from training_imgtool.jobs.kubernetes import (
     pod_spec,
     queue_label,
     seconds,
+    service,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -46,6 +48,7 @@ from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+POD_INDEX = "batch.kubernetes.io/job-completion-index"  # a label since Kubernetes 1.28
 _INDEX_VARIABLE = "TF_TASK_INDEX"
 _INDEX = f"$({_INDEX_VARIABLE})"
 _WORKER_0 = {"rules": [{"succeededIndexes": "0"}]}  # as for a TFJob without a chief
@@ -97,6 +100,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         notes=(),
         command=("kubectl", "create", "-f", options.file),
         header=(),
+        service=service(spec, images, options.file, (document,), chief=chief_selector(spec, name, POD_INDEX)),
     )
 
 

@@ -19,8 +19,10 @@ from training_imgtool.jobs.kubernetes import (
     pod_spec,
     queue_label,
     seconds,
+    service,
 )
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas, says_chief
+from training_imgtool.jobs.service import Service
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -43,13 +45,25 @@ def longest_suffix(spec: ImageSpec) -> str:
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the Pods of a spec that `check` found nothing wrong with."""
+    documents = (*services(spec, images), *pods(spec, images, lambda pod, _role: pod))
     return JobFile(
         target=Target.PODS,
-        documents=(*services(spec, images), *pods(spec, images, lambda pod, _role: pod)),
+        documents=documents,
         notes=(*stay_note(spec, images), *size_note(spec)),
         command=("kubectl", "create", "-f", options.file),
         header=(),
+        service=pods_service(spec, images, options.file, documents),
     )
+
+
+def pods_service(spec: ImageSpec, images: Images, file: str, documents: tuple[Document, ...]) -> Service:
+    """Makes the kubectl commands about Pods, which end the others when the chief has ended; its own log stays."""
+    name, role = job_name(spec, images), leader(spec) or Role.MASTER
+    if not is_cluster(spec):
+        return service(spec, images, file, documents, chief=(name,))
+    others = f"app.kubernetes.io/instance={name},app.kubernetes.io/component!={role}"
+    end = ("kubectl", "delete", "pods", "--wait=false", "--selector", others)
+    return service(spec, images, file, documents, chief=(f"{name}-{role}-0",), end=end)
 
 
 def stay_note(spec: ImageSpec, images: Images) -> list[str]:

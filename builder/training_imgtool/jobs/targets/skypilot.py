@@ -23,11 +23,13 @@ from training_imgtool.jobs.model import (
     add_source,
     args_with_job_dir,
     image_of,
+    job_key,
     leader,
     passed_job_dir,
     replicas,
     without_none,
 )
+from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
 from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
@@ -45,13 +47,13 @@ _GPUS = {  # Google's names: SkyPilot's
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds everything that keeps this spec from being a SkyPilot task."""
-    return list(_errors(spec))
+    return list(_errors(spec, _name(spec, images)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the task of a spec that `check` found nothing wrong with."""
     role = _role(spec)
-    count, name = replicas(spec)[role], _name(spec)
+    count, name = replicas(spec)[role], _name(spec, images)
     program = [shlex.quote(word) for word in (*launcher.trainer_command(spec, role), *_arguments(spec, role))]
     cluster = {launcher.TASKS: launcher.cluster_tasks(spec), launcher.VARIABLE: launcher.SOURCE} if count > 1 else {}
     run = launcher.format_launch(program, "SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK") if cluster else " ".join(program)
@@ -69,17 +71,47 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         target=Target.SKYPILOT,
         documents=(document,),
         notes=notes,
-        command=("sky", "jobs", "launch", "--name", name, options.file),
+        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, options.file),
         header=("The image needs what SkyPilot installs with: a Debian system, root, and the network.",),
+        service=_service(name, job_key(images, spec)),
     )
+
+
+def _service(name: str, key: str) -> Service:
+    return Service(
+        name=name,
+        key=key,
+        find=("sky", "jobs", "queue", "--all", "--output", "json"),
+        read=lambda text: _standing(text, name, key),
+        none="No in-progress managed jobs",
+        watch=("sky", "jobs", "queue"),
+        logs=("sky", "jobs", "logs", JOB),
+        stop=("sky", "jobs", "cancel", "--yes", JOB),
+    )
+
+
+def _standing(text: str, name: str, key: str) -> Standing | None:
+    """Reads the queue; the name ends with the key."""
+    failed = ("FAILED", "CANCELLED")
+    found = [
+        Standing(
+            name=str(row["job_id"]),
+            state=str(row["status"]),
+            key=key,
+            succeeded=result_of(str(row["status"]).partition("_")[0], ("SUCCEEDED",), failed),
+        )
+        for row in read_objects(text)
+        if row.get("job_name") == name
+    ]
+    return latest(found, key)
 
 
 def _role(spec: ImageSpec) -> Role:
     return leader(spec) or Role.MASTER
 
 
-def _name(spec: ImageSpec) -> str:
-    return spec.job.id or spec.name
+def _name(spec: ImageSpec, images: Images) -> str:
+    return f"{spec.job.id or spec.name}-{job_key(images, spec)}"  # the queue shows no labels
 
 
 def _arguments(spec: ImageSpec, role: Role) -> list[str]:
@@ -113,9 +145,9 @@ def _gib(text: str | None) -> str | None:
     return f"{float(match['number']) * _GIB[match['unit']]:g}" if match else None
 
 
-def _errors(spec: ImageSpec) -> Iterator[FieldError]:
-    if not _NAME.match(_name(spec)):
-        message = f"{_name(spec)!r} is not a task's name: expected letters and digits, joined by '.', '_' or '-'"
+def _errors(spec: ImageSpec, name: str) -> Iterator[FieldError]:
+    if not _NAME.match(name):
+        message = f"{name!r} is not a task's name: expected letters and digits, joined by '.', '_' or '-'"
         yield FieldError(message, field="job.id")
     first = _role(spec)
     for role in replicas(spec):

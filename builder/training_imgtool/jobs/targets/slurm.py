@@ -22,11 +22,13 @@ from training_imgtool.jobs.model import (
     Severity,
     args_with_job_dir,
     image_of,
+    job_key,
     leader,
     passed_job_dir,
     replicas,
     without_none,
 )
+from training_imgtool.jobs.service import JOB, Service, Standing, latest, result_of
 from training_imgtool.jobs.shapes import DURATION, shape_keys
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.targets.compose import cpus, is_folder
@@ -39,6 +41,7 @@ _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")
 _CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?m?\Z")
 _JOB_DIR = "/job"
 _EVALUATION = 600
+_FAILED = {"FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
 _ENDING = """\
 evaluated=
 while read -r role code <&3; do  # the chief's end is the job's, and so is any failure
@@ -63,7 +66,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the batch script of a spec that `check` found nothing wrong with; its parts as data are the document."""
-    options_of_job, steps = _options(spec), _steps(spec, images)
+    options_of_job, steps = _options(spec, job_key(images, spec)), _steps(spec, images)
     return JobFile(
         target=Target.SLURM,
         documents=({"options": options_of_job, "env": _environment(spec), "steps": steps},),
@@ -71,10 +74,37 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         command=("sbatch", options.file),
         header=("Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).",),
         script=_script(spec, options_of_job, steps),
+        service=_service(str(options_of_job["job-name"]), job_key(images, spec)),
     )
 
 
-def _options(spec: ImageSpec) -> Document:
+def _service(name: str, key: str) -> Service:
+    return Service(
+        name=name,
+        key=key,
+        find=("squeue", "--me", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%A|%T|%k"),
+        past=(
+            "sacct", "--allocations", "--noheader", "--parsable2", f"--name={name}", "--starttime=now-365days",
+            "--format=JobIDRaw,State,Comment",
+        ),
+        read=lambda text: _standing(text, name, key),
+        watch=("squeue", f"--job={JOB}", "--iterate=10"),
+        logs=("tail", "--follow=name", "--retry", f"slurm-{JOB}.out"),
+        stop=("scancel", JOB),
+    )  # fmt: skip
+
+
+def _standing(text: str, name: str, key: str) -> Standing | None:
+    """Reads `NUMBER|STATE|COMMENT` lines; accounting may keep no comments, but a name of ours ends with the key."""
+    found = []
+    for number, state, comment in (line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2):
+        word = state.partition(" ")[0]  # CANCELLED by 1000
+        known = comment.strip() if comment.strip() not in {"", "(null)"} else key if name.endswith(f"-{key}") else None
+        found.append(Standing(name=number, state=word, key=known, succeeded=result_of(word, {"COMPLETED"}, _FAILED)))
+    return latest(reversed(found), key)
+
+
+def _options(spec: ImageSpec, key: str) -> Document:
     slurm, times = spec.job.slurm or Slurm(), spec.job.scheduling
     of_roles = [spec.roles[role] for role in replicas(spec)]
     count = sum(replicas(spec).values())
@@ -83,7 +113,8 @@ def _options(spec: ImageSpec) -> Document:
     gpus = max(of_role.gpus.count if of_role.gpus else 0 for of_role in of_roles)
     return without_none(
         {
-            "job-name": spec.job.id or spec.name,
+            "job-name": spec.job.id or f"{spec.name}-{key}",
+            "comment": key,
             "nodes": count,
             "ntasks": count,
             "ntasks-per-node": 1,

@@ -10,6 +10,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.kubernetes import (
+    chief_selector,
     container,
     errors,
     job_name,
@@ -18,6 +19,7 @@ from training_imgtool.jobs.kubernetes import (
     pod_spec,
     queue_label,
     seconds,
+    service,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -41,6 +43,7 @@ UNMAINTAINED = (
     "--target jobset writes its successor (docs/jobs/from-tfjob.md)"
 )
 _MANAGERS = ("", "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
+_POD_INDEX = "training.kubeflow.org/replica-index"
 _TYPES = {
     name.lower(): name for name in ("Chief", "Master", "Worker", "PS", "Evaluator")
 }  # the operator takes any case
@@ -88,6 +91,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         notes=(UNMAINTAINED,),
         command=("kubectl", "create", "-f", options.file),
         header=(),
+        service=service(spec, images, options.file, (document,), chief=chief_selector(spec, name, _POD_INDEX)),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.kubernetes import job_name, labels, metadata, queue_label
+from training_imgtool.jobs.kubernetes import chief_selector, job_name, labels, metadata, queue_label, service
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
 from training_imgtool.jobs.targets import jobset
 from training_imgtool.spec.model import ImageSpec
@@ -61,6 +61,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         notes=(),
         command=("kubectl", "create", "-f", options.file),
         header=(),
+        service=service(spec, images, options.file, (runtime, job), chief=chief_selector(spec, name, jobset.POD_INDEX)),
     )
 
 

@@ -26,7 +26,7 @@ from training_imgtool.jobs.model import (
     args_with_job_dir,
     errors_of,
     image_of,
-    images_hash,
+    job_key,
     notes_of,
     passed_job_dir,
     replicas,
@@ -77,12 +77,13 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         header=(),
         api=body,
         flags=lambda: gcloud.vertex_flag_command(body, region, job.project),
+        service=gcloud.vertex_service(kind, name, region, job_key(images, spec), job.project),
     )
 
 
 def display_name(spec: ImageSpec, images: Images) -> str:
-    """Names the job: as given, or by the spec's name and a hash of the images."""
-    return spec.job.display_name or spec.job.id or f"{spec.name}-{images_hash(images, spec)}"
+    """Names the job: as given, or by the spec's name and the job's key."""
+    return spec.job.display_name or spec.job.id or f"{spec.name}-{job_key(images, spec)}"
 
 
 def _job_spec(spec: ImageSpec, images: Images, gap: Document) -> Document:

@@ -1,0 +1,71 @@
+"""`imgtool submit`: hands the job to its service, once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit, emit_json, emit_note
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("submit")(submit)
+
+
+def submit(
+    spec: opt.Spec = None,
+    changes: opt.Changes = None,
+    target: opt.TargetName = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the job file to FILE; by default config.yaml."),
+    ] = None,
+    registry: opt.Registry = None,
+    job_id: opt.JobId = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job, and end with the chief's result.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; write and submit nothing.")] = False,
+    push: opt.Push = False,
+    allow_unknown: opt.AllowUnknown = False,
+    require_signature: opt.RequireSignature = None,
+    issuer: opt.Issuer = None,
+    locked: opt.Locked = False,
+    progress: opt.ProgressMode = "auto",
+    as_json: opt.Json = False,
+) -> None:
+    """Submit the job by its service's own program; the same inputs are one job."""
+    from training_imgtool.commands.job_files import submit as jobs
+    from training_imgtool.commands.job_files.config import Request
+
+    request = Request(
+        values=opt.read_changes(changes),
+        target=target,
+        job_id=job_id,
+        allow_unknown=allow_unknown,
+        push=push,
+        output=output,
+        dry_run=dry_run,
+        signed_by=machine.signatory(require_signature, issuer),
+    )
+    with machine.progress(progress) as view:
+        job, written = jobs.prepare_submission(
+            spec, request, machine.settings(), view, registry=registry, locked=locked
+        )
+        for line in written.notes:
+            emit_note(line)
+        if dry_run:
+            emit(job.commands())
+            return
+        done = jobs.submit_once(job, output or jobs.DEFAULT, view)
+        if not as_json:
+            said = "submitted" if done.now else f"submitted before, {done.state}; --job-id NAME submits another"
+            emit(f"{done.job} {said}\nwatch: {done.watch}\nlogs: {done.logs}\nstop: {done.stop}\n")
+        if wait:
+            job.wait()
+    if as_json:
+        emit_json({"ok": True, **asdict(done)})

@@ -1,0 +1,59 @@
+"""A process that submits the job of one target: `python -m tests.jobs.submit_once TARGET [ARGUMENT…] [--wait]`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from tests.jobs.specs import cpu, images, spec
+from training_imgtool.commands.job_files.config import Request, Written, make_text
+from training_imgtool.commands.job_files.submit import Submission, submit_once
+from training_imgtool.core.progress import Event, Note
+from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.targets import Target
+
+
+def spec_of(target: Target, args: tuple[str, ...] = (), job_id: str | None = None) -> ImageSpec:
+    """A cluster, or for SkyPilot workers alone; for AI Platform a package that is staged first."""
+    if target is Target.SKYPILOT:
+        return spec({Role.WORKER: RoleSpec(count=2)}, args=args, region=None, id=job_id)
+    if target is Target.AI_PLATFORM:
+        roles = {Role.MASTER: cpu()}
+        of = spec(roles, tensorflow="2.11.1", args=args, runtime_version="2.11", staging="gs://my-bucket", id=job_id)
+        return replace(of, job=replace(of.job, python_version="3.7"))
+    google = target is Target.VERTEX
+    roles = {Role.MASTER: cpu(), Role.WORKER: cpu(2)} if google else {Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()}
+    return spec(roles, args=args, region="us-central1" if google else None, id=job_id)
+
+
+def written(of: ImageSpec, target: Target, file: str) -> Written:
+    """The job file, with a staged package for AI Platform."""
+    package = "gs://my-bucket/0123/mnist-0.1.tar.gz" if of.job.staging else None
+    job = job_data(of, images(of), target, JobOptions(file=file, package_uri=package))
+    return make_text(job, Request(), {})
+
+
+def note(event: Event) -> None:
+    if isinstance(event, Note):
+        print(event.text, file=sys.stderr)
+
+
+def main() -> None:
+    target, *rest = sys.argv[1:]
+    named = [word.removeprefix("--id=") for word in rest if word.startswith("--id=")]
+    words = tuple(word for word in rest if word != "--wait" and not word.startswith("--id="))
+    of = spec_of(Target(target), words, named[0] if named else None)
+    job = written(of, Target(target), "job.yaml")
+    Path("job.yaml").write_text(job.text)
+    submission = Submission(job, os.environ, note)
+    done = submit_once(submission, Path("job.yaml"), note)
+    print(f"{done.job} {done.state} {'now' if done.now else 'before'}", flush=True)
+    if "--wait" in rest:
+        submission.wait()
+
+
+if __name__ == "__main__":
+    main()
