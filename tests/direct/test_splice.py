@@ -8,13 +8,16 @@ import io
 import random
 import tarfile
 import zlib
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.direct.wheels import as_wheel, make_wheel
 from training_imgtool.direct.layers import splice
-from training_imgtool.direct.layers.splice import Item, Part
+from training_imgtool.direct.layers.block_inflater import BlockInflater
+from training_imgtool.direct.layers.splice import Carried, Item, Part, WrongGuessError
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.layers.wheel_zip import open_wheel
 
@@ -45,10 +48,10 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> list[Item]:
     return made
 
 
-def _splice(items: list[Item]) -> tuple[bytes, bytes, list[Part]]:
+def _splice(items: list[Item], *, guess: bool = False) -> tuple[bytes, bytes, list[Part]]:
     """The layer, the tar that its diff ID is of, and its parts."""
     tar, parts = io.BytesIO(), list[Part]()
-    layer = b"".join(splice.splice(items, 0, tar.write, parts.append))
+    layer = b"".join(splice.splice(items, 0, tar.write, parts.append, guess=guess))
     return layer, tar.getvalue(), parts
 
 
@@ -73,6 +76,30 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
 def test_the_parts_join_to_the_same_bytes(items: list[Item]) -> None:
     layer, _, parts = _splice(items)
     assert b"".join(splice.join(parts)) == layer
+
+
+def test_guessed_seams_give_the_same_bytes(items: list[Item], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = _splice(items)
+    monkeypatch.setattr(splice, "_GUESS_FROM", 1000)
+    searched = Mock(side_effect=BlockInflater)
+    monkeypatch.setattr(splice, "BlockInflater", searched)
+    assert _splice(items, guess=True) == plain
+    assert searched.call_count < sum(isinstance(part, Carried) and part.seam is not None for part in plain[2])
+
+
+def test_a_wrong_guess_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splice, "_GUESS_FROM", 1000)
+    engine = zlib.compressobj(9, zlib.DEFLATED, -15)
+    ending = engine.compress(bytes(_MADE.choices(b"abcdefgh \n", k=9000))) + engine.flush()
+    path = make_wheel(tmp_path, "trap", {"trap.bin": _MADE.randbytes(50_000) + ending})  # zlib stores it as it is
+    wheel = open_wheel(path, as_wheel(path).sha256)
+    member = wheel.members[0]
+    entry = Entry(path="trap.bin", kind=Kind.FILE, mode=0o644, size=member.size)
+    items = [Item(entry, wheel=wheel, member=member)]
+    with pytest.raises(WrongGuessError):
+        _splice(items, guess=True)
+    layer, tar, _ = _splice(items)
+    assert zlib.decompress(layer, 31) == tar
 
 
 def test_nothing_is_compressed_again(items: list[Item]) -> None:

@@ -18,7 +18,8 @@ from tests.direct.wheels import Node, locked, make_wheel, tar_tree
 from tests.measure import peak_memory
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.core.interpreters import NoInterpreterError, find_interpreter
-from training_imgtool.direct.layers import layers
+from training_imgtool.direct.layers import layers, splice
+from training_imgtool.direct.layers.block_inflater import Seam
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import RECORDS, LayerCache, dump_records, read_records
 from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_wheels
@@ -98,6 +99,15 @@ def _tree(layers: tuple[LayerSource, ...]) -> dict[str, Node]:
     for layer in layers:
         tar_tree(io.BytesIO(_unpacked(layer)), found, mtime=MTIME)
     return found
+
+
+def test_a_wrong_guess_of_a_seam_costs_time_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = [layer.descriptor.digest for layer in make_packages_layers(bench.locked, (), bench.tools())]
+    monkeypatch.setattr(splice, "_GUESS_FROM", 1)
+    monkeypatch.setattr(splice, "guess_seam", lambda _, size: Seam(size // 2, 3, 5))
+    again = make_packages_layers(bench.locked, (), bench.tools(cache="other"))
+    assert [layer.descriptor.digest for layer in again] == digests
+    assert "/opt/venv/bin/tool" in _tree(again)
 
 
 @pytest.mark.parametrize("compression", Compression)

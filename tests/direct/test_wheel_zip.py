@@ -10,7 +10,15 @@ import pytest
 
 from tests.direct.wheels import as_wheel, make_wheel
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.layers.wheel_zip import WheelFile, check_hash, open_wheel, read
+from training_imgtool.direct.layers.wheel_zip import (
+    WheelFile,
+    check_hash,
+    open_descriptor,
+    open_wheel,
+    read,
+    read_content,
+    stream,
+)
 from training_imgtool.direct.wheels.install import Environment, install
 
 FILES = {"pack/__init__.py": b"", "pack/a.py": b"x = 1\n" * 500, "pack/b.bin": bytes(range(256)) * 9000}
@@ -44,11 +52,11 @@ def test_data_descriptors(tmp_path: Path) -> None:
             self.file.flush()
 
     path = tmp_path / "pack-1.0-py3-none-any.whl"
-    stream: Any = NoSeek(path)
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    unseekable: Any = NoSeek(path)
+    with zipfile.ZipFile(unseekable, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in FILES.items():
             archive.writestr(name, data)
-    stream.file.close()
+    unseekable.file.close()
     with zipfile.ZipFile(path) as archive:
         assert all(info.flag_bits & 8 for info in archive.infolist())
     wheel = _opened(path)
@@ -75,6 +83,17 @@ def test_damage_is_named(tmp_path: Path) -> None:
     wheel = open_wheel(path, "0" * 64)
     with pytest.raises(VerificationError, match="no local header"):
         read(wheel, next(member for member in wheel.members if member.name == "pack/b.bin"))
+
+
+def test_a_stream_that_goes_on_after_its_end_is_damaged(tmp_path: Path) -> None:
+    wheel = _opened(make_wheel(tmp_path, "pack", FILES))
+    member = next(member for member in wheel.members if member.name == "pack/b.bin")
+    with open_descriptor(wheel) as descriptor:
+        blocks = list(stream(descriptor, wheel, member))
+        assert b"".join(stream(descriptor, wheel, member, 100)) == b"".join(blocks)[100:]
+    assert b"".join(read_content(wheel, member, iter(blocks))) == FILES[member.name]
+    with pytest.raises(VerificationError, match="longer or shorter"):
+        list(read_content(wheel, member, iter([*blocks, b"x"])))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from functools import cache
 from training_imgtool.direct.layers.block_inflater import combine_crc32
 
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, system unknown
-
-_EMPTY_LAST = b"\x03\x00"  # a last block without content
+EMPTY_LAST = b"\x03\x00"  # a last block without content
 _EMPTY_STORED = b"\x00\x00\xff\xff"  # what follows the three bits of its header: a block that ends with a byte
 _HEADER_BITS = 3  # of a block
 _STORED_MOST = 0xFFFF
@@ -105,4 +104,4 @@ class Ending:
 
     def make(self) -> bytes:
         """Returns a last block without content and gzip's trailer."""
-        return _EMPTY_LAST + self._crc.to_bytes(4, "little") + (self._size & 0xFFFFFFFF).to_bytes(4, "little")
+        return EMPTY_LAST + self._crc.to_bytes(4, "little") + (self._size & 0xFFFFFFFF).to_bytes(4, "little")

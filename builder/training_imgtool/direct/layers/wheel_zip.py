@@ -129,8 +129,8 @@ def open_descriptor(wheel: WheelFile) -> Iterator[int]:
         os.close(descriptor)
 
 
-def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]:
-    """Yields the member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
+def stream(descriptor: int, wheel: WheelFile, member: Member, skip: int = 0) -> Iterator[bytes]:
+    """Yields the member's stream as it lies in the wheel, from byte `skip` on, in blocks of at most 1 MiB."""
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
     head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
@@ -139,9 +139,9 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
     encoding = "utf-8" if int.from_bytes(head[6:8], "little") & _UTF8 else "cp437"
     if named.decode(encoding, errors="replace") != member.name:
         raise _damage_error(wheel.path, f"{member.name} has another name in its local header")
-    start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-    first = head[start : start + member.compressed]
-    left, offset = member.compressed - len(first), member.header + max(start, len(head))
+    start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little") + skip
+    first = head[start : start + member.compressed - skip]
+    left, offset = member.compressed - skip - len(first), member.header + max(start, len(head))
     if first:
         yield first
     while left:
@@ -168,17 +168,20 @@ def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engi
 
 
 def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: Any) -> Iterator[bytes]:
+    left = b""
     try:
         for block in blocks:
             left = block
             while left and not engine.eof:
                 yield engine.decompress(left, _BLOCK)
                 left = engine.unconsumed_tail
+            if left:
+                break
         while not engine.eof and (rest := engine.decompress(b"", _BLOCK)):
             yield rest
     except inflate_errors() as error:
         raise _damage_error(wheel.path, f"{member.name}: {error}") from error
-    if not engine.eof or engine.unused_data:
+    if not engine.eof or engine.unused_data or left:
         raise _damage_error(wheel.path, f"{member.name}: the stream is longer or shorter than the directory says")
 
 

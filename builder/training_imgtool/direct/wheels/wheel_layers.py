@@ -178,12 +178,20 @@ class _Making:
 
     def _make_files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
         if self._spliced:
-            parts = self._parts[name] = []
-            return blobs.measure(
-                name, self._codec.media_type, lambda sink: splice.splice(items, self._tools.mtime, sink, parts.append)
-            )
+            try:
+                return self._splice(name, items, guess=True)
+            except splice.WrongGuessError:
+                return self._splice(name, items, guess=False)
         plain = splice.tar(items, self._tools.mtime)
         return blobs.keep(name, self._tools.cache, self._codec, plain)
+
+    def _splice(self, name: str, items: Iterable[Item], *, guess: bool) -> LayerRecord:
+        parts = self._parts[name] = []
+
+        def blocks(sink: splice.Sink) -> Iterator[bytes]:
+            return splice.splice(items, self._tools.mtime, sink, parts.append, guess=guess)
+
+        return blobs.measure(name, self._codec.media_type, blocks)
 
     @functools.cached_property
     def _interpreter(self) -> Interpreter:
@@ -234,7 +242,7 @@ class _Making:
         if group is not None:
             number = int(name.partition(PART)[2] or "1")
             items = next(islice(self._split_group(group), number - 1, None), [])
-        return splice.splice(items, self._tools.mtime, sink=_ignore, keep=_ignore)
+        return splice.splice(items, self._tools.mtime, sink=_ignore, keep=_ignore, guess=False)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
         """Splits files into layers. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
