@@ -116,7 +116,7 @@ def test_a_registry_with_the_referrers_api_gets_one_request_per_image(tmp_path: 
         assert not [name for name in server.manifests["on/demo"] if name.startswith("sha256-")]
         server.clear()
         machine.push(project)
-        assert dict(server.counted()) == {"HEAD manifests": 3}
+        assert dict(server.counted()) == {"HEAD manifests": 3, "GET manifests": 3}
 
 
 def test_what_others_attached_stays(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:

@@ -55,11 +55,11 @@ def test_a_first_push(machine: Machine, project: Project, proxy: FaultProxy) -> 
     assert shared == [layer["digest"] for layer in document(proxy.host, images["ps"])["layers"]]
 
 
-def test_nothing_changed_is_one_head_per_role(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+def test_nothing_changed_is_two_small_requests_per_role(machine: Machine, project: Project, proxy: FaultProxy) -> None:
     machine.push(project)
     proxy.clear()
     assert outcomes(machine, project) == dict.fromkeys(ROLES, "found")
-    assert proxy.methods() == ["HEAD"] * 3
+    assert Counter(proxy.methods()) == {"HEAD": 3, "GET": 3}
     assert proxy.bytes_up() == 0
 
 
@@ -98,7 +98,7 @@ def test_nothing_changed_for_a_machine_that_has_seen_nothing(
     two.push(project)
     proxy.clear()
     outcomes(two, project)
-    assert proxy.methods() == ["HEAD"] * 3  # its push has shown that the registry looks for blobs
+    assert Counter(proxy.methods()) == {"HEAD": 3, "GET": 3}  # its push has shown that the registry looks for blobs
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["same machine", "a machine that has seen nothing"])
@@ -167,7 +167,7 @@ def test_a_base_of_the_users_own_is_read_once(
     check_whole(proxy.host, images.values())
     proxy.clear()
     assert outcomes(machine, project) == dict.fromkeys(ROLES, "found")
-    assert proxy.methods() == ["HEAD"] * 3
+    assert Counter(proxy.methods()) == {"HEAD": 3, "GET": 3}
     other = _machine(tmp_path, proxy, "two")
     for made, most in ((machine, 14), (other, 18), (other, 14)):
         project.write("trainer/task.py", f"print('training on {made.root} {most}')\n")

@@ -101,12 +101,13 @@ class MemoryRegistry:
         self.damages = False  # whether it changes the first byte of what is uploaded
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
         self.forgets_to_delete = False  # whether it says that it deleted, and keeps
+        self.lie: Callable[[Asked, Callable[[Asked], Reply]], Reply | None] = lambda asked, truth: None
         self.page = 1000  # tags in a page of their list, at most
         self.endless = False  # whether each page of the referrers names itself as the next one
         self._uploads = 0
         self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
         self._lock = threading.Lock()
-        self._server = ScriptedServer(self._reply)
+        self._server = ScriptedServer(lambda asked: self.lie(asked, self._reply) or self._reply(asked))
 
     @property
     def host(self) -> str:

@@ -39,11 +39,19 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeStage:
-    """A stage of an image: its name, its content key, and whether an engine ran it or imgtool made it itself."""
+    """A stage of an image.
+
+    Attributes:
+        name: its label.
+        key: its content key.
+        engine: an engine ran it, else imgtool made it itself, by the plan and the image's history.
+        found: the registry had it under its key before the run, which therefore does not say that it made it.
+    """
 
     name: str
     key: str
     engine: bool
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +99,7 @@ def make_provenance(origin: Origin) -> dict[str, Any]:
                     {"name": stage.name, "key": stage.key, "builder": _name_builder(engine=stage.engine)}
                     for stage in origin.stages
                 ],
+                "found": [stage.name for stage in origin.stages if stage.found],
             },
             "resolvedDependencies": _list_dependencies(origin),
         },

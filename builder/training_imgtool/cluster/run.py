@@ -32,7 +32,7 @@ from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
 from training_imgtool.pipeline.build import build_in_engine
 from training_imgtool.pipeline.engine.engines import pull_image, pull_parents
-from training_imgtool.pipeline.find import find_images, head
+from training_imgtool.pipeline.find import find_image, find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.spec.model import ImageSpec, Role
@@ -222,7 +222,7 @@ def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> di
 
     try:
         with connect(work.settings, work.progress) as registries:
-            digests = find_images(work.wanted, partial(head, registries), work.progress)
+            digests = find_images(work.wanted, partial(find_image, registries), work.progress)
             names = run_all(
                 {
                     image.role: partial(_pull, work, engine, registries, image, digest)

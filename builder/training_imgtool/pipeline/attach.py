@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,11 +52,13 @@ class Trace:
         direct: imgtool made the role's own stage.
         builder: a builder of buildx ran the last stage that an engine ran, if one ran any.
         compiled: a builder compiled the bytecode of the wheels, since this machine has no such Python.
+        found: the label of the highest stage that the run found in the registry; empty if it made all.
     """
 
     direct: bool
     builder: bool
     compiled: bool = False
+    found: str = ""
 
 
 def read_trace(image: RoleImage, config: Mapping[str, Any]) -> Trace:
@@ -124,7 +126,7 @@ def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> d
     debian = _list_laid_out(image, makers)
     return {
         cyclonedx.PREDICATE: cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch),
-        provenance.PREDICATE: provenance.make_provenance(_origin(inputs, image, makers, epoch=epoch)),
+        provenance.PREDICATE: provenance.make_provenance(_origin(inputs, image, makers, trace.found, epoch=epoch)),
     }
 
 
@@ -152,12 +154,14 @@ def ensure_attested(
     """
     made = repository.digest(stored.digest)
     trace = read_trace(image, read_config(registry.read(repository, stored.config)))
-    predicates = describe(inputs, image, trace, epoch=epoch)
-    attestation = make_attestation(made, stored.descriptor, predicates)
     attached = {referrer.descriptor.digest for referrer in list_referrers(registry, made)}
-    if sha256_digest(attestation.manifest) not in attached:
-        registry.upload(repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
-        attach(registry, made, attestation.manifest)
+    for found in reversed(("", *(stage.label for stage in image.dockerfile.stages[:-1]))):
+        predicates = describe(inputs, image, replace(trace, found=found), epoch=epoch)
+        attestation = make_attestation(made, stored.descriptor, predicates)
+        if sha256_digest(attestation.manifest) in attached:
+            return predicates
+    registry.upload(repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
+    attach(registry, made, attestation.manifest)
     return predicates
 
 
@@ -183,13 +187,16 @@ class Attestations:
         self._tasks: list[Future[None]] = []
         self._wanted = run.inputs.spec_file.spec.attestations and run.settings.attestations
 
-    def add(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> None:
-        """Begins to attach what there is to say of an image that the direct builder appended to `parent`."""
+    def add(self, image: RoleImage, made: DirectImage, parent: StoredImage, found: str) -> None:
+        """Begins to attach what there is to say of an image that the direct builder appended to `parent`.
+
+        `found` is the label of the highest stage that the run found in the registry, or empty.
+        """
         task = partial(
             self._attach,
             image,
             self._publisher.repository.digest(made.digest),
-            read_trace(image, read_config(made.config)),
+            replace(read_trace(image, read_config(made.config)), found=found),
             Descriptor(made.manifest_type, made.digest, len(made.manifest)),
             is_first=self._publisher.was_missing(made.config_descriptor.digest),
             has_bill=not self._publisher.was_missing(sha256_digest(parent.config)),
@@ -250,8 +257,12 @@ class Attestations:
             attach(self._registry, made, attestation.manifest, is_first=is_first)
 
 
-def _origin(inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], *, epoch: int) -> provenance.Origin:
+def _origin(
+    inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], found: str, *, epoch: int
+) -> provenance.Origin:
     spec_file = inputs.spec_file
+    labels = [*makers]
+    below = labels[: labels.index(found) + 1] if found in labels else []
     return provenance.Origin(
         plan=image.plan,
         spec_name=spec_file.path.name,
@@ -262,7 +273,8 @@ def _origin(inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], *, epo
         key=image.key,
         compression=inputs.plan.compression,
         stages=tuple(
-            provenance.MadeStage(name=label, key=image.keys[label], engine=engine) for label, engine in makers.items()
+            provenance.MadeStage(name=label, key=image.keys[label], engine=engine, found=label in below)
+            for label, engine in makers.items()
         ),
         epoch=epoch,
     )

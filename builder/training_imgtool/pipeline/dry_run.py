@@ -7,7 +7,7 @@ from functools import partial
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
-from training_imgtool.pipeline.find import find_images, head
+from training_imgtool.pipeline.find import find_image, find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.role_stages import plan_role, without_engine
@@ -30,7 +30,7 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
         Engines(run, registries, hint=partial(without_engine, run)) as engines,
     ):
         if run.options.push:
-            digests = find_images(run.wanted, partial(head, registries), run.progress)
+            digests = find_images(run.wanted, partial(find_image, registries), run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:

@@ -32,10 +32,12 @@ def find_images(
     return run_all({image.role: partial(ask, image) for image in images})
 
 
-def head(registries: Registries, tag: Tag) -> Digest | None:
-    """Returns the digest that a registry has under a tag, by one HEAD request."""
-    digest = registries.at(tag.repository).head(tag)
-    return tag.repository.digest(digest) if digest else None
+def find_image(registries: Registries, tag: Tag) -> Digest | None:
+    """Returns the digest that a registry has under a tag, once the manifest of that digest was read from it."""
+    registry = registries.at(tag.repository)
+    digest = registry.head(tag)
+    image = tag.repository.digest(digest) if digest else None
+    return image if image and registry.find_manifest(image) else None
 
 
 def require_images(
@@ -46,7 +48,7 @@ def require_images(
     Raises InputError that names the missing images and the command that makes them.
     """
     wanted = inputs.images if wanted is None else wanted
-    digests = find_images(wanted, partial(head, registries), progress)
+    digests = find_images(wanted, partial(find_image, registries), progress)
     missing = [image for image in wanted if digests[image.role] is None]
     if missing:
         names = ", ".join(image.role for image in missing)

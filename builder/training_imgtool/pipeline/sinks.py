@@ -111,7 +111,7 @@ class RegistrySink(Sink):
             if other is None:
                 raise
             return BuildResult.for_image(image, Outcome.FOUND, other)
-        self._attestations.add(image, made, parent)
+        self._attestations.add(image, made, parent, self._stages.found_below(image))
         return BuildResult.for_image(image, Outcome.APPENDED, digest)
 
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:

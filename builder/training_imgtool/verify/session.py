@@ -23,7 +23,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.engine.engines import pull_image
-from training_imgtool.pipeline.find import find_images, head, require_images
+from training_imgtool.pipeline.find import find_image, find_images, require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import check_index
 from training_imgtool.spec.model import Accelerator, Role
@@ -138,7 +138,7 @@ def _locate(
 ) -> Mapping[Role, _ImageLocation]:
     digests: Mapping[Role, Digest | None] = {}
     if run.inputs.plan.repository is not None:
-        digests = find_images(images, partial(head, registries), run.progress)
+        digests = find_images(images, partial(find_image, registries), run.progress)
     locations = {}
     for image in images:
         digest = digests.get(image.role)

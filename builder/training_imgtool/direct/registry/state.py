@@ -19,7 +19,7 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import SingleFlight, run_all
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.manifests import Descriptor, Manifest
 
 _NAME_DIGITS = 40
 
@@ -54,13 +54,13 @@ class RepositoryState:
     def find(self, tag: Tag) -> Digest | None:
         """Returns the image under a tag if the repository holds it whole; only reads.
 
-        Raises what reading a manifest raises.
+        What a HEAD request says of a tag may be a proxy's memory: the image counts when its manifest was read by its
+        digest. Raises what reading a manifest raises.
         """
         digest = self.registry.head(tag)
-        if digest is None:
-            return None
-        image = self.repository.digest(digest)
-        return image if self.remembered_check() or self._is_whole(image) else None
+        image = self.repository.digest(digest) if digest else None
+        manifest = self.registry.find_manifest(image) if image else None
+        return image if manifest and (self.remembered_check() or self._is_whole(manifest)) else None
 
     def remembered_check(self) -> bool | None:
         """Tells whether the registry refuses manifests with unknown blobs; None where nobody has tried this version."""
@@ -90,20 +90,19 @@ class RepositoryState:
                 self._checks = checks = bool(checks)
             return checks
 
-    def _is_whole(self, image: Digest) -> bool:
+    def _is_whole(self, manifest: Manifest) -> bool:
         try:
-            blobs = {blob.digest: blob for blob in self._list_blobs(image)}
+            blobs = {blob.digest: blob for blob in self._list_blobs(manifest)}
         except RegistryRefusedError:  # an index names an image that is gone
             return False
         return all(run_all({digest: partial(self._has_blob, blob) for digest, blob in blobs.items()}).values())
 
-    def _list_blobs(self, image: Digest) -> Iterator[Descriptor]:
-        manifest = self.registry.manifest(image)
+    def _list_blobs(self, manifest: Manifest) -> Iterator[Descriptor]:
         if not manifest.is_index:
             yield from (manifest.config, *manifest.layers)
             return
         for _, child in manifest.entries:
-            yield from self._list_blobs(self.repository.digest(child.digest))
+            yield from self._list_blobs(self.registry.manifest(self.repository.digest(child.digest)))
 
     def _has_blob(self, blob: Descriptor) -> bool:
         return self._heads.do(blob.digest, partial(self.registry.has_blob, self.repository, blob))

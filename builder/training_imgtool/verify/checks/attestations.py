@@ -46,6 +46,7 @@ _FREE: tuple[Path, ...] = (  # what images of one key may differ in
     (*_BUILD, "externalParameters", "spec"),
     (*_BUILD, "externalParameters", "template"),
     (*_BUILD, "internalParameters", "dockerfile"),
+    (*_BUILD, "internalParameters", "found"),
     (*_BUILD, "resolvedDependencies", "base", "uri"),
     (*_BUILD, "resolvedDependencies", "lock"),
     (*_BUILD, "resolvedDependencies", "spec"),
