@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import CredentialsError, LocalFileError, TemporaryError, UsageError, VerificationError
+from training_imgtool.core.gates import check_option
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
@@ -44,9 +45,8 @@ class Signatory:
 
     def check(self) -> None:
         """Raises UsageError unless it names a key or an identity, LocalFileError if a key's file is missing."""
-        if not self.name.strip() or (self.issuer is not None and not self.issuer.strip()):
-            hint = "name a public key, or an identity with --issuer URL"
-            raise UsageError("whose signature counts: the name or the issuer is empty", hint=hint)
+        check_option(("--issuer",), (self.issuer,))
+        check_option(("--signature",), (self.name,))
         if self.issuer is None and not is_key_reference(self.name) and not Path(self.name).is_file():
             if "@" in self.name or "://" in self.name:
                 raise UsageError(f"{self.name} is not a file", hint="for an identity, add --issuer URL")

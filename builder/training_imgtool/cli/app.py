@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from training_imgtool.cli.options import Verb
 from training_imgtool.cli.output import emit, emit_error
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.version import __version__
@@ -49,6 +50,9 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     for verb in verbs:
         importlib.import_module(f"training_imgtool.cli.{verb}").register(app)
+    for command in app.registered_commands:
+        if command.cls is None or not issubclass(command.cls, Verb):
+            command.cls = Verb
     app.callback()(_options)
     return app
 

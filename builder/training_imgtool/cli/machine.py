@@ -43,7 +43,7 @@ def progress(mode: str) -> AbstractContextManager[Progress]:
 def signatory(name: str | None, issuer: str | None) -> Signatory | None:
     """Reads whose signatures count from the command line; None where it asks for none.
 
-    Raises UsageError for an empty value: it would turn the check off where a variable is unset.
+    Raises UsageError unless it names a key or an identity.
     """
     if name is None and issuer is None:
         return None

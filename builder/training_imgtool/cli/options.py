@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from training_imgtool.cli.progress import Mode
 from training_imgtool.core.errors import UsageError
+from training_imgtool.core.gates import check_option
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target
+
+
+class Verb(typer.core.TyperCommand):
+    """Refuses empty values of gates before the verb does anything."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the verb; raises UsageError for a gate that is empty."""
+        for option in self.params:
+            value = ctx.params.get(option.name)
+            check_option((*option.opts, *option.secondary_opts), value if isinstance(value, list | tuple) else (value,))
+        return super().invoke(ctx)
 
 
 def _list_engines() -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
@@ -29,7 +28,7 @@ _COLOURS = {"master": "32", "worker": "36", "ps": "35", "evaluator": "33"}  # EC
 _ARGS = "imgtool.args"  # where the context keeps what follows `--`
 
 
-class _Command(typer.core.TyperCommand):
+class _Command(opt.Verb):
     """Keeps the words after `--` apart: without a SPEC, the parser would take the first of them for one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -67,14 +67,12 @@ def sign(
 def _with_password(settings: Settings, key: str | None) -> Settings:
     """Asks for the password of a key in a file, once for all runs of cosign.
 
-    Raises UsageError for an empty name or where nobody can type, LocalFileError for a file that is not there.
+    Raises UsageError where nobody can type, LocalFileError for a file that is not there.
     """
     from training_imgtool.attest.cosign import is_key_reference
 
     if key is None or is_key_reference(key):
         return settings
-    if not key.strip():
-        raise UsageError("--key is empty", hint="name a key, or leave --key out to sign with an OIDC token")
     if not Path(key).is_file():
         raise LocalFileError(f"{key}: no such file")
     if "COSIGN_PASSWORD" in settings.environ:

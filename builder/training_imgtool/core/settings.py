@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.core.errors import UsageError
+from training_imgtool.core.gates import check_variables
 
 QUOTE = '"'
 VARIABLES = (
@@ -97,6 +98,7 @@ def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
     """Reads the environment; raises UsageError that names the wrong variable."""
+    check_variables(environ)
     home = Path(environ.get("HOME") or "/nonexistent")
     cache = environ.get("IMGTOOL_CACHE")
     if not cache:
