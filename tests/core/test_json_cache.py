@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.other_user import NOBODY, as_nobody, open_folder
 from training_imgtool.core.json_cache import open_cache_file, read_cache_file, read_cached, write_cached
 
 
@@ -56,3 +57,25 @@ def test_a_fifo_is_a_miss_and_is_replaced(tmp_path: Path) -> None:
 def test_what_is_too_large_is_not_written(tmp_path: Path) -> None:
     write_cached(tmp_path / "a.json", "x" * 300, limit=200)
     assert not (tmp_path / "a.json").exists()
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_what_others_may_write_is_not_believed(tmp_path: Path, mode: int) -> None:
+    write_cached(tmp_path / "a.json", [1])
+    (tmp_path / "a.json").chmod(mode)
+    assert read_cached(tmp_path / "a.json") is None
+    write_cached(tmp_path / "a.json", [2])
+    assert read_cached(tmp_path / "a.json") == [2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_another_user_wrote_is_not_believed_but_roots_is() -> None:
+    with open_folder() as folder:
+        path = folder / "a.json"
+        write_cached(path, [1])
+        path.chmod(0o644)
+        assert as_nobody(lambda: str(read_cached(path))) == "[1]"
+        os.chown(path, NOBODY, NOBODY)
+        assert read_cached(path) is None
+        os.chown(path, NOBODY - 1, NOBODY)
+        assert as_nobody(lambda: str(read_cached(path))) == "None"

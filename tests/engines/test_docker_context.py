@@ -164,3 +164,14 @@ def test_ssh_is_refused_with_a_way_out() -> None:
     with pytest.raises(EngineUnavailableError, match="ssh is not supported") as caught:
         checked_host("ssh://far", "DOCKER_HOST")
     assert "ssh -NL" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "host", ["tcp://u:CANARY@127.0.0.1:9", "tcp://CANARY@h:9", "ssh://u:CANARY@h", "https://u:CAN/ARY@h:9"]
+)
+def test_a_login_in_the_address_is_refused_and_never_shown(tmp_path: Path, host: str) -> None:
+    for make in (lambda: find_endpoint(settings(tmp_path, DOCKER_HOST=host)), lambda: checked_host(host, "x")):
+        with pytest.raises(EngineUnavailableError) as refused:
+            make()
+        assert "CAN" not in str(refused.value)
+        assert "…@h" in str(refused.value) or "…@127" in str(refused.value)

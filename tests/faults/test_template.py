@@ -144,3 +144,25 @@ def test_t12_the_same_bytes(project: Project) -> None:
     }
     assert len(texts) == 1
     assert "RUN true" in texts.pop()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("ENV MYSECRET_TOKEN=s3cr3tCANARYx9q2", "ENV MYSECRET_TOKEN looks like a secret by its name"),
+        ('ENV A=1 DB_PASSWORD="hunter2 CANARY"', "ENV DB_PASSWORD looks like a secret by its name"),
+        ("ARG API_KEY=CANARY0123456", "ARG API_KEY looks like a secret by its name"),
+        ("LABEL note=ghp_CANARY0123456789abcdef", "LABEL note looks like a GitHub token"),
+        ("ONBUILD ENV X_SECRET=CANARY0123", "ENV X_SECRET looks like a secret by its name"),
+    ],
+)
+def test_t11_a_secret_in_a_template(project: Project, text: str, what: str) -> None:
+    project.write("worker.j2", inside(text))
+    project.spec(WITH_TEMPLATE)
+    ended = project.refused("render", code=3, says=[f"worker.j2:3: {what}"], hint="allow_secrets")
+    assert "CANARY" not in ended.err
+
+
+def test_t11_what_is_no_secret_in_a_template(project: Project) -> None:
+    text = "ARG PAD_TOKEN\nENV PAD_TOKEN=abcdefghijklm0 DB_PASSWORD_FILE=/run/x TOKEN=$PAD_TOKEN"
+    rendered(project, inside(text), env="allow_secrets: [env.PAD_TOKEN]\n")

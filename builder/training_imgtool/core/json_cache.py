@@ -1,7 +1,9 @@
 """Small files of the cache. A run that finds none works longer, with the same result.
 
 Several users may share a cache, so nothing here follows a symbolic link or waits for a FIFO: both are as good as a
-missing file, and a write replaces them. A JSON file holds the SHA-256 of its own name and the rest, a line feed, and
+missing file, and a write replaces them. What another user wrote, or may write, is not believed, except root's: what a
+run remembers decides what is in images, and a checksum without a key proves nothing. Large files are named by their
+content, which is hashed as it is read. A JSON file holds the SHA-256 of its own name and the rest, a line feed, and
 the value, so a file that somebody copied to another name counts as missing too.
 """
 
@@ -30,9 +32,12 @@ def open_cache_file(path: Path) -> BinaryIO:
 
 
 def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
-    """Returns the bytes of a file of the cache; None if it is missing, larger than `limit`, or no regular file."""
+    """Returns the bytes of a file of the cache; None if it is missing, larger than `limit`, or another user's."""
     try:
         with open_cache_file(path) as stream:
+            state = os.fstat(stream.fileno())
+            if state.st_uid not in {0, os.geteuid()} or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
             data = stream.read(limit + 1)
     except OSError:
         return None

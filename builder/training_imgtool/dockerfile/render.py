@@ -13,7 +13,7 @@ import posixpath
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from typing import Any
 from training_imgtool.core import resources
 from training_imgtool.core.errors import FieldError, ImgtoolError, InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
+from training_imgtool.core.secret_text import detect_named_secret
 from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.rules import check_directives, check_rules
@@ -59,7 +60,14 @@ class TemplateRoots:
     builtin: Path = field(default_factory=lambda: resources.directory("templates"))
 
 
-def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, cache: RenderCache | None = None) -> str:
+def render(
+    plan: RolePlan,
+    *,
+    roots: TemplateRoots,
+    key: str | None,
+    cache: RenderCache | None = None,
+    allow_secrets: Collection[str] = (),
+) -> str:
     """Renders the Dockerfile of one role; ends in one newline.
 
     Args:
@@ -67,6 +75,7 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, cache: Rend
         roots: where templates are looked for.
         key: the content key for the last label; None leaves the label out, which changes no key.
         cache: remembers what our own templates gave; None asks them each time.
+        allow_secrets: settings such as `env.NAME` that look like secrets and are none.
 
     Raises:
         FieldError: a value that has no place in a Dockerfile, by its field.
@@ -79,7 +88,9 @@ def render(plan: RolePlan, *, roots: TemplateRoots, key: str | None, cache: Rend
     file = f"{plan.role}.Dockerfile"
     check_directives(text, file)
     dockerfile = parse(text, file=file)
-    _compare(dockerfile, parse(harmless, file=file), plan.template)
+    of_template = parse(harmless, file=file)
+    _compare(dockerfile, of_template, plan.template)
+    _check_secrets(of_template, plan.template, roots, allow_secrets)
     check_rules(dockerfile)
     _check_end(dockerfile, plan)
     return text if key is None else with_key(text, key)
@@ -231,6 +242,28 @@ def _compare(dockerfile: Dockerfile, harmless: Dockerfile, template: str) -> Non
             f"where other values give {' '.join(expected[same : same + 3]) or 'none'}",
             hint="put values in with the filters env_value, label, shell or exec_json, and do not branch on free text",
         )
+
+
+def _check_secrets(dockerfile: Dockerfile, template: str, roots: TemplateRoots, allow_secrets: Collection[str]) -> None:
+    """Refuses a credential that a template itself writes into an image's settings or history; it is never shown."""
+    every = (*dockerfile.args, *(instruction for stage in dockerfile.stages for instruction in stage.instructions))
+    for instruction in (each.inner if each.name == "ONBUILD" else each for each in every):
+        for name, value in instruction.pairs if instruction.name in {"ENV", "ARG", "LABEL"} else ():
+            kind = detect_named_secret(name.strip("'\""), (value or "").strip("'\""))
+            if kind and f"env.{name}" not in allow_secrets:
+                raise TemplateError(
+                    f"{_find_line(template, name, roots)}: {instruction.name} {name} looks like {kind}",
+                    hint="whoever pulls the image can read it: give it as `secrets:` to a RUN that mounts it, or list "
+                    f"env.{name} in allow_secrets if it is no secret",
+                )
+
+
+def _find_line(template: str, word: str, roots: TemplateRoots) -> str:
+    """Returns `TEMPLATE:LINE` of the first line with a word; without LINE if an included file has it."""
+    text = (roots.user / template).read_text(errors="replace") if roots.user and template not in BUILTIN else ""
+    pattern = rf"(?<![\w.]){re.escape(word)}[=\s\"']"
+    numbers = [number for number, line in enumerate(text.split("\n"), 1) if re.search(pattern, line)]
+    return f"{template}:{numbers[0]}" if numbers else template
 
 
 def _check_end(dockerfile: Dockerfile, plan: RolePlan) -> None:

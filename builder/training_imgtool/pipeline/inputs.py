@@ -194,7 +194,10 @@ def _render_images(
     )
     try:
         roots = TemplateRoots(plan.folder)
-        texts = {role.role: render(role, roots=roots, key=None, cache=shared.texts) for role in plan.roles}
+        texts = {
+            role.role: render(role, roots=roots, key=None, cache=shared.texts, allow_secrets=spec.allow_secrets)
+            for role in plan.roles
+        }
         parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
         copied = _list_copied_paths(parsed.values())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,9 +112,10 @@ def checked_host(host: object, source: str) -> str:
     if not isinstance(host, str):
         raise EngineUnavailableError(f"{source}: no Docker host in it; {expected}")
     host = host.strip()
+    shown = re.sub(r"://.*@", "://…@", host, flags=re.DOTALL)
     if host.startswith("ssh://"):
         raise EngineUnavailableError(
-            f"{source}: {host}: ssh is not supported",
+            f"{source}: {shown}: ssh is not supported",
             hint="forward the socket: ssh -NL /tmp/docker.sock:/var/run/docker.sock HOST, "
             "then DOCKER_HOST=unix:///tmp/docker.sock",
         )
@@ -125,9 +127,9 @@ def checked_host(host: object, source: str) -> str:
             port = url.port
         except ValueError:
             port = None
-        if url.hostname and port and url.password is None:
+        if url.hostname and port and url.username is None:
             return f"tcp://{url.netloc}{url.path}"
-    raise EngineUnavailableError(f"{source}: {host[:100]!r} is not the address of a Docker Engine: {expected}")
+    raise EngineUnavailableError(f"{source}: {shown[:100]!r} is not the address of a Docker Engine: {expected}")
 
 
 def _certificates(folder: Path) -> dict[str, Any]:
