@@ -359,3 +359,49 @@ def test_an_index_that_says_less_than_its_wheels_is_found_out(place: Place) -> N
     place.index.metadata["scipy-1.11.9-py3-none-any.whl"] = b"Metadata-Version: 2.1\nName: scipy\nVersion: 1.11.9\n"
     with pytest.raises(InputError, match=r"scipy 1\.11\.9 requires numpy<1\.26, but 1\.26\.4 is there"):
         place.lock(place.spec(SPEC, "scipy\n"))
+
+
+def test_a_yanked_release_is_said(place: Place) -> None:
+    add(place.index, "scipy", "1.12.0")
+    place.index.yanked["scipy-1.12.0-py3-none-any.whl"] = "deletes\x1b[31m files"
+    events = Events()
+    lock = place.lock(place.spec(SPEC, "scipy\n"), events)
+    assert {wheel.version for wheel in lock.variants[0].wheels if wheel.name == "scipy"} == {"1.11.4"}
+    assert not [event for event in events if isinstance(event, Note) and "yanked" in event.text]
+    lock = place.lock(place.spec(SPEC, "scipy==1.12.0\n"), events)
+    assert "cpu: scipy 1.12.0 was yanked: deletes files; imgtool lock --upgrade takes another if it can" in [
+        event.text for event in events if isinstance(event, Note)
+    ]
+    (wheel,) = (wheel for wheel in lock.variants[0].wheels if wheel.name == "scipy")
+    heard = Events()
+    WheelStore(replace(place.settings, cache=place.folder / "another machine's")).fetch((wheel,), heard)
+    (note,) = (event for event in heard if isinstance(event, Note))
+    assert note.text.startswith("scipy-1.12.0-py3-none-any.whl was yanked: deletes")
+
+
+def test_a_release_that_the_table_does_not_know(place: Place) -> None:
+    for name in ("tensorflow", "tensorflow-cpu"):
+        file = f"{name.replace('-', '_')}-2.22.0rc0-cp312-cp312-manylinux_2_27_x86_64.whl"
+        needs = ("numpy<2", "big ; extra == 'and-cuda'")
+        place.index.add(name, file, tiny_wheel(name.replace("-", "_"), "2.22.0rc0", requires=needs))
+    add(place.index, "tensorboard", "2.21.0")
+    text = SPEC.replace("2.15.1", "2.22.0rc0").replace("{gpus: {type: NVIDIA_TESLA_V100}}", "{}")
+    events = Events()
+    lock = place.lock(place.spec(text), events)
+    (locked,) = lock.variants
+    assert (locked.variant.python, locked.variant.package) == ("3.12", "tensorflow-cpu")
+    assert {wheel.name: wheel.version for wheel in locked.wheels}["tensorflow-cpu"] == "2.22.0rc0"
+    (note,) = (event.text for event in events if isinstance(event, Note) and "2.22.0rc0 is newer" in event.text)
+    assert "nobody has tried" in note
+    assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
+    with pytest.raises(
+        FieldError, match=r"neither imgtool's table of .* nor the package index has TensorFlow 2\.22\.0"
+    ):
+        place.lock(place.spec(text.replace("rc0", "")))
+
+
+def test_a_release_that_nobody_can_ask_about(place: Place) -> None:
+    environ = {**place.settings.environ, "UV_INDEX_URL": "http://127.0.0.1:9/simple"}
+    place.settings = replace(place.settings, environ=environ)
+    with pytest.raises(FieldError, match=r"table of .* has no TensorFlow 2\.99\.0, and"):
+        place.lock(place.spec(SPEC.replace("2.15.1", "2.99.0")))

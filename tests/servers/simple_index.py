@@ -45,6 +45,7 @@ class SimpleIndex:
     faults: list[int] = field(default_factory=list)  # statuses of the next answers
     served: dict[str, bytes] = field(default_factory=dict)  # other bytes than listed, by file name
     metadata: dict[str, bytes] = field(default_factory=dict)  # what it says of a file's METADATA (PEP 658)
+    yanked: dict[str, str] = field(default_factory=dict)  # why files are withdrawn, by name (PEP 592)
     redirect: bool = False
     moved_to: str = ""  # where redirects lead, instead of to the file
     endless: bool = False  # file answers never end
@@ -134,6 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
                     "url": url,
                     "hashes": {"sha256": digest} if digest else {},
                     "core-metadata": file in index.metadata,
+                    **({"yanked": index.yanked[file]} if file in index.yanked else {}),
                 }
                 for file, url, digest in rows
             ]

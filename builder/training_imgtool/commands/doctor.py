@@ -144,6 +144,7 @@ def _lock(spec_file: SpecFile) -> str:
     """Says what the next build does about the lock; raises what is wrong with versions and requirements."""
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
     from training_imgtool.spec.requirements import parse_requirements, read_texts
+    from training_imgtool.versions.derive import is_newer
     from training_imgtool.versions.matrix import load_matrix
     from training_imgtool.versions.resolve import resolve
 
@@ -152,7 +153,10 @@ def _lock(spec_file: SpecFile) -> str:
         return f"{path} is current"
     try:
         parse_requirements(read_texts(spec_file))
-        resolve(spec_file.spec, load_matrix())
+        matrix, version = load_matrix(), spec_file.spec.tensorflow
+        if is_newer(matrix, version):
+            return f"{path} will be made by the next build: the index tells what TensorFlow {version} needs"
+        resolve(spec_file.spec, matrix)
     except FieldError as error:
         raise spec_file.located(error) from error
     return f"{path} will be made by the next build"

@@ -8,6 +8,7 @@ from training_imgtool.commands.compat import has_cuda_wheels
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.role_stages import plan_role
+from training_imgtool.versions.derive import is_newer
 from training_imgtool.versions.matrix import load_matrix
 
 
@@ -52,7 +53,10 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
     """Suggests CUDA from wheels, unless the user chose the CUDA base or writes to it."""
     spec, role = inputs.spec_file.spec, image.plan.role
     own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
-    minor, release = load_matrix().release(image.plan.locked.variant.tensorflow)
+    matrix, version = load_matrix(), image.plan.locked.variant.tensorflow
+    if is_newer(matrix, version):
+        return None
+    minor, release = matrix.release(version)
     if not image.plan.cuda_base or own or not has_cuda_wheels(minor, release):
         return None
     engine = "" if spec.system_packages or not _for_an_engine(inputs, image) else "needs no Docker Engine and "

@@ -38,7 +38,7 @@ _PACKAGE = {  # Debian Policy 5.6.7 and 5.6.12
 TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
     "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
     "package": r"tensorflow(?:-[a-z]+)?",
-    "tensorflow": r"\d+\.\d+\.\d+(?:\.post\d+)?",
+    "tensorflow": r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?",
     "python": r"3\.\d{1,2}",
     "cuda?": r"\d+(?:\.\d+)+",
     "cudnn?": r"\d+(?:\.\d+)+",

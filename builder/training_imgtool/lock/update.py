@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from training_imgtool.core.errors import FieldError, FieldListError, InputError
+from training_imgtool.core.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.core.settings import Settings
@@ -34,6 +34,7 @@ from training_imgtool.spec.requirements import (
     read_texts,
     resolver_lines,
 )
+from training_imgtool.versions.derive import add_release, is_newer, list_pythons
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
@@ -42,7 +43,7 @@ from training_imgtool.wheels.index.pip_config import make_uv_environ
 from training_imgtool.wheels.metadata import WheelMetadata
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
-from training_imgtool.wheels.store import WheelStore
+from training_imgtool.wheels.store import WheelStore, describe_yank
 from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
 
 _JOBS = 16
@@ -86,8 +87,8 @@ def make_lock(
     try:
         texts = read_texts(spec_file)
         hashes = hash_code(spec_file, list_code(texts))
-        resolution = resolve(spec, matrix, texts)
         maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over)
+        resolution = resolve(spec, maker.know_release(spec.tensorflow), texts)
         findings = check_lines(texts)
         findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
         warnings = (*resolution.warnings, *raise_errors(findings))
@@ -146,6 +147,37 @@ class _Maker:
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
 
+    def know_release(self, version: str) -> Matrix:
+        """Returns the matrix, with a row for a release that is newer than it and on an index; a warning says so.
+
+        Raises FieldError if no index has the release, or none answers.
+        """
+        if not is_newer(self._matrix, version):
+            return self._matrix
+        index, table = self._store.index, f"imgtool's table of {self._matrix.version}"
+        try:
+            files = {name: index.files(name) for name in TENSORFLOW_PACKAGES}
+            names = {name: tuple(file.file for file in rows) for name, rows in files.items()}
+            pythons = list_pythons(names["tensorflow"], version, "x86_64")
+            if not pythons:
+                message = (
+                    f"neither imgtool's table of {self._matrix.version} nor the package index has TensorFlow {version}"
+                )
+                raise FieldError(message, field="tensorflow", hint="imgtool compat lists what the table has")
+            wheel = next(file for file in files["tensorflow"] if list_pythons((file.file,), version, "x86_64"))
+            requires = self._metadata.of_file(wheel).requires
+        except TemporaryError as error:
+            message = f"{table} has no TensorFlow {version}, and {error.message}"
+            raise FieldError(message, field="tensorflow", hint=error.hint) from error
+        self._progress(
+            Note(
+                f"TensorFlow {version} is newer than {table}: its Pythons, CUDA and bounds come from its wheel's "
+                "metadata, and nobody has tried them"
+            )
+        )
+        self._matrix = add_release(self._matrix, version, names, requires)
+        return self._matrix
+
     def check(self, variant: Variant) -> list[Finding]:
         """Applies the rules about requirements, for one variant."""
         minor, release = self._matrix.release(variant.tensorflow)
@@ -162,11 +194,11 @@ class _Maker:
         needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
         for requirement in sorted(needed):
             archive = self._matrix.sdists[requirement]
-            url = self._store.index.locate(archive.name, archive.file, archive.sha256)
-            if url is None:
+            found = self._store.index.locate(archive.name, archive.file, archive.sha256)
+            if found is None:
                 continue  # then uv says what is missing
             self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
-            data = b"".join(self._store.index.read(url, limit=LARGEST_ARCHIVE))
+            data = b"".join(self._store.index.read(found.url, limit=LARGEST_ARCHIVE))
             self._matrix_wheels[requirement] = self._store.put(
                 name_wheel(archive), io.BytesIO(build_wheel(archive, data))
             )
@@ -180,6 +212,9 @@ class _Maker:
         resolved, notes = self._resolve(variant, target, preferred)
         installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
         wheels = self._archives.add_sources(self._sizes.wheels((*resolved, *installer)))
+        for row in resolved:
+            if row.yanked is not None:
+                self._progress(Note(f"{variant.name}: {describe_yank(f'{row.name} {row.version}', row.yanked)}"))
         self._metadata.check_closed(wheels[:-1], variant, self._spec.platform, own=self._own, everything=True)
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))

@@ -194,7 +194,7 @@ class ImageSpec:
     )
     tensorflow: str = key(
         'The TensorFlow release, such as "2.15.1".',
-        pattern=r"\d+\.\d+\.\d+(?:\.post\d+)?",
+        pattern=r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?",
         expected='a full release, such as "2.15.1"',
     )
     python: str | None = key(

@@ -23,6 +23,7 @@ from training_imgtool.plan import Variant, Wheel
 from training_imgtool.versions.closure import Package, find_broken, parse_metadata
 from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES
+from training_imgtool.wheels.index.page import IndexedFile
 from training_imgtool.wheels.store import WheelStore
 
 _TAILS = (128 << 10, 8 << 20)  # bytes at the end of a wheel: most directories are smaller, all are
@@ -71,6 +72,17 @@ class WheelMetadata:
                 details=broken,
             )
 
+    def of_file(self, file: IndexedFile) -> Package:
+        """Reads the metadata of a wheel that no lock pins yet; raises VerificationError, TemporaryError."""
+        size = file.size or self._store.index.size(file.url)
+        for tail in (*_TAILS, size):
+            try:
+                data = b"".join(self._store.index.read(file.url, max(0, size - tail), limit=size))
+                return _read(io.BytesIO(data), file.file)
+            except (LookupError, *_DAMAGED):
+                continue
+        raise VerificationError(f"{file.file}: damaged wheel: no METADATA in it")
+
     def _read(self, wheel: Wheel, *, everything: bool) -> Package:
         path = self._cache / f"{wheel.sha256}.json"
         present = read_cached(path)
@@ -88,22 +100,22 @@ class WheelMetadata:
             for size in _TAILS:
                 try:
                     tail = self._store.read_tail(wheel, max(0, wheel.size - size))
-                    return _read(io.BytesIO(tail), wheel)
+                    return _read(io.BytesIO(tail), wheel.file)
                 except (LookupError, *_DAMAGED):  # it begins in the middle of what matters, or no index has the file
                     continue
         self._store.fetch((wheel,))
         path = self._store.require(wheel)
         try:
             with path.open("rb") as stream:
-                return _read(stream, wheel)
+                return _read(stream, wheel.file)
         except (LookupError, OSError, *_DAMAGED) as error:
             raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
 
 
-def _read(stream: IO[bytes], wheel: Wheel) -> Package:
+def _read(stream: IO[bytes], file: str) -> Package:
     """Reads the METADATA of a wheel, or of its end; raises LookupError and `_DAMAGED`."""
     with zipfile.ZipFile(stream) as archive:
         name = next((name for name in archive.namelist() if _METADATA.match(name)), None)
         if name is None:
             raise LookupError("no METADATA")
-        return parse_metadata(archive.read(name).decode("utf-8", "replace"), wheel.name)
+        return parse_metadata(archive.read(name).decode("utf-8", "replace"), file.partition("-")[0])

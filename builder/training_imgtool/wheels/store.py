@@ -24,6 +24,7 @@ from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Step, Transfer, silent
+from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index.credentials import without_login
@@ -199,7 +200,7 @@ class WheelStore:
         if artifact is not None:
             yield from _from_start(artifact, restarted)
             return
-        for url in self._list_urls(wheel):
+        for url in self._list_urls(wheel, progress):
             try:
                 yield from self.index.read(url, offset, restarted, limit=wheel.size)
             except MissingFileError:
@@ -261,14 +262,16 @@ class WheelStore:
             )
         return code.path, code.version
 
-    def _list_urls(self, wheel: Wheel) -> Iterator[str]:
+    def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
             hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
             if hint and not hint.startswith("file:"):  # `locate` checks the hash of a local file
                 yield hint
         with suppress(TemporaryError) if wheel.source else nullcontext():  # a build may need no index
-            if url := self.index.locate(wheel.name, wheel.file, wheel.sha256):
-                yield url
+            if found := self.index.locate(wheel.name, wheel.file, wheel.sha256):
+                if found.yanked is not None:
+                    progress(Note(describe_yank(wheel.file, found.yanked)))
+                yield found.url
 
     def _place(self, wheel: Wheel) -> Path:
         return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
@@ -287,6 +290,11 @@ class WheelStore:
                 f"{error.filename or target}: {error.strerror or error}",
                 hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
             ) from error
+
+
+def describe_yank(what: str, why: str) -> str:
+    """Says that those who publish a release withdrew it (PEP 592), and why in their words."""
+    return f"{what} was yanked{f': {join_lines(why)}' if why else ''}; imgtool lock --upgrade takes another if it can"
 
 
 def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -42,6 +42,7 @@ _ALLOWED = "IMGTOOL_INDEX_VARIABLES"
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"Failed to (?:download and )?build `([^`=\s]+)==([^`\s]+)`")
 _WANTED_BY = re.compile(r"was included because `([^`]+)` \(v([^)]+)\) depends on")
+_YANKED = re.compile(r"warning: `([^`=\s]+)==([^`]+)` is yanked(?: \(reason: \"(.*)\"\))?")
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 _REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
 _LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
@@ -68,7 +69,8 @@ class ArchiveNeededError(InputError):
 class ResolvedWheel:
     """One wheel of a resolution, and where this machine finds it.
 
-    `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only.
+    `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only. `yanked` is
+    why those who publish the release withdrew it, possibly empty; None for one that stands.
     """
 
     name: str
@@ -77,6 +79,7 @@ class ResolvedWheel:
     sha256: str
     size: int | None
     url: str
+    yanked: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,7 @@ def find_indexes(environ: Mapping[str, str], options: tuple[str, ...] = ()) -> I
     """
     lines = "".join(f"{option}\n" for option in options)
     with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
-        text = _run(("--emit-index-url", "--emit-find-links"), lines, Path(temporary), environ=environ)
+        text = _run(("--emit-index-url", "--emit-find-links"), lines, Path(temporary), environ=environ).stdout
     text = _VARIABLE.sub(lambda variable: environ.get(variable[1], variable[0]), text)
     values: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
     for line in text.splitlines():
@@ -159,9 +162,11 @@ def compile_requirements(
             *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
         )
-        _run(options, requirements, work, environ=_without_builds(environ, work))
+        said = _run(options, requirements, work, environ=_without_builds(environ, work)).stderr
+        yanked = {(name, version): why for name, version, why in _YANKED.findall(said)}
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
         resolved = [_choose(package, target, hashes or {}, work) for package in packages]
+        resolved = [replace(row, yanked=yanked.get((row.name, row.version))) for row in resolved]
     return tuple(sorted(resolved, key=lambda wheel: wheel.name))
 
 
@@ -222,14 +227,16 @@ def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tup
     return candidates
 
 
-def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str]) -> str:
+def _run(
+    options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     """Runs `uv pip compile` of these requirements and returns what it prints; `work` is a folder for its files."""
     _check_variables(requirements, environ)
     (work / "spec.txt").write_text(requirements, encoding="utf-8")
     (work / "uv.toml").touch()  # so that uv looks for none in folders above; the user's own still counts
     command = [
         find_program(),
-        *("pip", "compile", str(work / "spec.txt"), "--quiet", "--no-header", "--no-annotate"),
+        *("pip", "compile", str(work / "spec.txt"), "--no-header", "--no-annotate"),
         *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
         *(["--no-index"] if environ.get("UV_NO_INDEX", "").lower() in _TRUE else []),
         *options,
@@ -242,7 +249,7 @@ def _run(options: tuple[str, ...], requirements: str, work: Path, *, environ: Ma
         raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
     if done.returncode:
         raise explain_failure(done.stderr, f"{work}/")
-    return done.stdout
+    return done
 
 
 def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:

@@ -63,15 +63,15 @@ class Index:
             self._indexes = self._indexes or self._find()
             return self._indexes
 
-    def locate(self, name: str, file: str, sha256: str) -> str | None:
-        """Finds the URL of a project's file with that hash, or None when no index has it.
+    def locate(self, name: str, file: str, sha256: str) -> IndexedFile | None:
+        """Finds a project's file with that hash, or None when no index has it.
 
         Raises TemporaryError when an index that might have it does not answer, CredentialsError when one refuses.
         """
         for row in self._list_files(name):
             digest = _digest(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
             if row.file == file and digest in {None, sha256}:
-                return row.url
+                return row
         return None
 
     def files(self, name: str) -> tuple[IndexedFile, ...]:

@@ -69,8 +69,8 @@ def remake_wheel(wheel: Wheel, index: Index) -> bytes | None:
     archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
     if archive is None or name_wheel(archive) != wheel.file:
         return None
-    url = index.locate(archive.name, archive.file, archive.sha256)
-    return build_wheel(archive, b"".join(index.read(url, limit=LARGEST_ARCHIVE))) if url else None
+    found = index.locate(archive.name, archive.file, archive.sha256)
+    return build_wheel(archive, b"".join(index.read(found.url, limit=LARGEST_ARCHIVE))) if found else None
 
 
 def _read_members(data: bytes, root: str) -> dict[str, bytes]:
