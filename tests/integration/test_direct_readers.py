@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Base, Machine, Project, Wheels, document
 from tests.registry.support import machine as settings_of
+from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.client import connect
@@ -121,7 +123,8 @@ def test_docker_runs_it(pushed: Pushed, tmp_path: Path) -> None:
     assert engine.reads_zstd is not old
     with Registries(settings) as registries:
         key = image.digest.partition(":")[2]
-        names = [pull_image(image, key, platform="linux/amd64", engine=engine, registries=registries) for _ in "12"]
+        pull = partial(pull_image, image, key, platform="linux/amd64", engine=engine, registries=registries)
+        names = [pull(progress=silent) for _ in "12"]
     try:
         config = document(pushed.registry, str(image))["config"]["digest"]
         assert names == [config if old and pushed.compression == "zstd" else str(image)] * 2

@@ -243,7 +243,7 @@ def test_what_the_images_own_layers_remove_of_the_base() -> None:
     layers = [images.tar(BASE), images.tar({"usr/share/doc/.wh.note": b"", "app/a.py": b"1\n"})]
     image = overlay({1: read_layer(iter((layers[1],)), hashed=True, most=1 << 20)}, 1)
     whole = overlay({1: read_layer(iter((images.tar({"app/a.py": b"1\n"}),)), hashed=True, most=1 << 20)}, 1)
-    copied = CopiedFiles(files={}, folders=(), unclear=(), runs=False)
+    copied = CopiedFiles(files={}, folders=(), unclear=(), runs=False, any_run=False)
 
     def complaints(tree: Tree, wanted: Tree) -> tuple[str, ...]:
         made = Expected(nodes=wanted.nodes, whole=True, removed=frozenset(wanted.removed))

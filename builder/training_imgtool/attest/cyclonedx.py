@@ -23,9 +23,7 @@ PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
-def describe_variant(
-    name: str, plan: RolePlan, debian: Iterable[DebianPackage] = (), *, epoch: int = 0
-) -> dict[str, Any]:
+def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage], *, epoch: int) -> dict[str, Any]:
     """Lists what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
 
     Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It does

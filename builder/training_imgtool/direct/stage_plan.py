@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_imgtool.context.context import Context
@@ -86,7 +86,7 @@ class StageSplit:
     base: Digest | None
     engine_stage: Stage | None
     stages: tuple[Stage, ...]
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str]
 
     @property
     def needs_engine(self) -> str:

@@ -115,9 +115,7 @@ class Checker:
             yield from self._rules[name](well_typed(value, name), path, self._root)
 
 
-def shape_findings(
-    value: Any, kind: str, rules: Rules | None = None, *, allow_unknown: bool = False
-) -> Iterator[Finding]:
+def shape_findings(value: Any, kind: str, rules: Rules | None = None, *, allow_unknown: bool) -> Iterator[Finding]:
     """Finds what in a document is not of the `kind`, and what the rules of its shapes say."""
     return Checker(rules or {}, value, allow_unknown=allow_unknown).findings(value, kind)
 

@@ -46,8 +46,8 @@ _CURE = (
 class CodeWheels:
     """What code requirements became: lines for the resolver, and the packages that do not go into the image."""
 
-    lines: tuple[str, ...] = ()
-    left_out: frozenset[str] = frozenset()
+    lines: tuple[str, ...]
+    left_out: frozenset[str]
 
 
 class CodeBuilder:

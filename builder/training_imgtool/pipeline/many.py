@@ -46,7 +46,7 @@ def build_many(
     *,
     registry: str | None,
     locked: bool,
-    inspect: Callable[[SpecFile], None] | None = None,
+    inspect: Callable[[SpecFile], None] | None,
 ) -> tuple[SpecResult, ...]:
     """Builds every spec, several side by side, over the same connections; a spec that fails stops no other.
 

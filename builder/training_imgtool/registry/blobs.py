@@ -16,7 +16,7 @@ from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
 
 
-def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool = False) -> str | None:
+def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool) -> str | None:
     """Asks for the length of a blob, empty where the registry says none; None for a blob that it does not have.
 
     Sends one request. Raises PassingError, and what `Session.send` raises.

@@ -32,7 +32,7 @@ class CopiedFiles:
     folders: tuple[str, ...]
     unclear: tuple[str, ...]
     runs: bool
-    any_run: bool = False
+    any_run: bool
 
 
 @dataclass(slots=True)

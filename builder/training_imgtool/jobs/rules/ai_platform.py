@@ -44,7 +44,7 @@ _RUNTIMES = {  # Google's page on runtime versions
 _PYTHONS = ("3.7", "3.5", "2.7")
 
 
-def job_findings(job: Any, *, region: str | None = None, allow_unknown: bool = False) -> list[Finding]:
+def job_findings(job: Any, *, region: str | None = None, allow_unknown: bool) -> list[Finding]:
     """Finds everything wrong with a Job, from its keys to its machine table.
 
     Args:

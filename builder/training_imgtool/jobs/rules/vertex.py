@@ -42,9 +42,7 @@ _FORMS = {
 }
 
 
-def custom_job_findings(
-    job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
-) -> list[Finding]:
+def custom_job_findings(job: Any, *, region: str | None, allow_unknown: bool, foreign: bool = False) -> list[Finding]:
     """Finds everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
     findings = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
     job = well_typed(job, "CustomJob") or {}
@@ -67,7 +65,7 @@ def tuning_job_findings(
 
 
 def custom_job_spec_findings(
-    spec: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
+    spec: Any, *, region: str | None, allow_unknown: bool, foreign: bool = False
 ) -> list[Finding]:
     """Finds everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
 

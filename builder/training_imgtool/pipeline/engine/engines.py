@@ -13,7 +13,7 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     VerificationError,
 )
-from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step, silent
+from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.image.docker_archive import load_archive
@@ -282,7 +282,7 @@ def pull_image(
     platform: str,
     engine: Engine,
     registries: Registries,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> str:
     """Returns the name that the engine knows the image by: its digest, or the image's ID.
 
