@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 PACKAGE = "builder/training_imgtool"
 
@@ -50,11 +51,12 @@ class Tree:
         command = [str(self.folder / ".venv/bin/python"), "-m", "pytest", *arguments]
         environ = {name: value for name, value in os.environ.items() if name not in _OURS}
         output = self.folder / ".output"
-        with output.open("w") as stream:
+        # Of its own, since pytest removes what ended runs left beside its folder, two at once the same.
+        with output.open("w") as stream, TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as temporary:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env={**environ, **(env or {})},
+                env={**environ, "PYTEST_DEBUG_TEMPROOT": temporary, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,

@@ -87,9 +87,11 @@ def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
             if failure is None:
                 break
             ran += 1 + left.index(failure.test)
-            if failure.outcome == "timeout" or _passes(tree, failure.test):
+            slow = failure.outcome == "timeout"
+            if _first_failure(tree, left) is None if slow else _passes(tree, failure.test):
                 return Result(mutant.name, failure.outcome, failure.test.name, ran, len(tests), diff)
-            left = left[1 + left.index(failure.test) :]  # it fails without the change too, and decides nothing
+            # It fails, or they take too long, without the change too: that decides nothing.
+            left = [] if slow else left[1 + left.index(failure.test) :]
         ran += len(left)
     return Result(mutant.name, "survived" if ran else "unreached", "", ran, len(tests), diff)
 
@@ -129,7 +131,7 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
     """Runs tests in their order until one fails; a module that cannot be imported fails the first."""
     names = tree.folder / ".tests"
     names.write_text("".join(f"{test.name}\n" for test in tests))
-    ended = tree.pytest((*QUIET, "-x", f"@{names.name}"), 40 + 3 * sum(test.seconds for test in tests))
+    ended = tree.pytest((*QUIET, "-x", f"@{names.name}"), 100 + 5 * sum(test.seconds for test in tests))
     if ended.status == 0:
         return None
     if ended.status is None:
