@@ -96,9 +96,11 @@ def test_tags_that_may_not_move_cost_the_wheels_of_the_next_change_only(world: W
 
 
 def test_one_package_more_on_a_machine_without_wheels(world: World) -> None:
-    """Only the wheels that share the new one's layer are needed; the others are not even missed."""
+    """Only the wheels that share the new one's layer are needed: the first push waits until that can be known."""
     project = world.project("one")
+    world.proxy.add(Fault(action=Action.DELAY, method="PUT", path="/manifests/packages-latest-", seconds=1.0))
     world.machine("a", wheels=True).push(project)
+    assert [one.status for one in world.proxy.log if one.method == "PUT" and "/packages-latest-" in one.path] == [201]
     added = as_wheel(world.wheels.add("extra", version="3.0"))
     project.lock()
     second = world.machine("b")
