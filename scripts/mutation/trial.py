@@ -109,10 +109,11 @@ def _passes(tree: Tree, test: Test) -> bool:
 def _select(mutant: Mutant, known: Reach) -> list[Test]:
     """Returns the tests that may notice a mutant, the narrow and quick ones first.
 
-    What is remembered for a whole process is reached by the first test that asks: where few reach a function, all tests
-    of the room follow.
+    What is remembered for a whole process is reached by the first test that asks: the tests named like the module are
+    among them, and where few reach a function, all tests of the room.
     """
-    found = known.of(mutant.module, mutant.function)
+    named = f"/test_{mutant.module.rpartition('/')[2]}"
+    found = [*known.of(mutant.module, mutant.function), *(test for test in known.tests if test.file.endswith(named))]
     if len(found) < _FEW:
         found = [*found, *(test for test in known.tests if test.name.startswith(f"tests/{mutant.room}/"))]
     return sorted(dict.fromkeys(found), key=lambda test: test.breadth + 100 * test.seconds)

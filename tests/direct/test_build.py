@@ -28,6 +28,7 @@ from training_imgtool.dockerfile.parse import parse
         ("EXPOSE 80 90-91/udp", {}, {"ExposedPorts": {"80/tcp": {}, "90/udp": {}, "91/udp": {}}}),
         ("EXPOSE 80", {"ExposedPorts": {"1/tcp": {}}}, {"ExposedPorts": {"1/tcp": {}, "80/tcp": {}}}),
         ("VOLUME /a /b", {}, {"Volumes": {"/a": {}, "/b": {}}}),
+        ("VOLUME /a", {"WorkingDir": "/usr", "Volumes": {"/usr": {}}}, {"Volumes": {"/a": {}, "/usr": {}}}),
         ("STOPSIGNAL 9", {}, {"StopSignal": "9"}),
         ("HEALTHCHECK NONE", {}, {"Healthcheck": {"Test": ["NONE"]}}),
         (
@@ -121,6 +122,9 @@ def test_the_root_of_a_base_that_is_only_listed(make: Maker) -> None:
         ("WORKDIR $UNSET", {}, "WORKDIR is empty"),
         ("USER $UNSET", {}, "USER is empty"),
         ("VOLUME $UNSET", {}, "VOLUME is empty"),
+        ("VOLUME /a", {"WorkingDir": "/none"}, "no folder /none, which is its WORKDIR"),
+        ("VOLUME /a", {"WorkingDir": "srv"}, "srv, the base's WORKDIR, is not an absolute path"),
+        ("VOLUME /a", {"Volumes": {"/usr/local/bin/python3.11": {}}}, "is a volume, and a file"),
         ("STOPSIGNAL ${A}x", {}, "STOPSIGNAL 1x"),
         ("ENV S=d\nARG S=g\nENV T=$S", {}, "ARG S: engines disagree"),
         ("ARG TARGETARCH\nENV T=x$TARGETARCH", {}, "TARGETARCH: only BuildKit finds this ARG"),

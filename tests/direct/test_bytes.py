@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 import tarfile
@@ -52,6 +53,12 @@ def test_every_run_of_zeros(count: int) -> None:
 def test_stored_streams_over_64_kib() -> None:
     data = random.Random(1).randbytes(200_000)
     assert _read_first_member(_joined([(data, deflate.encode_stored(data))])) == data
+
+
+def test_a_header_has_the_same_bytes_in_every_version() -> None:
+    """They are part of the digests of layers that repositories hold."""
+    made = b"".join(deflate.encode_fixed(bytes(count) + bytes(range(256))) for count in range(1600))
+    assert hashlib.sha256(made).hexdigest() == "1223385c1b3db6b841feb7602955d6d659a2291ea524086f54f29845e4dad2f5"
 
 
 def test_a_header_is_small() -> None:

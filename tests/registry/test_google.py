@@ -162,12 +162,12 @@ def test_a_login_from_application_default_credentials(tmp_path: Path, key: str) 
         assert found.name == f"{path} (GOOGLE_APPLICATION_CREDENTIALS)"
 
 
-def test_gclouds_file_is_found(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("folder", [".config/gcloud", "elsewhere"])
+def test_gclouds_file_is_found(tmp_path: Path, key: str, folder: str) -> None:
+    environ = {} if folder.startswith(".") else {"CLOUDSDK_CONFIG": str(tmp_path / folder)}
     with ScriptedServer([_token()]) as server:
-        _account_file(
-            tmp_path / ".config/gcloud/application_default_credentials.json", f"http://{server.host}/token", key
-        )
-        assert find_login("gcr.io", machine(tmp_path)).login is not None
+        _account_file(tmp_path / folder / "application_default_credentials.json", f"http://{server.host}/token", key)
+        assert find_login("gcr.io", machine(tmp_path, **environ)).login is not None
 
 
 def test_r5_a_token_is_renewed_before_it_ends(tmp_path: Path, key: str) -> None:

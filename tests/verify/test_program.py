@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import platform
 import subprocess
 import sys
 from importlib.resources import files
@@ -61,6 +62,7 @@ def test_libraries_are_opened_apart_from_what_is_imported(folder: Path) -> None:
     parts = _parts(_run("trainer.task", folder, libraries=("libz.so.1", "libnowhere.so.1")))
     assert [row["place"] for row in parts["libraries"]["libraries"]] == ["loader", None]
     assert parts["tensorflow"]["version"] == "0"
+    assert parts["python"]["version"] == platform.python_version()
 
 
 def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> None:

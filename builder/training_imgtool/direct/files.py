@@ -72,9 +72,8 @@ class Files:
 
     def is_folder(self, path: str) -> bool:
         """Returns whether a path leads to a folder."""
-        real = self.resolve(path)
-        node = self.node(real) if real != "/" else None
-        return real == "/" or (node is not None and node.kind is Kind.FOLDER)
+        node = self.node(self.resolve(path))
+        return node is not None and node.kind is Kind.FOLDER
 
     def resolve(self, path: str) -> str:
         """Follows links; what is not there stays as it is.

@@ -168,7 +168,7 @@ def _check_container(state: State) -> None:
     if not working.startswith("/"):
         raise DependsOnBaseError(f"{working}, the base's WORKDIR, is not an absolute path")
     path = image_config.resolve_working_folder(state.settings, "")
-    if path != "/" and not state.files.is_folder(path):
+    if not state.files.is_folder(path):
         raise DependsOnBaseError(f"the base has no folder {path}, which is its WORKDIR")
     for volume in state.settings.get("Volumes") or ():
         target = posixpath.join("/", volume)
