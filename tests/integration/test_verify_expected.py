@@ -11,10 +11,12 @@ from tests.integration.push_world import Machine, Project, document
 from tests.registry.support import Events
 from tests.servers.fault_proxy import FaultProxy
 from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.inputs import prepare
+from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.registry.connect import Registries
 from training_imgtool.spec.load import load
+from training_imgtool.spec.model import Role
+from training_imgtool.verify import inspect_registry
 from training_imgtool.verify.expected_image import expect
 from training_imgtool.verify.facts import Expected
 from training_imgtool.verify.inspect_registry import LayerReader, read_base_config, read_image
@@ -38,11 +40,16 @@ def machine(tmp_path: Path, proxy: FaultProxy, project: Project) -> Machine:
     return made
 
 
-def _expect(machine: Machine, project: Project, reference: str | None = None) -> tuple[Expected, LayerReader]:
-    """What the worker must have; with a reference, its own nodes are in the reader's listings too."""
+def _prepare(machine: Machine, project: Project) -> tuple[Settings, Inputs, RoleImage]:
     settings = from_environment(machine.env)
     inputs = prepare(load(project.folder / "image.yaml"), settings, Events(), locked=True)
-    (image,) = (image for image in inputs.images if image.role == "worker")
+    (image,) = inputs.selected((Role.WORKER,))
+    return settings, inputs, image
+
+
+def _expect(machine: Machine, project: Project, reference: str | None = None) -> tuple[Expected, LayerReader]:
+    """What the worker must have; with a reference, its own nodes are in the reader's listings too."""
+    settings, inputs, image = _prepare(machine, project)
     with Registries(settings) as registries:
         reader = LayerReader(registries, Events())
         base = read_base_config(image.plan.base, image.plan.platform, registries)
@@ -68,6 +75,22 @@ def test_an_equal_layer_costs_no_byte(machine: Machine, project: Project, proxy:
     assert {"app/trainer/task.py", f"{VENV}/pyvenv.cfg"} <= made.nodes.keys()
     read = {digest for digest in layers for exchange in proxy.log if exchange.path.endswith(digest)}
     assert read <= {layers[0]}  # the base's
+
+
+def test_large_layers_of_the_base_are_not_read(
+    machine: Machine, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = parse_reference(machine.push(project)["worker"])
+    assert isinstance(where, Digest)
+    monkeypatch.setattr(inspect_registry, "LARGEST_BASE_LAYER", 0)
+    settings, _, image = _prepare(machine, project)
+    with Registries(settings) as registries:
+        base = read_base_config(image.plan.base, image.plan.platform, registries)
+        stored = read_image(where, image.plan.platform, base, registries)
+        own = {number for number, layer in enumerate(stored.layers) if layer.own}
+        assert LayerReader(registries, Events()).read(stored, subject="worker").keys() == own == {1, 2, 3, 4}
+        whole = LayerReader(registries, Events(), whole=True).read(stored, subject="worker")
+        assert whole.keys() == own | {0}
 
 
 def test_a_machine_with_records_and_no_wheels_reads_equal_layers(machine: Machine, project: Project) -> None:

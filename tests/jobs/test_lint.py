@@ -85,6 +85,11 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
         ("trainingInput: {args: !!python/name:os.system x}\n", "trainingInput.args", "is not part of a job file"),
         ("trainingInput: {? [a] : b}\n", "trainingInput", "a key that is not text"),
         (
+            "displayName: x\njobSpec: {}\nencryptionSpec: {kmsKeyName: k}\n",
+            "encryptionSpec.kmsKeyName",
+            "is not a Cloud KMS key",
+        ),
+        (
             "kind: List\napiVersion: v1\nitems: [{kind: Deployment, apiVersion: apps/v1}]\n",
             "items[0].kind",
             "nothing was",
@@ -93,6 +98,14 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
 )
 def test_targets_and_shapes(text: str, field: str, message: str) -> None:
     assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
+
+
+def test_a_key_of_another_region() -> None:
+    key = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
+    text = f"displayName: x\njobSpec: {{}}\nencryptionSpec: {{kmsKeyName: {key}}}\n"
+    for region, fits in (("europe-west4", True), ("us-central1", False), (None, True)):
+        found = [m.message for m in lint(text, "f", region=region) if m.field == "encryptionSpec.kmsKeyName"]
+        assert (found == []) is fits
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,8 @@ def test_writing_it_differently_is_the_same_key(one: str, other: str) -> None:
         ("RUN --network=none a\n", "RUN a\n"),
         ("RUN <<X\na\nX\n", "RUN <<X\nb\nX\n"),
         ("RUN <<X\n$a\nX\n", "RUN <<'X'\n$a\nX\n"),
+        ("COPY <<X /y\n$z\nX\n", "COPY <<'X' /y\n$z\nX\n"),
+        ("COPY <<X /y\n\tz\nX\n", "COPY <<-X /y\n\tz\nX\n"),
         ("CMD a\n", "ENTRYPOINT a\n"),
         ("CMD []\n", "CMD\n"),
     ],

@@ -92,11 +92,24 @@ def test_the_list_under_the_tag_is_what_the_specification_says(tmp_path: Path) -
     assert entry["annotations"] == {"name": "one"}
 
 
+def test_what_others_listed_in_fewer_words_is_listed_once(tmp_path: Path) -> None:
+    with MemoryRegistry(like_distribution) as server:
+        world = World(tmp_path, server)
+        for name in ("one", "two"):
+            attach(world.registry, world.subject, world.manifest(name))
+        tag = world.repository.tag(world.subject.digest.replace(":", "-"))
+        index = json.loads(world.registry.manifest(tag).body)
+        del index["manifests"][0]["annotations"]
+        world.registry.put_manifest(tag, OCI_INDEX, json.dumps(index).encode())
+        attach(world.registry, world.subject, world.manifest("one"))
+        assert world.names() == ["two", "one"]
+
+
 def test_a_tag_that_somebody_else_uses_is_left_alone(tmp_path: Path) -> None:
     with MemoryRegistry(like_distribution) as server:
         world = World(tmp_path, server)
         name = world.subject.digest.replace(":", "-")
-        world.registry.put_referrer(world.repository.tag(name), world.manifest("theirs"))
+        world.registry.put_manifest(world.repository.tag(name), OCI_MANIFEST, world.manifest("theirs"))
         before = server.manifests["team/image"][name]
         with pytest.raises(RegistryRefusedError, match="has something else"):
             attach(world.registry, world.subject, world.manifest("one"))

@@ -83,6 +83,34 @@ def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> Non
     assert _parts(told)["trainer"]["file"] == str(folder / "trainer/task.py")
 
 
+COMPUTES = """\
+from contextlib import nullcontext
+from types import SimpleNamespace as N
+__version__ = "2.15.1"
+config = N(list_physical_devices=lambda kind: [N(name=f"{{kind}} {{number}}") for number in range({gpus})])
+sysconfig = N(get_build_info=lambda: {{"is_cuda_build": True, "cuda_version": "12.2"}})
+device, executing_eagerly = nullcontext, lambda: {eager}
+product = N(tolist=lambda: [[17.0], [{last}]])
+matmul = lambda left, right: N(numpy=lambda: product) if {eager} else product
+compat = N(v1=N(Session=lambda: N(run=lambda tensor: tensor)))
+"""
+
+
+@pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.parametrize(("gpus", "used"), [(0, ["/CPU:0"]), (2, ["/GPU:0", "/GPU:1"])])
+def test_a_product_on_each_gpu(folder: Path, gpus: int, used: list[str], *, eager: bool) -> None:
+    (folder / "trainer/task.py").write_text("")
+    for last in (39.0, 38.0):
+        text = COMPUTES.format(gpus=gpus, eager=eager, last=last)
+        (folder / "lib/tensorflow/__init__.py").write_text(text)
+        parts = _parts(_run("trainer.task", folder))
+        assert parts["tensorflow"]["build"] == {"is_cuda_build": True, "cuda_version": "12.2"}
+        if last == 39.0:
+            assert parts["compute"] == {"part": "compute", "gpus": [f"GPU {n}" for n in range(gpus)], "used": used}
+        else:
+            assert parts["compute"]["message"].startswith(f"{used[0]}: a product of matrices came out as")
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -102,6 +130,8 @@ def test_the_trainer(folder: Path, source: str, told: dict[str, str]) -> None:
 def test_a_package_is_run_by_its_main(folder: Path) -> None:
     found = _parts(_run("trainer", folder))["trainer"]
     assert found["message"] == "No module named 'trainer.__main__'"
+    absent = _parts(_run("absent", folder))["trainer"]
+    assert (absent["error"], absent["message"]) == ("ModuleNotFoundError", "No module named 'absent'")
     (folder / "trainer/__main__.py").write_text("")
     assert _parts(_run("trainer", folder))["trainer"]["file"].endswith("__main__.py")
 

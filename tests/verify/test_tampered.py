@@ -221,6 +221,13 @@ def test_modules_are_searched_where_pythonpath_says(
     assert (says or "") in complaints
 
 
+@pytest.mark.parametrize(("pythonpath", "known"), [("/app/lib", True), ("/data", False)])
+def test_a_trainer_that_may_lie_elsewhere_is_not_called_missing(toy: Toy, pythonpath: str, *, known: bool) -> None:
+    findings = toy.findings({APP: None}, change=change_env(lambda env: [*env, f"PYTHONPATH={pythonpath}"]))
+    complaints = next(finding.complaints for finding in findings if finding.check == "trainer")
+    assert ("/app has no trainer/task.py" in complaints) is known
+
+
 def test_what_the_spec_ignores_is_a_warning_with_its_reason(toy: Toy) -> None:
     files = {f"{SITE}/vendor.pth": b"", f"{SITE}/evil.pth": b""}
     named = Ignore(check="wheels", match="vendor.pth", reason="the driver's")

@@ -63,8 +63,6 @@ def attach(
     subject: Digest,
     body: bytes,
     *,
-    tag: Tag | None = None,
-    replaced: str = "",
     is_first: bool = False,
 ) -> None:
     """Puts a manifest that refers to `subject` beside it, and sees that it is listed.
@@ -73,20 +71,18 @@ def attach(
         registry: the client.
         subject: what it refers to.
         body: the manifest.
-        tag: a tag for it; by default it has none.
-        replaced: the digest of a referrer whose place this one takes.
         is_first: the subject is new in the repository, so that nobody has referred to it; saves reading the list.
 
     Raises what `Registry.put_manifest` raises, and RegistryRefusedError if something else has the list's tag.
     """
     digest = sha256_digest(body)
-    if registry.put_referrer(tag or subject.repository.digest(digest), body):
+    if registry.put_referrer(subject.repository.digest(digest), body):
         return
     entries = () if is_first else _read_tagged(registry, subject)
     entry = _entry(json.loads(body), Descriptor(OCI_MANIFEST, digest, len(body)))
     if entry in entries:
         return
-    others = tuple(old for old in entries if old.get("digest") not in {digest, replaced})
+    others = tuple(old for old in entries if old.get("digest") != digest)
     try:
         _put_list(registry, subject, (*others, entry))
     except BlobUnknownError:

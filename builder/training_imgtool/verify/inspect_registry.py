@@ -54,7 +54,11 @@ class LayerReader:
     def read(self, stored: Stored, *, subject: str) -> dict[int, Listing]:
         """Returns the listings of the layers that are worth their bytes, by number; reads those that it lacks."""
         pairs = enumerate(zip(stored.layers, stored.descriptors, strict=True))
-        chosen = {n: pair for n, pair in pairs if self.whole or pair[0].own or pair[0].size <= LARGEST_BASE_LAYER}
+        chosen = {
+            number: (layer, descriptor)
+            for number, (layer, descriptor) in pairs
+            if self.whole or layer.own or layer.size <= LARGEST_BASE_LAYER
+        }
         new = {
             descriptor.digest: descriptor.size
             for layer, descriptor in chosen.values()
