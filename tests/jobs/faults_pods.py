@@ -82,6 +82,7 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
     (JOB, "    spec:\n", "    spec:\n      container: []\n"),
     (JOB, "parallelism: 2", "parallelism: two"),
     (SERVICE, "clusterIP: None", "clusterIP: none"),
+    (SERVICE, "clusterIP: None", "clusterIP: 10.0.0.x"),
     (SERVICE, ", name: other", ""),
     (SERVICE, "port: 81", "port: 0"),
     (SERVICE, "name: train", "name: 1train"),
@@ -108,4 +109,6 @@ TAKEN: tuple[tuple[str, str, str], ...] = (
     (POD, "restartPolicy: Never", "restartPolicy: Never\n  terminationGracePeriodSeconds: -1"),
     (JOB, "    spec:\n", "    metadata: {creationTimestamp: null, labels: {a: b}}\n    spec:\n"),
     (SERVICE, "clusterIP: None", "type: ClusterIP"),
+    (SERVICE, "  ports: [{port: 80, name: http}, {port: 81, name: other}]\n", ""),
+    (SERVICE, "{port: 80, name: http}, {port: 81, name: other}", "{port: 80}"),
 )

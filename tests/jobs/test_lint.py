@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.jobs.fault import GOLDEN
 from training_imgtool.core.errors import InputError
-from training_imgtool.jobs.lint import Message, lint
+from training_imgtool.jobs.lint import Message, find_target, lint
 from training_imgtool.jobs.model import Severity
 
 JOB = """\
@@ -150,6 +151,16 @@ spec:
     messages = lint(pod, "gpu_pod.yaml")
     assert [(m.line, m.severity.value) for m in messages] == [(6, "warning"), (7, "warning"), (11, "warning")]
     assert "k8s.aliyun.com/eci-use-specs" in messages[0].message
+
+
+@pytest.mark.parametrize(
+    ("annotations", "target"), [("{k8s.aliyun.com/eci-a: b}", "eci"), ("{a: b}", "pods"), ("{}", "pods"), ("a", "pods")]
+)
+def test_the_target_of_a_pod(annotations: str, target: str) -> None:
+    text = f"kind: Pod\napiVersion: v1\nmetadata: {{annotations: {annotations}}}\n"
+    found = find_target(yaml.safe_load(text))
+    assert found is not None
+    assert found.value == target
 
 
 def test_the_damaged_indentation_of_an_old_page() -> None:
