@@ -36,6 +36,7 @@ def test_an_engine_without_a_free_subnet_is_the_engines_failure() -> None:
         cluster=make_cluster(SPEC, images(SPEC), Service.LOCAL),
         images={},
         shares={},
+        user="",
         job_dir=Path("/nonexistent"),
         kills=(),
         restart=False,

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.project import SERVE, SPEC, Project, unique
 from tests.engines.support import shared_engine, wait_for
+from tests.other_user import NOBODY
 from training_imgtool.engines.docker.engine import DockerEngine
 
 pytestmark = pytest.mark.engine
@@ -467,3 +468,32 @@ def test_a_registry_that_cannot_be_asked_is_said_and_no_hindrance(project: Make)
     done = made.run("--json", timeout=200)
     assert "note: no image is taken from the registry: " in done.stderr
     assert {one["image_from"] for one in json.loads(done.stdout)["replicas"]} == {"engine"}
+
+
+RIGHTS = """\
+grep -E 'CapEff|CapBnd|NoNewPrivs|^Uid' /proc/self/status > /job/rights; echo "$HOME" >> /job/rights
+mknod /job/device b 8 0 2>> /job/rights && echo MADE >> /job/rights
+exit 0
+"""
+
+
+def test_programs_have_no_rights_of_roots(project: Make) -> None:
+    made = project({"master": RIGHTS}, roles={"master": {"machine": "n1-standard-4"}})
+    made.run("--as", "vertex", "--progress", "quiet")
+    text = (made.job / "rights").read_text()
+    assert {line.split(":")[1].strip() for line in text.splitlines() if line.startswith("Cap")} == {"0" * 16}
+    assert "NoNewPrivs:\t1" in text
+    assert "MADE" not in text
+    assert not (made.job / "device").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_files_are_the_folders_owners(project: Make) -> None:
+    made = project({"master": RIGHTS}, roles={"master": {"machine": "n1-standard-4"}})
+    made.job.mkdir()
+    os.chown(made.job, NOBODY, NOBODY)
+    made.run("--as", "vertex", "--progress", "quiet")
+    assert (made.job / "rights").stat().st_uid == NOBODY
+    lines = (made.job / "rights").read_text().splitlines()
+    assert f"Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}" in lines
+    assert "/tmp" in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,11 +73,16 @@ class Ready:
     images: Mapping[Role, RunImage]
     shares: Mapping[str, Share]
     job_dir: Path
+    user: str  # UID:GID of the programs; empty for the images' own
     kills: tuple[Kill, ...]
     restart: bool  # as the service does, even a program that fails before its first checkpoint
     checkpoint: Checkpoint | None  # the newest before the run
     owner: Owner
     notes: tuple[str, ...]
+
+    def names_home(self, role: Role) -> bool:
+        """Tells whether the spec gives the role's program a home."""
+        return "HOME" in {**self.spec.env, **self.spec.roles[role].env}
 
 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
@@ -117,7 +123,8 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         service,
         run_images={role: image.reference for role, image in images.items()},
     )
-    granted, notes = _shares(spec, cluster, containers.machine(), local=_is_local(engine))
+    machine = containers.machine()
+    granted, notes = _shares(spec, cluster, machine, local=_is_local(engine))
     checkpoint = latest(job_dir)
     notes = (
         *(note.removeprefix("note: ") for note in view.notes),
@@ -134,6 +141,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         images=images,
         shares=granted,
         job_dir=job_dir,
+        user="" if machine.rootless or not _is_local(engine) else choose_user(spec, job_dir, os.geteuid()),
         kills=request.kills,
         restart=request.restart or bool(request.kills),
         checkpoint=checkpoint,
@@ -187,6 +195,16 @@ def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
     if resolved == Path(resolved.anchor):
         raise UsageError(f"--job-dir {folder} is the root of this machine's files, which replicas could change")
     return resolved
+
+
+def choose_user(spec: ImageSpec, job_dir: Path, caller: int) -> str:
+    """Chooses who programs run as, `UID:GID`, so that the job directory is theirs: the caller, or its owner for root.
+
+    Empty for the images' own user: one that the spec names, or root.
+    """
+    owner = job_dir.stat()
+    user, group = (caller, os.getegid()) if caller else (owner.st_uid, owner.st_gid)
+    return f"{user}:{group}" if user and not spec.user else ""
 
 
 def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEngine) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 STOP_SECONDS = 5.0  # between SIGTERM and SIGKILL, when the run is over
 DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
 _DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
+_HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
 _LOOK = 0.2  # seconds between looks at the clock
 _REMOVE_TRIES = 10
 
@@ -88,7 +89,7 @@ class Launcher:
             hostname=replica.hostname,
             network=network,
             labels={**ready.owner.labels(ready.run), REPLICA: replica.name},
-            env=replica.env,
+            env={**({"HOME": _HOME} if ready.user and not ready.names_home(replica.role) else {}), **replica.env},
             aliases=tuple(dict.fromkeys((replica.host, replica.hostname))),
             address=network.address(self._numbers[replica.name]),
             command=replica.args,
@@ -97,6 +98,7 @@ class Launcher:
             cpus=share.cpus,
             memory=share.memory,
             gpus=share.gpus,
+            user=ready.user,
         )
 
 

@@ -24,13 +24,17 @@ _TRIES = 5  # to get the subnet that it requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the engine's machine has: CPUs, bytes of memory, and whether containers can have GPUs and limits."""
+    """What the engine's machine has: CPUs, bytes of memory, and whether containers can have GPUs and limits.
+
+    `rootless` says that the engine is no root's: root in a container is whoever runs the engine.
+    """
 
     cpus: int
     memory: int
     nvidia: bool
     limits_cpu: bool
     limits_memory: bool
+    rootless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,7 @@ class Container:
         cpus: how many CPUs it may use at most; None for all.
         memory: how many bytes it may use at most; None for all.
         gpus: IDs of the GPUs that it gets, or how many; none when empty or 0.
+        user: who its program runs as, `UID:GID`; empty for the image's own.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Container:
     cpus: float | None = None
     memory: int | None = None
     gpus: tuple[str, ...] | int = 0
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +140,7 @@ class Containers:
             nvidia="nvidia" in (info.get("Runtimes") or {}),
             limits_cpu=bool(info.get("CpuCfsQuota")),
             limits_memory=bool(info.get("MemoryLimit")),
+            rootless=any("rootless" in str(option) for option in info.get("SecurityOptions") or ()),
         )
 
     def image_id(self, name: str) -> str | None:
@@ -174,6 +181,7 @@ class Containers:
                 container.image,
                 command=None if container.command is None else list(container.command),
                 entrypoint=None if container.entrypoint is None else list(container.entrypoint),
+                user=container.user or None,
                 hostname=container.hostname,
                 environment=dict(container.env),
                 labels=dict(container.labels),
@@ -330,6 +338,8 @@ def _host_config(client: Any, container: Container) -> Any:
             {"Type": "bind", "Source": folder, "Target": inside, "ReadOnly": False}
             for inside, folder in container.mounts.items()
         ],
+        cap_drop=["ALL"],  # a training program needs none of root's rights
+        security_opt=["no-new-privileges"],
         restart_policy={"Name": "no"},
         log_config={"type": "json-file", "config": {}},  # the engine's default may keep nothing to read
         **limits,
