@@ -4,6 +4,9 @@ Five functions are the Python interface: `plan`, `push`, `job`, `verify` and `ru
 errors. Every other module is private, whatever its name.
 """
 
+import training_imgtool.cli.interrupts  # noqa: F401 - the first of all, see there
+
+# isort: split
 import sys
 from types import ModuleType
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -146,3 +147,25 @@ def test_nothing_of_ours_is_left_in_the_systems_folder(project: Project, tmp_pat
     """TMPDIR of every command above is the project's; the system's own is not used beside it."""
     assert project.run("show").code == 0
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.long)])
+def test_p01_interrupts_in_the_first_second(project: Project, count: int) -> None:
+    """While Python imports, and after: 130, no traceback. What comes before any line of imgtool is Python's own."""
+    pythons = 0
+    for number in range(count):
+        with project.under_way("show", "--json") as process:
+            time.sleep((number + 0.5) / count)
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            out, err = (text.decode() for text in process.communicate(timeout=60))
+        opened = set(re.findall(r"/training_imgtool/([\w/]+)\.py", err)) - {"__init__"}
+        if process.returncode == 0:
+            assert json.loads(out)
+        elif process.returncode in {1, -2} and not opened:
+            pythons += 1  # it died of the signal before it opened a file of imgtool's
+        else:
+            assert process.returncode == 130, err
+            assert "Traceback" not in err
+            assert "bug" not in err
+    assert pythons < count / 2

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+import threading
 
 from training_imgtool.cli import app
 from training_imgtool.cli.output import ReaderGone, open_missing_streams, report_error, report_stop
@@ -25,8 +26,8 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        with handle_signals():
-            return _run_verb(arguments)
+        with handle_signals() as cancelled:
+            return _run_verb(arguments, cancelled)
     except Cancelled as stopped:
         end_children()
         return report_stop(str(stopped), stopped.exit_code, arguments)
@@ -34,14 +35,16 @@ def _run(arguments: list[str]) -> int:
         return report_error(error, arguments)
 
 
-def _run_verb(arguments: list[str]) -> int:
+def _run_verb(arguments: list[str], cancelled: threading.Event) -> int:
     try:
         result = app.run(arguments)
     except (ReaderGone, BrokenPipeError):
         return BROKEN_PIPE
     except SystemExit as end:  # typer exits by itself when nobody reads its help
         return BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) else int(end.code or 0)
-    except Exception as error:  # noqa: BLE001 - every failure becomes an exit code here, and nowhere else
+    except Exception as error:  # every failure becomes an exit code here, and nowhere else
+        if cancelled.is_set():
+            raise
         return report_error(error, arguments)
     return result if isinstance(result, int) else 0
 

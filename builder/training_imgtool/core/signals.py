@@ -67,11 +67,14 @@ def _abort(signum: int) -> NoReturn:
 def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
 
+    An exception that the signal brought about, since it came in the middle of an import, counts as Cancelled too.
+
     The process exits with the same code at a second signal, and `grace_seconds` after the first one, even when the
     block is over by then, since threads may keep a process alive. Signals that the process ignores from its start
     (`nohup`, a shell's background job) stay ignored.
     """
     cancelled = threading.Event()
+    came: list[int] = []
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     arguments = (reader, cancelled, grace_seconds)
@@ -82,6 +85,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
         if cancelled.is_set():
             _abort(signum)
         cancelled.set()
+        came.append(signum)
         raise Cancelled(signum)
 
     before = {signum: signal.getsignal(signum) for signum in (*SIGNALS, _INTERRUPT)}
@@ -92,6 +96,10 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
         signal.signal(signum, handle)
     try:
         yield cancelled
+    except Exception as error:
+        if came:
+            raise Cancelled(came[0]) from error
+        raise
     finally:
         if not cancelled.is_set():
             for signum in (*handled, _INTERRUPT):

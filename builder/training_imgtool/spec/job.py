@@ -115,7 +115,9 @@ class JobSpec:
     """The job that runs the images."""
 
     target: Target | None = key("The job file's format, which `config` needs.", default=None)
-    id: str | None = key("The job's name; by default the spec's name and a hash of the images and the spec.", default=None)
+    id: str | None = key(
+        "The job's name; by default the spec's name and a hash of the images and the spec.", default=None
+    )
     project: str | None = key("The cloud project, for the submit command.", default=None)
     region: str | None = key("The region the job runs in.", default=None)
     job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
