@@ -1,18 +1,23 @@
-"""Engines of today: everything that imgtool does with an engine, by the command line.
+"""Engines of this machine and of today: everything that imgtool does with an engine, by the command line.
 
 `make test` fetches Docker Engine 28. For Podman 5: `scripts/services up podman5`, then this file with `-k Podman`.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
 
 import pytest
 
-from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, private_podman
+from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, private_podman, settings
 from tests.faults.private import Private, private_project
 from tests.faults.project import SPEC, Ended
+from training_imgtool.engines.docker.client import connect
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 OWN_STEP = """\
@@ -23,7 +28,10 @@ RUN STEP
 """
 
 
-@pytest.fixture(scope="module", params=["Docker 28, containerd's store", "Docker 28, graph drivers", "Podman 5"])
+@pytest.fixture(
+    scope="module",
+    params=["this machine's Docker", "Docker 28, containerd's store", "Docker 28, graph drivers", "Podman 5"],
+)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
     if not BUSYBOX.is_file():
         pytest.skip("no /bin/busybox (apt install busybox-static)")
@@ -32,6 +40,8 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     def start(registry: str) -> AbstractContextManager[PrivateEngine]:
         if request.param == "Podman 5":
             return private_podman(registry)
+        if "machine" in request.param:
+            return private_engine()
         return private_engine("engine28", options="", daemon=daemon)
 
     with private_project(tmp_path_factory.mktemp("project"), start) as made:
@@ -94,3 +104,47 @@ def test_an_image_that_is_loaded(world: Private) -> None:
     ran = run(world, "run")
     assert "stage " not in ran.err
     assert "[master] found" in ran.err
+
+
+def push_at_once(world: Private, caches: list[Path], *, seconds: float) -> list[tuple[str, str]]:
+    """Pushes the worker from each cache, one some seconds after the other; returns each one's digest and log."""
+    running = []
+    for cache in caches:
+        env = {"IMGTOOL_CACHE": str(cache)}
+        running.append(world.project.start("push", "--role", "worker", "--json", env=env, before=world.before))
+        time.sleep(seconds)
+    ended = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), ended
+    return [(json.loads(out)["images"][0]["digest"], err.decode()) for out, err in ended]
+
+
+def test_two_pushes_at_once_end_with_one_digest(world: Private) -> None:
+    """What the step makes differs from run to run."""
+    write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 2")
+    (first, _), (second, log) = push_at_once(world, [world.project.cache] * 2, seconds=1)
+    assert first == second
+    assert "waiting for process" in log
+    assert "another run has pushed it" in log
+
+
+@pytest.mark.long
+def test_two_machines_that_push_at_once_end_with_one_digest(world: Private, tmp_path: Path) -> None:
+    """Their caches, and so their locks, are others: the slower one finds the stage when it has run the step too."""
+    write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 6")
+    shutil.copytree(world.project.cache, tmp_path / "cache")
+    (first, _), (second, log) = push_at_once(world, [world.project.cache, tmp_path / "cache"], seconds=3)
+    assert first == second
+    assert "another run has pushed it" in log
+
+
+def test_prune_frees_what_pushes_left_in_the_engine(world: Private, tmp_path: Path) -> None:
+    size = 20_000_000
+    write_step(world, "system_extra", f"head -c {size} /dev/urandom > /noise")
+    run(world, "push")
+    with closing(connect(settings(tmp_path, DOCKER_HOST=world.engine.host))) as engine, engine.api.ask("") as client:
+        names = {name for image in client.images() for name in image["RepoTags"] or ()}
+        assert not [name for name in names if "system-" in name], "a name that only the push needed"
+    ended = world.project.run("prune", "--all", "--json", env={"IMGTOOL_CACHE": str(tmp_path)}, before=world.before)
+    stages = ended.document["engine"]
+    assert stages["freed"] == stages["count"] > 0
+    assert stages["freedBytes"] >= size

@@ -78,7 +78,8 @@ def prune(
         for part in parts
     ]
     if engine:
-        lines.append(f"stages  {engine['freed']} of {engine['count']} in the engine")
+        of_layers = f", {format_size(engine['freedBytes'])} of its layers" if not dry_run else ""
+        lines.append(f"stages  {engine['freed']} of {engine['count']} in the engine{of_layers}")
     lines.append(
         f"{'would free' if dry_run else 'freed'} {format_size(freed)} of {format_size(size)} in {settings.cache}"
     )
@@ -113,9 +114,12 @@ def _prune_registry(
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
-    """Removes old stages from the engine; returns their numbers and names, or None when no engine answers."""
+    """Removes old stages from the engine; returns their numbers and names, or None when no engine answers.
+
+    `freedBytes` is what the engine's layers lost; with a dry run 0, as nobody knows which of them others need.
+    """
     from training_imgtool.engines.docker.client import connect
-    from training_imgtool.engines.docker.engine import list_stages, remove_image
+    from training_imgtool.engines.docker.engine import list_stages, measure_layers, remove_stage
 
     try:
         engine = connect(settings)
@@ -124,7 +128,9 @@ def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[s
     try:
         built_at = list_stages(engine.api)
         old = [name for name, built in built_at.items() if built < before]
-        gone = [name for name in old if dry_run or remove_image(engine.api, name)]
+        before_bytes = measure_layers(engine.api) if old and not dry_run else 0
+        gone = [name for name in old if dry_run or remove_stage(engine.api, name)]
+        freed = max(0, before_bytes - measure_layers(engine.api)) if before_bytes else 0
     finally:
         engine.close()
-    return {"count": len(built_at), "freed": len(gone), "names": gone}
+    return {"count": len(built_at), "freed": len(gone), "freedBytes": freed, "names": gone}

@@ -55,8 +55,11 @@ class Engine(Protocol):
     def build(self, stage: StageBuild, progress: Progress) -> str:
         """Builds one stage and returns its image ID; raises BuildFailedError, EngineUnavailableError."""
 
-    def tag(self, image_id: str, tag: Tag) -> None:
-        """Names an image."""
+    def tag(self, image_id: str, tag: Tag) -> bool:
+        """Names an image; returns whether no image had that name before."""
+
+    def untag(self, tag: Tag) -> None:
+        """Takes a name away."""
 
     def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
         """Pushes a tag; the manifest digest the registry was given (`sha256:…`), None where the engine does not say.

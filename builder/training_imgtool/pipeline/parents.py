@@ -314,14 +314,14 @@ class StageParents(Parents):
         if stage is None:
             return self._find_base(role)
         tag = tag_of_stage(self._repository, stage.label, role.image.keys[stage.label])
-        return self._find_stage(tag, anew=anew) or self._run_stage(role, stage.label, tag)
+        return self._find_stage(tag, anew=anew) or self._run_stage(role, stage.label, tag, anew=anew)
 
-    def _run_stage(self, role: RoleStages, label: str, tag: Tag) -> StoredImage:
+    def _run_stage(self, role: RoleStages, label: str, tag: Tag, *, anew: bool) -> StoredImage:
         """Has an engine run a stage; raises what `Engines.require` and `push` raise."""
         reason = role.split.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
         self._engine.require(role.image, label, reason)
-        return self._read_pushed(tag, self._engine.push(role.image, label, tag, self))
+        return self._read_pushed(tag, self._engine.push(role.image, label, tag, self, anew=anew))
 
     def _read_pushed(self, tag: Tag, pushed: Digest) -> StoredImage:
         """Returns the image that an engine pushed; raises VerificationError when the registry has none."""

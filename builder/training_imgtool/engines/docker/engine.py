@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 STAGES = "imgtool/stage"
+_KEY_DIGITS = 32  # of a key in the tag that an image has in a registry
 DOCKERFILE = ".imgtool.Dockerfile"
 _TRIES = 5
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
@@ -117,10 +118,16 @@ class DockerEngine:
             raise EngineUnavailableError(f"{stage.subject}: the Docker Engine built {built} and did not keep its tag")
         return built
 
-    def tag(self, image_id: str, tag: Tag) -> None:
-        """Names an image; raises EngineUnavailableError."""
+    def tag(self, image_id: str, tag: Tag) -> bool:
+        """Names an image; returns whether no image had that name before. Raises EngineUnavailableError."""
+        is_new = self.api.inspect(str(tag)) is None
         with self.api.ask(f"naming {image_id[:19]} {tag}") as client:
             client.tag(image_id, str(tag.repository), tag.name)
+        return is_new
+
+    def untag(self, tag: Tag) -> None:
+        """Takes a name away; the image stays if it has another. Raises EngineUnavailableError."""
+        remove_image(self.api, str(tag))
 
     def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
         """Pushes a tag; the manifest digest the registry was given, or None: Podman's engine (4.3) does not say it.
@@ -276,6 +283,24 @@ def list_stages(api: DockerApi) -> dict[str, float]:
         names = [str(name) for image in client.images(STAGES) for name in image.get("RepoTags") or ()]
     images = {name: api.inspect(name) for name in sorted(names)}
     return {name: _built(image) for name, image in images.items() if image}
+
+
+def remove_stage(api: DockerApi, name: str) -> bool:
+    """Removes a stage under all names that its key is part of; false when a container runs on it.
+
+    `build --load` gave it the second one, or a push that was killed. Raises EngineUnavailableError.
+    """
+    end = f"-{name.rpartition(':')[2][:_KEY_DIGITS]}"
+    for other in (api.inspect(name) or {}).get("RepoTags") or ():
+        if other.endswith(end):
+            remove_image(api, other)
+    return remove_image(api, name)
+
+
+def measure_layers(api: DockerApi) -> int:
+    """Returns the bytes of all layers that the engine holds; raises EngineUnavailableError."""
+    with api.ask("measuring its layers") as client:
+        return int(client.df().get("LayersSize") or 0)
 
 
 def remove_image(api: DockerApi, name: str) -> bool:

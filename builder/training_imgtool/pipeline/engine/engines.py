@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from training_imgtool.core.atomic_files import hold_lock
 from training_imgtool.core.errors import (
     EngineUnavailableError,
     InputError,
@@ -18,6 +20,7 @@ from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
+from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
 from training_imgtool.dockerfile.parse import Instruction
@@ -102,17 +105,38 @@ class Engines:
                 _refuse(image, label, classic_refusal)
         return tuple(_recipe(image, label) for image, label in wanted)
 
-    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
+    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool = False) -> Digest:
         """Runs a stage and pushes it under a tag; returns the digest that the registry answers for.
+
+        What a RUN makes differs from run to run, and one key has one digest: so runs that share a cache take turns, and
+        take what another one pushed meanwhile, also one on another machine.
 
         Args:
             image: the image that the stage belongs to.
             label: the stage's.
             tag: where it goes.
             images: makes sure of the stages that a builder starts from; an engine with a store of its own builds them.
+            anew: pushes it in any case, as the registry has lost a part of what it has under the tag.
 
         Raises what building raises, and what `push_tag` raises.
         """
+        subject, cache = image.subject_of(label), self._run.settings.cache
+        state = RepositoryState(self._registries, tag.repository, cache)
+
+        def find() -> Digest | None:
+            found = None if anew or self._run.options.no_cache else state.find(tag)
+            if found is not None:
+                self._run.progress(Done(subject, Outcome.FOUND, f"{tag}: another run has pushed it"))
+            return found
+
+        with suppress(OSError):
+            (cache / "stages").mkdir(parents=True, exist_ok=True)
+        with hold_lock(cache / "stages" / tag.name, lambda note: self._run.progress(Note(f"{subject}: {note}"))):
+            return find() or self._push(image, label, tag, images, find)
+
+    def _push(
+        self, image: RoleImage, label: str, tag: Tag, images: StageImages, find: Callable[[], Digest | None]
+    ) -> Digest:
         if (buildx := self._buildx_for(image, label)) is not None:
             return buildx.push(image, label, tag, images)
         try:
@@ -122,9 +146,15 @@ class Engines:
                 raise
             self._run.progress(Note(f"{image.subject_of(label)}: {error.message}; buildx runs it"))
             return self._open_buildx().push(image, label, tag, images)
+        if (other := find()) is not None:
+            return other
         subject, started = image.subject_of(label), time.monotonic()
-        self.engine.tag(image_id, tag)
-        pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
+        is_new = self.engine.tag(image_id, tag)
+        try:
+            pushed = push_tag(self.engine, image_id, tag, self._registries, self._run.progress, subject=subject)
+        finally:
+            if is_new:
+                self.engine.untag(tag)
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
