@@ -16,6 +16,7 @@ from local import (
     kube_apiserver,
     kubernetes,
     machine,
+    newer_debian,
     packages,
     podman5,
     referrers,
@@ -30,7 +31,7 @@ _BASES = {
     "cuda": (bases.CUDA, bases.PYTHON_3_10),  # images/mnist/gpu.yaml needs both
 }
 _PARTS = (
-    "engine", "registry", "bases", "python3.7", "cuda", "tools", "engine28", "podman5", "buildx", "compose",
+    "engine", "registry", "bases", "python3.7", "cuda", "tools", "engine28", "podman5", "readers", "buildx", "compose",
     "kubernetes", "kube-apiserver", "referrers", "cosign", *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
@@ -67,6 +68,10 @@ def _start(part: str) -> str:
         return str(modules[part].up())
     if part in _PACKAGES:
         return packages.up(_PACKAGES[part])
+    if part == "readers":
+        newer_debian.unpack("soci", ("soci-snapshotter",))
+        newer_debian.unpack("go", ("golang-1.19-go", "golang-1.19-src"), release="bookworm")
+        return "SOCI and Go unpacked, for tests to run"
     if part == "registry":
         return f"{registry.up()} answers"
     if part == "tools":
