@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -75,6 +77,29 @@ def test_the_metadata_names_the_command_and_the_licence(built: Path) -> None:
     assert {f"{name} = training_imgtool.cli.main:main" for name in ("imgtool", "training-imgtool")} <= set(commands)
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "\nRequires-Python: >=3.11\n" in metadata
+
+
+def test_another_checkout_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    """Another place, another umask, other times."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    for name in listed.stdout.splitlines():
+        if (CHECKOUT / name).is_file():
+            (tmp_path / "other" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CHECKOUT / name, tmp_path / "other" / name)
+            os.utime(tmp_path / "other" / name, (1e9, 1e9))
+    uv = Path(sys.executable).parent / "uv"
+    command: list[str | Path] = [uv, "build", "--quiet", "--out-dir", tmp_path / "again", tmp_path / "other"]
+    subprocess.run(command, check=True, timeout=300, umask=0o077)
+    digests = [
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("training*")}
+        for folder in (built, tmp_path / "again")
+    ]
+    assert len(digests[0]) == 2
+    assert digests[0] == digests[1]
 
 
 def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:

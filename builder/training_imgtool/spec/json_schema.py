@@ -32,6 +32,7 @@ def json_schema() -> dict[str, Any]:
     root = _dataclass(ImageSpec, definitions)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://json.schemastore.org/imgtool.json",  # where SchemaStore has it
         "title": "imgtool's image.yaml",
         "description": "TensorFlow training images, one per role, and the job that runs them.",
         **root,
