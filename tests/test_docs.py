@@ -24,7 +24,10 @@ from training_imgtool.dockerfile.render import TemplateRoots, render
 from training_imgtool.spec.model import Role
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+PAGES = [
+    *(CHECKOUT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((CHECKOUT / "docs").rglob("*.md")),
+]
 OWN_FIRST = {"--version", "--help", "--install-completion", "--show-completion"}
 
 
