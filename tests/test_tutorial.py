@@ -161,6 +161,8 @@ def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, com
     """Runs in the tutorial's project, after it."""
     job = (newcomer.folder / "config.yaml").read_text()
     (newcomer.folder / "tags.yaml").write_text(re.sub(r"@sha256:[0-9a-f]+", ":latest", job))
+    if title == "verify":  # the test that pushes may have run in another process
+        newcomer.run("imgtool push")
     document = json.loads(newcomer.run(f"imgtool {command} --json", stderr=subprocess.DEVNULL))
     check_described(title, document)
 
