@@ -309,6 +309,38 @@ CASES = (
     Case(name="batch", spec=spec({**BARE_TRIO, E: RoleSpec()}, region=None, job_dir="/shared/mnist"), targets=(SL,)),
     Case(name="queued", spec=spec(BARE, region=None, queue="team-a", exclusive_topology="pool"), targets=(*KUBE, TJ)),
     Case(
+        name="tpu-slice",
+        spec=spec(
+            {
+                W: RoleSpec(machine="ct5lp-hightpu-4t", tpu=Tpu(type="TPU_V5_LITEPOD", topology="4x4")),
+                P: RoleSpec(cpus="4"),
+            },
+            region=None,
+            queue="multislice-queue",
+            priority_class="medium",
+            scheduling=Scheduling(restarts=0, keep_finished="43200s"),
+        ),
+        targets=(JS, TJ),
+    ),
+    Case(
+        name="gpu-spot",
+        spec=spec(
+            {
+                M: RoleSpec(cpus="4"),
+                W: RoleSpec(
+                    count=2, gpus=Gpus(type="NVIDIA_H100_80GB", count=8), reservation="projects/p/reservations/r"
+                ),
+            },
+            region=None,
+            queue="team-a",
+            queue_priority="high",
+            priority_class="medium",
+            preferred_topology="cloud.google.com/gce-topology-block",
+            scheduling=Scheduling(strategy="SPOT"),
+        ),
+        targets=(TF, JS, TJ, PO),
+    ),
+    Case(
         name="tuning",
         spec=spec(TRIO, hyperparameters=replace(TUNING, resume_from=None), encryption_key=EVERYTHING["encryption_key"]),
         targets=(AI, VX),

@@ -141,7 +141,7 @@ def test_a_tpu_version_that_nobody_has_seen() -> None:
         (Target.PODS, spec({M: cpu()}, region=None), "roles.master.machine"),
         (
             Target.JOBSET,
-            spec({M: RoleSpec(gpus=L4)}, region=None),
+            spec({M: RoleSpec(gpus=Gpus(type="any"))}, region=None),
             "roles.master.gpus.type (choose the nodes with roles.master.node_selector)",
         ),
         (Target.COMPOSE, spec(GPU_TRIO, region=None), "roles.master.machine, roles.worker.machine, roles.ps.machine"),

@@ -22,11 +22,12 @@ from training_imgtool.jobs.model import (
     replicas,
     spec_hash,
 )
+from training_imgtool.jobs.placement import gpu_label
 from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.jobs.text import submit_lines
 from training_imgtool.spec.job import JobSpec, Scheduling
-from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import ALIBABA, JobDir, Runtime, Target
 
 if TYPE_CHECKING:
@@ -208,8 +209,11 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     for role in replicas(spec):
         of_role = spec.roles[role]
         left += [f"roles.{role}.{n}" for n in _list_given(RoleSpec, of_role) if n not in row.role | _EVERY_ROLE]
-        chosen_by = of_role.node_selector or of_role.machine
-        if isinstance(of_role.gpus, Gpus) and "node_selector" in row.role and not chosen_by:
+        if of_role.tpu and "tpu" in row.role:
+            left = [key for key in left if key != f"roles.{role}.machine"]  # it tells how many chips a host has
+        by_label = "reservation" in row.role and of_role.gpus and gpu_label(of_role.gpus.type)
+        chosen_by = of_role.node_selector or by_label or ("machine" in row.role and of_role.machine)
+        if of_role.gpus and "node_selector" in row.role and not chosen_by:
             left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
     left += _without_effect(spec, target)
     if left:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
+from training_imgtool.jobs import placement
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -27,6 +28,7 @@ from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.spec.model import ImageSpec, Role
 
 PORT = 2222
+_SHM = "/dev/shm"  # noqa: S108  a mount in the container
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?\Z")
 _OWN_LABELS = ("name", "instance", "managed-by", "component")
 _ENDING = {"Pod", "JobSet", "TFJob", "TrainJob"}
@@ -63,8 +65,15 @@ def metadata(
 
 
 def queue_label(spec: ImageSpec) -> dict[str, str]:
-    """Makes the label that hands an object to a Kueue LocalQueue, where the spec names one."""
-    return {QUEUE_LABEL: spec.job.queue} if spec.job.queue else {}
+    """Makes the labels that hand an object to a Kueue LocalQueue, where the spec names one."""
+    priority = {"kueue.x-k8s.io/priority-class": spec.job.queue_priority} if spec.job.queue_priority else {}
+    return {QUEUE_LABEL: spec.job.queue, **priority} if spec.job.queue else {}
+
+
+def topology(spec: ImageSpec) -> dict[str, str]:
+    """Makes the annotation of a Pod that has Kueue place a role's Pods near each other."""
+    wanted = {"required": spec.job.required_topology, "preferred": spec.job.preferred_topology}
+    return {f"kueue.x-k8s.io/podset-{word}-topology": label for word, label in wanted.items() if label}
 
 
 def literal(text: str) -> str:
@@ -73,11 +82,11 @@ def literal(text: str) -> str:
 
 
 def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:
-    """Makes the role's container. A GPU is a limit, from which Kubernetes takes the request."""
+    """Makes the role's container. What it needs are limits, from which Kubernetes takes the requests."""
     of_role, volume = spec.roles[role], spec.job.volume
-    limits: Document = without_none({"cpu": of_role.cpus, "memory": of_role.memory})
-    if of_role.gpus:
-        limits["nvidia.com/gpu"] = of_role.gpus.count
+    limits = {**without_none({"cpu": of_role.cpus, "memory": of_role.memory}), **placement.limits(spec, role)}
+    mounts = [{"name": "results", "mountPath": volume.mount}] if volume else []
+    mounts += [{"name": "shm", "mountPath": _SHM}] if _shares_memory(spec, role) else []
     job_dir = passed_job_dir(spec, spec.job.job_dir or (volume.mount if volume else None))
     return without_none(
         {
@@ -89,28 +98,37 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
             "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *env],
             "ports": [{"containerPort": PORT, "name": "tfjob-port"}],
             "resources": {"limits": limits} if limits else None,
-            "volumeMounts": [{"name": "results", "mountPath": volume.mount}] if volume else None,
+            "volumeMounts": mounts,
         }
     )
 
 
+def _shares_memory(spec: ImageSpec, role: Role) -> bool:
+    """Tells whether programs of the role want more than the 64 MB of /dev/shm that containers have: NCCL, libtpu."""
+    own = spec.job.volume and spec.job.volume.mount == _SHM
+    return bool(placement.limits(spec, role)) and not own
+
+
 def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Document:
     """Makes the Pod around a container; `more` are further keys of the PodSpec."""
-    of_role, job, volume = spec.roles[role], spec.job, spec.job.volume
-    source: Document = {}
+    job, volume = spec.job, spec.job.volume
+    volumes: list[Document] = []
     if volume and volume.claim:
-        source = {"persistentVolumeClaim": {"claimName": volume.claim}}
+        volumes = [{"name": "results", "persistentVolumeClaim": {"claimName": volume.claim}}]
     elif volume:
-        source = {"nfs": {"server": volume.nfs_server, "path": volume.nfs_path}}
+        volumes = [{"name": "results", "nfs": {"server": volume.nfs_server, "path": volume.nfs_path}}]
+    if _shares_memory(spec, role):
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     return without_none(
         {
             **more,
             "containers": [running],
             "serviceAccountName": job.service_account,
             "imagePullSecrets": [{"name": name} for name in job.image_pull_secrets],
-            "nodeSelector": dict(of_role.node_selector),
-            "tolerations": [without_none(_toleration(plain(item))) for item in of_role.tolerations],
-            "volumes": [{"name": "results", **source}] if volume else None,
+            "priorityClassName": job.priority_class,
+            "nodeSelector": placement.selector(spec, role),
+            "tolerations": [*own_tolerations(spec, role), *placement.tolerations(spec, role)],
+            "volumes": volumes,
         }
     )
 
@@ -157,10 +175,24 @@ def _label_errors(spec: ImageSpec) -> Iterator[FieldError]:
         yield FieldError(problem, field=f"job.labels.{key}")
     for key in spec.job.labels.keys() & {f"app.kubernetes.io/{word}" for word in _OWN_LABELS}:
         yield FieldError("imgtool sets this label: Services select Pods by it", field=f"job.labels.{key}")
+    yield from _scheduler_errors(spec)
+
+
+def _scheduler_errors(spec: ImageSpec) -> Iterator[FieldError]:
+    """Finds what is wrong with the names of queues, priorities and topologies."""
     if spec.job.queue is not None and (message := names.subdomain(spec.job.queue) or names.label_value(spec.job.queue)):
         yield FieldError(message, field="job.queue")
-    if spec.job.exclusive_topology and (message := names.label_key(spec.job.exclusive_topology)):
-        yield FieldError(message, field="job.exclusive_topology")
+    for key in ("exclusive_topology", "required_topology", "preferred_topology"):
+        if (text := getattr(spec.job, key)) and (message := names.label_key(text)):
+            yield FieldError(message, field=f"job.{key}")
+    if spec.job.required_topology and spec.job.preferred_topology:
+        yield FieldError("does not go with required_topology: expected one of them", field="job.preferred_topology")
+    for key in ("queue_priority", "required_topology", "preferred_topology"):
+        if getattr(spec.job, key) and not spec.job.queue:
+            yield FieldError("is Kueue's: expected job.queue with it", field=f"job.{key}")
+    for key in ("queue_priority", "priority_class"):
+        if (text := getattr(spec.job, key)) and (message := names.subdomain(text)):
+            yield FieldError(message, field=f"job.{key}")
 
 
 def _name_errors(spec: ImageSpec) -> Iterator[FieldError]:
@@ -200,6 +232,7 @@ def _number_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 def _role_errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
     of_role = spec.roles[role]
+    yield from placement.errors(spec, role)
     for key in ("cpus", "memory"):
         text = getattr(of_role, key)
         if text is not None and not _QUANTITY.match(text):
@@ -278,5 +311,7 @@ def is_cluster(spec: ImageSpec) -> bool:
     return sum(replicas(spec).values()) > 1
 
 
-def _toleration(item: Mapping[str, Any]) -> Document:
-    return {key: item[key] for key in ("key", "operator", "value", "effect") if key in item}
+def own_tolerations(spec: ImageSpec, role: Role) -> list[Document]:
+    """Lists the taints that the spec has the role accept."""
+    items = [plain(item) for item in spec.roles[role].tolerations]
+    return [{key: item[key] for key in ("key", "operator", "value", "effect") if key in item} for item in items]

@@ -20,7 +20,7 @@ class Scheduling:
     max_running: str | None = key("Longest time running, such as 7200s.", default=None, **_SECONDS)
     priority: int | None = key("AI Platform: 0 to 1000.", default=None, minimum=0, maximum=1000)
     strategy: str | None = key(
-        "Vertex: which capacity the job uses. ON_DEMAND and LOW_COST are old names of STANDARD and SPOT.",
+        "Vertex, GKE, SkyPilot: which capacity the job uses. ON_DEMAND, LOW_COST are old names of STANDARD, SPOT.",
         default=None,
         choices=("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST"),
     )
@@ -156,6 +156,16 @@ class JobSpec:
     )
     namespace: str | None = key("Kubernetes: the namespace.", default=None)
     queue: str | None = key("Kubernetes: the Kueue LocalQueue that admits the job.", default=None)
+    queue_priority: str | None = key("Kubernetes: Kueue's WorkloadPriorityClass, with queue.", default=None)
+    required_topology: str | None = key(
+        "Kubernetes: with queue, the node label whose value all Pods of a role must share, as"
+        " cloud.google.com/gce-topology-block.",
+        default=None,
+    )
+    preferred_topology: str | None = key(
+        "Kubernetes: with queue, the node label whose value they share if they can.", default=None
+    )
+    priority_class: str | None = key("Kubernetes: the Pods' PriorityClass.", default=None)
     exclusive_topology: str | None = key(
         "JobSet: the node label whose values each role has to itself, such as cloud.google.com/gke-nodepool.",
         default=None,

@@ -132,6 +132,11 @@ class RoleSpec:
     gpus: Gpus | None = key("GPUs per replica.", default=None)
     tpu: Tpu | None = key("The TPU per replica.", default=None)
     disk: Disk | None = key("The boot disk.", default=None)
+    reservation: str | None = key(
+        "The Compute Engine reservation of its machines: projects/P/zones/Z/reservations/NAME. On Vertex also any or"
+        " none, on GKE also the name alone.",
+        default=None,
+    )
     cpus: str | None = key("CPUs per replica, where the target takes a number, such as 4 or 500m.", default=None)
     memory: str | None = key("Memory per replica, where the target takes it, such as 16Gi.", default=None)
     base: str | None = key("Another base image for this role.", default=None, rule="reference")

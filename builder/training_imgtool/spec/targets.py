@@ -58,10 +58,13 @@ _GOOGLE = frozenset({
 })  # fmt: skip
 _KUBERNETES = frozenset({
     "labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling", "queue",
+    "queue_priority", "priority_class",
 })  # fmt: skip
 _MACHINE = frozenset({"machine", "disk", "gpus", "tpu"})
 _LIMITS = frozenset({"cpus", "memory", "gpus"})
 _PLACE = _LIMITS | {"node_selector", "tolerations"}
+_NODES = _PLACE | {"reservation"}
+_TOPOLOGY = frozenset({"required_topology", "preferred_topology"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,7 @@ class Target(StrEnum):
             job=_GOOGLE
             | {"volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
             | {"reserved_ip_ranges", "network_attachment"},
-            role=_MACHINE,
+            role=_MACHINE | {"reservation"},
             scheduling=frozenset(
                 {"max_wait", "max_running", "strategy", "restart_on_worker_restart", "disable_retries"}
             ),
@@ -145,9 +148,9 @@ class Target(StrEnum):
         Row(
             title="Kubeflow's TFJob",
             page="kubernetes.md",
-            job=_KUBERNETES,
-            role=_PLACE,
-            scheduling=frozenset({"max_wait", "max_running", "restarts", "keep_finished"}),
+            job=_KUBERNETES | _TOPOLOGY,
+            role=_NODES,
+            scheduling=frozenset({"max_wait", "max_running", "restarts", "keep_finished", "strategy"}),
             runtime=CONTAINERD,
             kinds={"TFJob": "kubeflow.org/v1"},
             rules="TFJob v1.9 CRD and webhook",
@@ -158,9 +161,9 @@ class Target(StrEnum):
         Row(
             title="a JobSet",
             page="kubernetes.md",
-            job=_KUBERNETES | {"exclusive_topology"},
-            role=_PLACE,
-            scheduling=frozenset({"max_running", "restarts", "keep_finished"}),
+            job=_KUBERNETES | _TOPOLOGY | {"exclusive_topology"},
+            role=_NODES | {"tpu"},
+            scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
             runtime=CONTAINERD,
             kinds={"JobSet": "jobset.x-k8s.io/v1alpha2"},
             rules="JobSet v0.12 CRD and webhook",
@@ -171,9 +174,9 @@ class Target(StrEnum):
         Row(
             title="Kubeflow Trainer's TrainJob",
             page="kubernetes.md",
-            job=_KUBERNETES | {"exclusive_topology"},
-            role=_PLACE,
-            scheduling=frozenset({"max_running", "restarts", "keep_finished"}),
+            job=_KUBERNETES | _TOPOLOGY | {"exclusive_topology"},
+            role=_NODES | {"tpu"},
+            scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
             runtime=CONTAINERD,
             kinds=dict.fromkeys(
                 ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"), "trainer.kubeflow.org/v1alpha1"
@@ -186,9 +189,9 @@ class Target(StrEnum):
         Row(
             title="Kubernetes Pods",
             page="kubernetes.md",
-            job=_KUBERNETES,
-            role=_PLACE,
-            scheduling=frozenset({"max_running"}),
+            job=_KUBERNETES | _TOPOLOGY,
+            role=_NODES,
+            scheduling=frozenset({"max_running", "strategy"}),
             runtime=CONTAINERD,
             kinds={"Pod": "v1", "Service": "v1"},
             rules="Kubernetes API",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.jobs.kubernetes import errors, job_name, labels
+from training_imgtool.jobs.kubernetes import errors, job_name, labels, own_tolerations
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -61,6 +61,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     cache = [_image_cache(spec, images, eci)] if eci.image_cache == "create" else []
 
     def change(pod: Document, role: Role) -> Document:
+        own = {"nodeSelector": dict(spec.roles[role].node_selector), "tolerations": own_tolerations(spec, role)}
+        pod = {**pod, "spec": without_none({**pod["spec"], **own})}  # its virtual nodes have no labels of devices
         return _on_eci(pod, eci, _annotations(spec, role, eci, options.cuda.get(role)))
 
     notes = [note for role in replicas(spec) for note in _driver_notes(spec, role, eci, options.cuda.get(role))]

@@ -28,6 +28,7 @@ from training_imgtool.jobs.kubernetes import (
     queue_label,
     seconds,
     service,
+    topology,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -43,6 +44,7 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
+from training_imgtool.jobs.placement import NODE_POOL, slice_of, with_hosts
 from training_imgtool.jobs.rules import names
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
@@ -59,7 +61,8 @@ _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds everything that keeps this spec from being a JobSet."""
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
-    pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in replicas(spec).items())
+    counts = replicas(with_hosts(spec))
+    pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in counts.items())
     problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
     if _INDEX_VARIABLE in spec.job.env:
         message = "imgtool sets this variable: TF_CONFIG takes the Pod's index from it"
@@ -69,6 +72,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the JobSet of a spec that `check` found nothing wrong with."""
+    spec = with_hosts(spec)
     name, times = job_name(spec, images), spec.job.scheduling
     flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     restarts = times.restarts if times else None
@@ -107,10 +111,12 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:
     count, times = replicas(spec)[role], spec.job.scheduling
     running = container(spec, images, role, "tensorflow", _env(spec, role, name, flavour))
+    alone = not spec.job.exclusive_topology and (found := slice_of(spec, role)) is not None and found.hosts > 1
     return {
         "name": task_name(flavour, role),
         "replicas": 1,
         "template": {
+            **({"metadata": {"annotations": {_EXCLUSIVE: NODE_POOL}}} if alone else {}),  # a slice is a node pool
             "spec": without_none(
                 {
                     "parallelism": count,
@@ -121,11 +127,11 @@ def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str,
                     "podFailurePolicy": {"rules": [_EVICTED]},
                     "activeDeadlineSeconds": seconds(times.max_running) if times else None,
                     "template": {
-                        "metadata": {"labels": labels(spec, name, role)},
+                        "metadata": without_none({"labels": labels(spec, name, role), "annotations": topology(spec)}),
                         "spec": pod_spec(spec, role, running, restartPolicy="Never"),
                     },
                 }
-            )
+            ),
         },
     }
 

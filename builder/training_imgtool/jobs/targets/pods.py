@@ -20,6 +20,7 @@ from training_imgtool.jobs.kubernetes import (
     queue_label,
     seconds,
     service,
+    topology,
 )
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas, says_chief
 from training_imgtool.jobs.service import Service
@@ -119,13 +120,13 @@ def _pod(spec: ImageSpec, images: Images, role: Role, index: int, name: str) -> 
     own = f"{name}-{role}-{index}" if is_cluster(spec) else name
     place = {"hostname": own, "subdomain": f"{name}-{role}"} if is_cluster(spec) else {}
     queued = {**queue_label(spec), _GROUP_NAME: name} if spec.job.queue and is_cluster(spec) else queue_label(spec)
-    total = {_GROUP_TOTAL: str(sum(replicas(spec).values()))} if _GROUP_NAME in queued else None
+    total = {_GROUP_TOTAL: str(sum(replicas(spec).values()))} if _GROUP_NAME in queued else {}
     running = container(spec, images, role, "tensorflow", _env(spec, role, index, name))
     deadline = seconds(times.max_running) if times else None
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(spec, own, {**labels(spec, name, role), **queued}, total),
+        "metadata": metadata(spec, own, {**labels(spec, name, role), **queued}, {**total, **topology(spec)}),
         "spec": pod_spec(spec, role, running, restartPolicy="OnFailure", activeDeadlineSeconds=deadline, **place),
     }
 

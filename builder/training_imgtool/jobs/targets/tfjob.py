@@ -20,6 +20,7 @@ from training_imgtool.jobs.kubernetes import (
     queue_label,
     seconds,
     service,
+    topology,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -101,7 +102,7 @@ def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int)
         "restartPolicy": "OnFailure",
         "template": {
             "metadata": {
-                "annotations": {"sidecar.istio.io/inject": "false"},
+                "annotations": {"sidecar.istio.io/inject": "false", **topology(spec)},
                 "labels": labels(spec, name, role),
             },
             "spec": pod_spec(spec, role, container(spec, images, role, "tensorflow", [])),
