@@ -38,6 +38,8 @@ LIGHTER = {
     "ai-null": Severity.HINT,
     "vertex-tag": Severity.WARNING,
     "vertex-cloud_tpu": Severity.WARNING,
+    "vertex-retries": Severity.WARNING,
+    "vertex-affinity and spot": Severity.WARNING,
     "kind": Severity.WARNING,
     "tfjob ps": Severity.WARNING,
     "tfjob chiefs": Severity.WARNING,

@@ -161,7 +161,7 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         AI,
         spec({M: cpu(disk=Disk(type="ssd"))}),
         "roles.master.disk.type",
-        "'ssd': expected pd-ssd or pd-standard",
+        "'ssd': expected pd-ssd, pd-standard",
     ),
     ("tier", AI, spec({M: RoleSpec()}, scale_tier="HUGE"), "job.scale_tier", "found 'HUGE': expected BASIC"),
     (

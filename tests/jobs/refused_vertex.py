@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.jobs.refused_google import gpu, param, tuned
 from tests.jobs.specs import ONE, cpu, spec
 from training_imgtool.spec.job import Scheduling, Volume
@@ -10,6 +12,7 @@ from training_imgtool.spec.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 VX = Target.VERTEX
+FLEX = Scheduling(strategy="FLEX_START", max_wait="3600s")
 
 VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
     (
@@ -47,11 +50,47 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         VX,
         spec(ONE, tensorboard="x"),
         "job.tensorboard",
-        "'x': expected projects/P/locations/R/tensorboards/ID",
+        "'x' is not a Tensorboard: expected projects/P/locations/R/tensorboards/ID",
     ),
-    ("resource", VX, spec(ONE, persistent_resource="Bad Name"), "job.persistent_resource", "'Bad Name': expected 63"),
-    ("ranges", VX, spec(ONE, reserved_ip_ranges=("",)), "job.reserved_ip_ranges[0]", "'' is not an address range"),
+    (
+        "resource",
+        VX,
+        spec(ONE, persistent_resource="Bad Name"),
+        "job.persistent_resource",
+        "'Bad Name' is not an ID",
+    ),
+    ("ranges", VX, spec(ONE, reserved_ip_ranges=("",)), "job.reserved_ip_ranges[0]", "'' is not an ID"),
     ("attachment", VX, spec(ONE, network_attachment="a/b"), "job.network_attachment", "is not a network attachment"),
+    (
+        "flex GPU",
+        VX,
+        spec({M: gpu("NVIDIA_TESLA_T4")}, scheduling=FLEX),
+        "roles.master.gpus.type",
+        "NVIDIA_TESLA_T4: FLEX_START takes NVIDIA_L4, ",
+    ),
+    ("flex CPU", VX, spec(ONE, scheduling=FLEX), "roles.master.gpus.type", "is missing: FLEX_START takes"),
+    (
+        "flex pools",
+        VX,
+        spec({M: gpu("NVIDIA_L4", 1, "g2-standard-4"), W: gpu("NVIDIA_L4", 1, "g2-standard-8")}, scheduling=FLEX),
+        "roles.worker",
+        "differs from the first pool's",
+    ),
+    (
+        "flex days",
+        VX,
+        spec({M: gpu("NVIDIA_L4", 1, "g2-standard-4")}, scheduling=replace(FLEX, max_running="604800.5s")),
+        "job.scheduling.max_running",
+        "seven days at most",
+    ),
+    ("reservation", VX, spec({M: cpu(reservation="mine")}), "roles.master.reservation", "'mine' is not a reservation"),
+    (
+        "reservation elsewhere",
+        VX,
+        spec({M: cpu(reservation="projects/p/zones/europe-west4-a/reservations/r")}),
+        "roles.master.reservation",
+        "lies in europe-west4, the job runs in us-central1",
+    ),
     (
         "key elsewhere",
         VX,

@@ -234,7 +234,28 @@ CASES = (
     ),
     Case(
         name="flex-start",
-        spec=spec(TRIO, scheduling=Scheduling(strategy="FLEX_START", max_wait="86400s", max_running="3600s")),
+        spec=spec(
+            dict.fromkeys((M, W), cpu(1, "a3-highgpu-8g", gpus=Gpus(type="NVIDIA_H100_80GB", count=8))),
+            tensorflow="2.17.1",
+            scheduling=Scheduling(strategy="FLEX_START", max_wait="86400s", max_running="604800s"),
+        ),
+        targets=(VX,),
+    ),
+    Case(
+        name="reserved",
+        spec=spec(
+            {
+                M: cpu(reservation="none"),
+                W: cpu(
+                    1,
+                    "a3-highgpu-8g",
+                    gpus=Gpus(type="NVIDIA_H100_80GB", count=8),
+                    reservation="projects/p/zones/us-central1-a/reservations/r",
+                ),
+                P: cpu(reservation="any"),
+            },
+            tensorflow="2.17.1",
+        ),
         targets=(VX,),
     ),
     Case(

@@ -188,13 +188,12 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
     for index, pool in enumerate(pools):
         where = f"workerPoolSpecs[{index}]"
         container = pool.get("containerSpec", {})
-        for key in ("diskSpec", "nfsMounts"):
-            if key in pool:
-                yield _no_flag("gcloud ai custom-jobs create", f"{where}.{key}")
-        if "env" in container:
-            yield _no_flag("gcloud ai custom-jobs create", f"{where}.containerSpec.env")
-        if "tpuTopology" in pool.get("machineSpec", {}):
-            yield _no_flag("gcloud ai custom-jobs create", f"{where}.machineSpec.tpuTopology")
+        machine: Mapping[str, Any] = pool.get("machineSpec", {})
+        missing: list[str] = [key for key in ("diskSpec", "nfsMounts") if key in pool]
+        missing += ["containerSpec.env"] if "env" in container else []
+        missing += [f"machineSpec.{key}" for key in ("tpuTopology", "reservationAffinity") if key in machine]
+        for key in missing:
+            yield _no_flag("gcloud ai custom-jobs create", f"{where}.{key}")
         for key in ("command", "args"):
             if pool and container.get(key) != first.get(key):
                 message = "gcloud sets this for all pools at once; the roles differ"

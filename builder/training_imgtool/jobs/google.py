@@ -8,7 +8,6 @@ from typing import Any
 
 from training_imgtool.jobs.model import Finding, Path, Severity
 from training_imgtool.jobs.rules.images import parse_image
-from training_imgtool.jobs.shapes import DURATION
 
 GCLOUD = "gcloud 528"
 _KMS = re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+\Z")
@@ -78,12 +77,6 @@ def project_findings(value: Any, path: Path) -> Iterator[Finding]:
     """Checks a project's ID or number."""
     if isinstance(value, str) and not _PROJECT.match(value):
         yield Finding(path=path, message=f"{value!r} is not a project: expected its ID, such as my-project")
-
-
-def duration_findings(value: Any, path: Path, *, least: int) -> Iterator[Finding]:
-    """Checks that a duration has `least` seconds or more; its grammar is the shape's."""
-    if isinstance(value, str) and DURATION.match(value) and float(value[:-1]) < least:
-        yield Finding(path=path, message=f"{value} is too short: expected {least}s or more")
 
 
 def image_findings(value: Any, path: Path, region: str | None, agent: str) -> Iterator[Finding]:

@@ -204,9 +204,13 @@ def _scalar(value: Any, kind: str, limits: str, path: Path) -> Iterator[Finding]
             seen = _describe(value).removeprefix("found ")
             message = f"{seen} is not a duration: expected seconds and an s, such as 3600s"
             yield Finding(path=path, message=message, hint=_as_duration(value))
+        elif limits and float(value[:-1]) < int(limits):
+            yield Finding(path=path, message=f"{value} is too short: expected {limits}s or more")
     elif kind == "int64":
         if not (_is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value))):
             yield Finding(path=path, message=f"{_describe(value)}: expected a whole number")
+        elif limits and int(value) < int(limits):
+            yield Finding(path=path, message=f"{value}: expected {limits} or more")
     elif kind == "double":
         if _double(value) is None:
             yield Finding(path=path, message=f"{_describe(value)}: expected a number")

@@ -13,7 +13,6 @@ from typing import Any
 from training_imgtool.jobs.google import (
     GCLOUD,
     bucket_findings,
-    duration_findings,
     image_findings,
     kms_findings,
     label_findings,
@@ -80,12 +79,6 @@ def _training_input(training: dict[str, Any], tables: Machines, *, part: bool) -
     yield from _container_or_package(training, part=part)
     yield from bucket_findings(training.get("jobDir"), (*INPUT, "jobDir"))
     yield from kms_findings(get(training, "encryptionConfig", "kmsKeyName"), (*INPUT, "encryptionConfig", "kmsKeyName"))
-    yield from duration_findings(
-        get(training, "scheduling", "maxWaitTime"), (*INPUT, "scheduling", "maxWaitTime"), least=1800
-    )
-    priority = get(training, "scheduling", "priority")
-    if isinstance(priority, int) and not 0 <= priority <= 1000:
-        yield Finding(path=(*INPUT, "scheduling", "priority"), message=f"{priority}: expected 0 to 1000")
     region = training.get("region")
     if region is None:
         message = "every job runs in a region, such as us-central1"
@@ -126,11 +119,9 @@ def _layout(training: Mapping[str, Any], *, part: bool) -> Iterator[Finding]:
 
 def _check_count(training: Mapping[str, Any], prefix: str, number: int | None, *, part: bool) -> Iterator[Finding]:
     kind, count = f"{prefix}Type", f"{prefix}Count"
-    if number is not None and number < 0:
-        yield Finding(path=(*INPUT, count), message=f"{number}: expected 0 or more")
-    elif number and kind not in training:
+    if number and number > 0 and kind not in training:
         yield _missing(kind, f"{count} is {number}", f"--{_FLAGS.get(prefix, prefix)}-machine-type", part=part)
-    elif not number:
+    elif not number or number < 0:
         dead = [key for key in (kind, f"{prefix}Config") if key in training]
         if dead:
             message = f"has no effect{' with ' + dead[1] if dead[1:] else ''}: {count} is {number or 0}"
@@ -339,9 +330,6 @@ def _tpu(
 def _disk(disk: Any, path: Path) -> Iterator[Finding]:
     if not isinstance(disk, dict):
         return
-    kind = disk.get("bootDiskType")
-    if isinstance(kind, str) and kind not in {"pd-ssd", "pd-standard"}:
-        yield Finding(path=(*path, "bootDiskType"), message=f"{kind!r}: expected pd-ssd or pd-standard")
     size = disk.get("bootDiskSizeGb")
     if isinstance(size, int) and size < 100:
         yield Finding(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 LABEL_LENGTH = 63
 MAX_INT32 = 2**31 - 1
+_RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
 _DNS_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?\Z")
 _DNS_1123 = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*\Z")
@@ -158,6 +159,26 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
         re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z"),
         "a network: expected projects/NUMBER/global/networks/NAME, with the project's number, not its name",
     ),
+    "resource_id": _matching(_RESOURCE, "an ID: expected 63 at most of a-z, 0-9 and -, a letter first"),
+    "context": _matching(
+        re.compile(r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+\Z"),
+        "a context: expected projects/P/locations/R/metadataStores/S/contexts/NAME",
+    ),
+    "tensorboard": _matching(
+        re.compile(r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+\Z"),
+        "a Tensorboard: expected projects/P/locations/R/tensorboards/ID",
+    ),
+    "attachment": _matching(
+        re.compile(rf"(?:projects/[^/]+/regions/[^/]+/networkAttachments/)?{_RESOURCE.pattern}"),
+        "a network attachment: expected its name, or projects/P/regions/R/networkAttachments/NAME",
+    ),
+    "reservation": _matching(
+        re.compile(
+            r"projects/[^/]+/zones/[^/]+/reservations/[^/]+(?:/reservationBlocks/[^/]+(?:/reservationSubBlocks/[^/]+)?)?\Z"
+        ),
+        "a reservation: expected projects/P/zones/Z/reservations/NAME",
+    ),
+    "dns_zone": _matching(re.compile(r".*\.\Z"), "a DNS zone, which ends with a dot"),
     "variable": _matching(re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z"), "a variable's name"),
     "count": _matching(re.compile(r"[0-9]+\Z"), "a number"),
     "service": _matching(

@@ -20,26 +20,15 @@ from training_imgtool.jobs.google import (
     label_findings,
 )
 from training_imgtool.jobs.hyperparameters import study_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of
+from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of, get
 from training_imgtool.jobs.shapes import shape_findings, well_typed
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
 from training_imgtool.jobs.yamlio import read_table
 
+_FLEX_START = "cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws"
+_WEEK = 7 * 86400
 AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
 _API = "aiplatform.v1 API, revision 20261106"
-_RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_ATTACHMENT = re.compile(rf"(?:projects/[^/]+/regions/(?P<region>[^/]+)/networkAttachments/)?{_RESOURCE.pattern}")
-_STORE = r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+"
-_STORE_FORM = "projects/P/locations/R/metadataStores/S/contexts/NAME"
-_FORMS = {
-    "tensorboard": (
-        re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/tensorboards/[^/]+"),
-        "projects/P/locations/R/tensorboards/ID",
-    ),
-    "persistentResourceId": (_RESOURCE, "63 at most of a-z, 0-9 and -, a letter first"),
-    "experiment": (re.compile(_STORE), _STORE_FORM),
-    "experimentRun": (re.compile(_STORE), _STORE_FORM),
-}
 
 
 def custom_job_findings(job: Any, *, region: str | None, allow_unknown: bool, foreign: bool = False) -> list[Finding]:
@@ -113,12 +102,14 @@ def _rules(spec: Any, path: Path, region: str | None, tables: Machines, *, empty
     if isinstance(output, dict):
         where = (*path, "baseOutputDirectory", "outputUriPrefix")
         yield from bucket_findings(output.get("outputUriPrefix"), where)
-    yield from _scheduling(spec.get("scheduling"), (*path, "scheduling"))
+    scheduling = spec.get("scheduling") or {}
+    yield from _scheduling(scheduling, (*path, "scheduling"))
     pools = spec.get("workerPoolSpecs")
     if not isinstance(pools, list):
         return
     where = (*path, "workerPoolSpecs")
     yield from _pools(pools, where)
+    yield from _capacity(pools, where, scheduling.get("strategy"), region)
     for index, pool in enumerate(pools):
         if pool == {}:
             yield from _empty(index, pools, (*where, index), allowed=empty_pools)
@@ -173,9 +164,6 @@ def _pool(pool: Mapping[str, Any], path: Path, region: str | None, tables: Machi
     kinds = [key for key in ("containerSpec", "pythonPackageSpec") if key in pool]
     if len(kinds) != 1:
         yield Finding(path=path, message="expected exactly one of containerSpec and pythonPackageSpec")
-    replicas = count_of(pool.get("replicaCount", 1))
-    if replicas is not None and replicas < 0:
-        yield Finding(path=(*path, "replicaCount"), message=f"{replicas}: expected 0 or more")
     for key in kinds:
         runs = pool[key]
         if isinstance(runs, dict):
@@ -260,18 +248,14 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
 def _disk(disk: Any, path: Path, tables: Machines) -> Iterator[Finding]:
     if not isinstance(disk, dict):
         return
-    kind, size = disk.get("bootDiskType"), disk.get("bootDiskSizeGb")
+    kind = disk.get("bootDiskType")
     choices = tables.table["disks"]
     if isinstance(kind, str) and kind not in choices:
         message = f"{kind!r}: expected {', '.join(choices)}"
         yield Finding(path=(*path, "bootDiskType"), message=message, severity=tables.unknown)
-    if isinstance(size, int) and not 100 <= size <= 64000:
-        yield Finding(path=(*path, "bootDiskSizeGb"), message=f"{size}: expected 100 to 64000")
 
 
-def _scheduling(scheduling: Any, path: Path) -> Iterator[Finding]:
-    if not isinstance(scheduling, dict):
-        return
+def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     strategy = scheduling.get("strategy")
     if strategy in {"ON_DEMAND", "LOW_COST"}:
         now = {"ON_DEMAND": "STANDARD", "LOW_COST": "SPOT"}[strategy]
@@ -283,6 +267,49 @@ def _scheduling(scheduling: Any, path: Path) -> Iterator[Finding]:
             message="has an effect only with the strategy FLEX_START",
             severity=Severity.WARNING,
         )
+
+    timeout = scheduling.get("timeout")
+    if strategy == "FLEX_START" and isinstance(timeout, str) and float(timeout[:-1]) > _WEEK:
+        message = f"{timeout}: FLEX_START runs seven days at most, {_WEEK}s"
+        yield Finding(path=(*path, "timeout"), message=message, source=_FLEX_START)
+    if scheduling.get("disableRetries") and scheduling.get("restartJobOnWorkerRestart"):
+        message = "has no effect with disableRetries"
+        yield Finding(path=(*path, "restartJobOnWorkerRestart"), message=message, severity=Severity.WARNING)
+
+
+def _capacity(pools: list[Any], path: Path, strategy: Any, region: str | None) -> Iterator[Finding]:
+    """Finds pools that FLEX_START does not take, and reservations that are elsewhere or that no pool reaches."""
+    gpus = read_table("machines.yaml")["vertex"]["flex_start"]
+    given = [
+        ((*path, index, "machineSpec"), pool.get("machineSpec") or {})
+        for index, pool in enumerate(pools)
+        if isinstance(pool, dict) and count_of(pool.get("replicaCount", 1)) and pool
+    ]
+    for where, machine in given if strategy == "FLEX_START" else ():
+        kind = machine.get("acceleratorType")
+        if kind not in gpus:
+            message = f"{kind or 'is missing'}: FLEX_START takes {', '.join(gpus)}"
+            yield Finding(path=(*where, "acceleratorType"), message=message, source=_FLEX_START)
+        if machine != given[0][1]:
+            message = "differs from the first pool's: FLEX_START takes one configuration for all pools"
+            yield Finding(path=where, message=message, source=_FLEX_START)
+    for where, machine in given:
+        if affinity := machine.get("reservationAffinity"):
+            yield from _reservation(affinity, (*where, "reservationAffinity"), strategy, region)
+
+
+def _reservation(affinity: Mapping[str, Any], path: Path, strategy: Any, region: str | None) -> Iterator[Finding]:
+    kind = affinity.get("reservationAffinityType")
+    if (kind == "SPECIFIC_RESERVATION") is not bool(affinity.get("key") and affinity.get("values")):
+        yield Finding(path=path, message="expected key and values with SPECIFIC_RESERVATION, and only there")
+    if strategy in {"SPOT", "LOW_COST", "FLEX_START"} and kind != "NO_RESERVATION":
+        message = f"{strategy} machines are of no reservation"
+        yield Finding(path=path, message=message, severity=Severity.WARNING)
+    for index, name in enumerate(affinity.get("values") or []):
+        zone = re.search(r"/zones/([^/]+)-[a-z]/", str(name))
+        if zone and region and zone[1] != region:
+            message = f"the reservation lies in {zone[1]}, the job runs in {region}"
+            yield Finding(path=(*path, "values", index), message=message)
 
 
 def _env(env: Any, path: Path) -> Iterator[Finding]:
@@ -354,46 +381,16 @@ def _sides(topology: str) -> list[int]:
 
 
 def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
-    """Names that are not of their form, and resources of another region than the job's."""
-    for key, (pattern, form) in _FORMS.items():
-        text = spec.get(key)
-        match = pattern.fullmatch(text) if isinstance(text, str) else None
-        if isinstance(text, str) and match is None:
-            yield Finding(path=(*path, key), message=f"{text!r}: expected {form}")
-        elif key == "tensorboard" and match and region and match["location"] != region:
-            message = f"the Tensorboard lies in {match['location']}, the job runs in {region}"
-            yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
+    """Finds resources of another region than the job's, and what they need beside them."""
+    attachment: Path = ("pscInterfaceConfig", "networkAttachment")
+    for where, what in (("tensorboard",), "the Tensorboard"), (attachment, "the network attachment"):
+        match = re.search(r"/(?:locations|regions)/([^/]+)/", str(get(dict(spec), *map(str, where))))
+        if match and region and match[1] != region:
+            message = f"{what} lies in {match[1]}, the job runs in {region}"
+            yield Finding(path=(*path, *where), message=message, severity=Severity.WARNING)
     if "tensorboard" in spec and "serviceAccount" not in spec:
         message = "uploads need a service account that may write there: expected serviceAccount"
         yield Finding(path=(*path, "tensorboard"), message=message, severity=Severity.WARNING)
-    ranges = spec.get("reservedIpRanges")
-    for index, name in enumerate(ranges if isinstance(ranges, list) else []):
-        if isinstance(name, str) and not _RESOURCE.fullmatch(name):
-            message = f"{name!r} is not an address range's name: expected a-z, 0-9 and -, a letter first"
-            yield Finding(path=(*path, "reservedIpRanges", index), message=message)
-    yield from _private_connection(spec, path, region)
-
-
-def _private_connection(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
-    config = spec.get("pscInterfaceConfig")
-    if not isinstance(config, dict):
-        return
-    where: Path = (*path, "pscInterfaceConfig")
-    attachment = config.get("networkAttachment")
-    match = _ATTACHMENT.fullmatch(attachment) if isinstance(attachment, str) else None
-    if match and match["region"] and region and match["region"] != region:
-        message = f"the network attachment lies in {match['region']}, the job runs in {region}"
-        yield Finding(path=(*where, "networkAttachment"), message=message, severity=Severity.WARNING)
-    if isinstance(attachment, str) and match is None:
-        form = "its name, or projects/P/regions/R/networkAttachments/NAME"
-        message = f"{attachment!r} is not a network attachment: expected {form}"
-        yield Finding(path=(*where, "networkAttachment"), message=message)
-    if "network" in spec:
+    if "pscInterfaceConfig" in spec and "network" in spec:
         message = "goes without network: a job is peered or has a Private Service Connect interface"
-        yield Finding(path=where, message=message, severity=Severity.WARNING)
-    peerings = config.get("dnsPeeringConfigs")
-    for index, peering in enumerate(peerings if isinstance(peerings, list) else []):
-        domain = peering.get("domain") if isinstance(peering, dict) else None
-        if isinstance(domain, str) and not domain.endswith("."):
-            message = f"{domain!r}: a DNS zone ends with a dot"
-            yield Finding(path=(*where, "dnsPeeringConfigs", index, "domain"), message=message)
+        yield Finding(path=(*path, "pscInterfaceConfig"), message=message, severity=Severity.WARNING)

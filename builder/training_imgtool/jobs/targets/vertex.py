@@ -159,8 +159,17 @@ def _machine(spec: ImageSpec, role: Role) -> Document:
             "acceleratorType": chip.type if chip else None,
             "acceleratorCount": chip.count if chip else None,
             "tpuTopology": tpu.topology if tpu else None,
+            "reservationAffinity": _affinity(of_role.reservation) if of_role.reservation else None,
         }
     )
+
+
+def _affinity(reservation: str) -> Document:
+    kinds = {"any": "ANY_RESERVATION", "none": "NO_RESERVATION"}
+    if reservation in kinds:
+        return {"reservationAffinityType": kinds[reservation]}
+    named = {"key": "compute.googleapis.com/reservation-name", "values": [reservation]}
+    return {"reservationAffinityType": "SPECIFIC_RESERVATION", **named}
 
 
 def _gap(spec: ImageSpec, images: Images) -> Document:
@@ -273,6 +282,8 @@ def _names(spec: ImageSpec) -> dict[str, str]:
             f"{pool}.machineSpec.acceleratorType": f"{field}.{chip}.type",
             f"{pool}.machineSpec.acceleratorCount": f"{field}.{chip}.count",
             f"{pool}.machineSpec.tpuTopology": f"{field}.tpu.topology",
+            f"{pool}.machineSpec.reservationAffinity": f"{field}.reservation",
+            f"{pool}.machineSpec.reservationAffinity.values[0]": f"{field}.reservation",
             f"{pool}.nfsMounts": "job.volume",
             f"{pool}.diskSpec.bootDiskType": f"{field}.disk.type",
             f"{pool}.diskSpec.bootDiskSizeGb": f"{field}.disk.size_gb",
