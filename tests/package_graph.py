@@ -28,6 +28,7 @@ ROOMS: dict[str, str] = {
     "dockerfile": "plan spec",
     "wheels": "context http plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
+    "project": "context dockerfile plan spec versions yamlfile",
     "attest": "http plan spec",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
@@ -35,7 +36,7 @@ ROOMS: dict[str, str] = {
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
-    "commands": "attest cluster context debian dockerfile engines jobs lock pipeline plan registry spec "
+    "commands": "attest cluster context debian dockerfile engines jobs lock pipeline plan project registry spec "
     "verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",

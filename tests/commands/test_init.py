@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 
-from training_imgtool.commands.starter.init import starter, write_starter
+from training_imgtool.commands.init import starter, write_starter
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.spec.json_schema import json_schema
 from training_imgtool.spec.load import load
@@ -20,9 +21,9 @@ NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.t
 @pytest.mark.parametrize("accelerator", Accelerator)
 def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator: Accelerator) -> None:
     folder = tmp_path / "My Pröject"
-    written, notes = write_starter(folder, tensorflow="2.15.1", accelerator=accelerator)
-    assert notes == ()
-    assert written == tuple(folder / name for name in NAMES)
+    written = write_starter(folder, tensorflow="2.15.1", accelerator=accelerator)
+    assert (written.table, written.notes, written.diff) == ((), (), None)
+    assert written.paths == tuple(folder / name for name in NAMES)
     spec = load(folder / "image.yaml").spec
     assert (spec.name, spec.tensorflow, spec.accelerator) == ("my-project", "2.15.1", accelerator)
     assert list(spec.roles) == [Role.MASTER, Role.WORKER]
@@ -62,13 +63,24 @@ def test_the_commented_keys_are_right_when_uncommented(tmp_path: Path) -> None:
 
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("scikit-learn\n")
-    written, _ = write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
-    assert tmp_path / "requirements.txt" not in written
+    written = write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+    assert tmp_path / "requirements.txt" not in written.paths
     assert (tmp_path / "requirements.txt").read_text() == "scikit-learn\n"
+
+
+def test_a_spec_that_is_there_is_compared_and_left_as_it_is(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": program()})
+    write_starter(tmp_path, name="m", tensorflow="2.15.1")
     before = (tmp_path / "image.yaml").read_bytes()
-    with pytest.raises(InputError, match=r"image\.yaml already exists"):
-        write_starter(tmp_path, name="n", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+    assert write_starter(tmp_path, name="m", tensorflow="2.15.1").diff == ""
+    again = write_starter(tmp_path, name="n", tensorflow="2.14.1")
+    assert again.paths == ()
+    assert again.diff is not None
+    assert '-tensorflow: "2.15.1"' in again.diff
+    assert '+tensorflow: "2.14.1"' in again.diff
     assert (tmp_path / "image.yaml").read_bytes() == before
+    assert write_starter(tmp_path, name="n", force=True).paths == (tmp_path / "image.yaml",)
+    assert load(tmp_path / "image.yaml").spec.name == "n"
 
 
 @pytest.mark.parametrize(
@@ -120,9 +132,8 @@ def project(folder: Path, files: dict[str, str]) -> dict[str, bytes]:
 def proposed(folder: Path, files: dict[str, str]) -> tuple[ImageSpec, str]:
     """The spec that init proposes for a project whose files stay as they are, and its text."""
     before = project(folder, files)
-    written, notes = write_starter(folder)
-    assert notes == ()
-    assert not {str(path.relative_to(folder)) for path in written} & set(files)
+    written = write_starter(folder)
+    assert not {str(path.relative_to(folder)) for path in written.paths} & set(files)
     assert {name: (folder / name).read_bytes() for name in files} == before
     return load(folder / "image.yaml").spec, (folder / "image.yaml").read_text()
 
@@ -149,7 +160,7 @@ def test_a_project_with_a_dockerfile_and_requirements(tmp_path: Path) -> None:
     assert spec.args == ()
     assert "its options: --epochs, --data-dir (required)" in text
     assert "# system_packages: [git, libgomp1]  # from Dockerfile" in text
-    assert "# or tools/prepare.py" in text
+    assert "prepare" not in text
     assert "to the arguments; the program must take it" in text
     assert "Dockerfile: FROM tensorflow/tensorflow:2.13.0-gpu" in text
 
@@ -175,15 +186,15 @@ def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path
     files = {"Dockerfile": "FROM python:3.12-slim\n", "a/train.py": program(), "requirements.txt": "tensorflow<2.16\n"}
     spec, text = proposed(tmp_path, files)
     assert spec.python is None
-    assert '# python: "3.12"  # from Dockerfile: FROM python:3.12-slim' in text
+    assert '# python: "3.11"  # TensorFlow 2.15.1 has no wheel for what Dockerfile says: ==3.12.*' in text
     assert spec.tensorflow == "2.15.1"
 
 
 def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
     project(tmp_path, {"my code/train.py": program()})
-    written, (note,) = write_starter(tmp_path)
-    assert note.startswith("my code/train.py cannot start as it lies: names of folders may have letters, digits")
-    assert tmp_path / "trainer/task.py" not in written
+    written = write_starter(tmp_path)
+    assert written.notes[0].startswith("my code/train.py cannot start as it lies: names of folders may have letters")
+    assert tmp_path / "trainer/task.py" not in written.paths
     assert "# trainer: FOLDER/FILE.py" in (tmp_path / "image.yaml").read_text()
 
 
@@ -204,10 +215,16 @@ def test_files_that_say_nothing(tmp_path: Path) -> None:
             "a/b\nname: evil.py": program(),
         },
     )
-    written, _ = write_starter(tmp_path, name="m")
-    assert tmp_path / "trainer/task.py" in written
-    spec = load(tmp_path / "image.yaml").spec
-    assert (spec.name, spec.tensorflow, spec.accelerator) == ("m", "2.15.1", Accelerator.CPU)
+    written = write_starter(tmp_path, name="m")
+    assert written.paths == (tmp_path / "image.yaml", tmp_path / ".dockerignore")
+    assert written.notes == (
+        "no file trains with TensorFlow, as far as imgtool can read: complete `trainer` in image.yaml",
+    )
+    text = (tmp_path / "image.yaml").read_text()
+    assert 'tensorflow: "2.15.1"  # a guess: no file names a release' in text
+    assert "NONSENSE" not in text
+    assert "\nname: m " in text
+    assert "evil" not in text
 
 
 def test_a_dockerfile_alone_says_what_to_install_and_to_start(tmp_path: Path) -> None:
@@ -223,13 +240,13 @@ CMD ["--steps", "5"]
     )
     assert (spec.tensorflow, spec.python) == ("2.14.0", "3.11")
     assert (spec.trainer.source, spec.trainer.script, spec.args) == (".", "fit_model.py", ("--steps", "5"))
-    requirements = (tmp_path / "requirements.txt").read_text()
-    assert "scikit-learn>=1.3  # from Dockerfile\n" in requirements
+    assert spec.python_packages == ("scikit-learn>=1.3", "pillow")
+    assert '  - "pillow"  # a guess: imported in fit_model.py:3\n' in text
     assert (
-        "# missing, unless another package brings them: the packages of these imports: PIL (pillow), cudf\n"
-        in requirements
+        "# missing, unless another package brings them: the packages of these imports: cudf (fit_model.py:3)\n" in text
     )
-    assert "mirror" not in requirements + text
+    assert "mirror" not in text
+    assert not (tmp_path / "requirements.txt").exists()
 
 
 def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> None:
@@ -238,9 +255,9 @@ def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> Non
         "docker/needs.txt": "tensorflow-gpu==2.10.1\n",
         "train.py": program("import pandas"),
     }
-    spec, text = proposed(tmp_path, files)
+    spec, _ = proposed(tmp_path, files)
     assert (spec.requirements, spec.tensorflow, spec.accelerator) == ("docker/needs.txt", "2.10.1", Accelerator.GPU)
-    assert "# missing, unless another package brings them: the packages of these imports: pandas\n" in text
+    assert spec.python_packages == ("pandas",)
 
 
 def test_an_import_from_a_folder_in_the_requirements_is_not_missing(tmp_path: Path) -> None:
@@ -252,7 +269,8 @@ def test_an_import_from_a_folder_in_the_requirements_is_not_missing(tmp_path: Pa
     project(tmp_path, files)
     (tmp_path / ".git").mkdir()
     _, text = proposed(tmp_path / "job", {"train.py": program("import common_io, tools, cudf\nimport pandas")})
-    assert "of these imports: cudf, pandas\n" in text
+    assert "of these imports: cudf (train.py:3)\n" in text
+    assert '"pandas"  # a guess: imported in train.py:4' in text
 
 
 def test_a_script_of_a_notebook(tmp_path: Path) -> None:
@@ -263,10 +281,25 @@ def test_a_script_of_a_notebook(tmp_path: Path) -> None:
     assert not (tmp_path / "trainer").exists()
 
 
-def test_a_notebook_alone_is_named(tmp_path: Path) -> None:
-    project(tmp_path, {"digits.ipynb": "{}"})
-    _, (note,) = write_starter(tmp_path)
-    assert note.startswith("digits.ipynb is a notebook: jupyter nbconvert --to script")
+def test_a_notebook_becomes_a_program(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Digits"]},
+        {"cell_type": "code", "source": ["!pip install pandas==2.1.0\n", "import pandas, tensorflow as tf"]},
+        {"cell_type": "code", "source": "%%bash\nls"},
+        {
+            "cell_type": "code",
+            "source": ["%matplotlib inline\n", "if True:\n", "    !ls\n", "model = tf.keras.Sequential()"],
+        },
+        {"cell_type": "code", "source": ["display(model.fit([1]))\n", "model?"]},
+    ]
+    spec, _ = proposed(tmp_path, {"01 Digits-CNN.ipynb": json.dumps({"cells": cells})})
+    assert (spec.trainer.source, spec.trainer.script) == (".", "01_Digits_CNN.py")
+    assert spec.python_packages == ("pandas==2.1.0",)
+    assert not (tmp_path / "trainer").exists()
+    code = (tmp_path / "01_Digits_CNN.py").read_text()
+    calls = [ast.unparse(node) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    assert "model.fit([1])" in calls
+    assert "# ls" in code
 
 
 def test_a_console_script_whose_file_starts_nothing(tmp_path: Path) -> None:
@@ -282,7 +315,7 @@ def main(epochs, data, name): pass
     assert (spec.trainer.module, spec.trainer.function) == ("pkg.cli", "main")
     assert "trainer: {source: ., script: fit}" in text
     assert "its options: --epochs, --data (required), name (required)" in text
-    assert "# missing, unless another package brings them: the packages of these imports: click" in text
+    assert spec.python_packages == ("click",)
 
 
 def test_flags_and_a_setup_py(tmp_path: Path) -> None:
@@ -302,13 +335,13 @@ if __name__ == "__main__":
     assert "its options: --steps, --data (required), --job_dir" in text
     assert "the program takes --job_dir: write it into args" in text
     assert "main_test" not in text
-    assert "scipy  # from setup.py\n" in (tmp_path / "requirements.txt").read_text()
+    assert spec.python_packages == ("scipy",)
 
 
 def test_what_the_spec_cannot_have_is_a_comment(tmp_path: Path) -> None:
     code = "import tensorflow as tf\nget_ipython().system('ls')\ntf.keras.Sequential().fit([1])\n"
     _, text = proposed(tmp_path, {"requirements.txt": "tensorflow==2.15.9\n", "pkg/explore.py": code})
-    assert "no release fits requirements.txt: tensorflow==2.15.9: imgtool compat lists them" in text
+    assert "the nearest to requirements.txt:1: ==2.15.9; imgtool compat lists the releases" in text
     assert "first delete the notebook's commands, such as line 2" in text
 
 

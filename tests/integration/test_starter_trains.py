@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.commands.starter.init import write_starter
+from training_imgtool.commands.init import write_starter
 from training_imgtool.spec.model import Accelerator
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]

@@ -37,6 +37,20 @@ CASES: dict[str, tuple[list[str], dict[str, Any], str, tuple[str, ...], str | No
         ("/app/dist-mnist/a.py",),
         None,
     ),
+    "a script that starts in its folder": (
+        ["code/sub/a.py"],
+        {"source": "code", "script": "sub/a.py", "workdir": "code/sub"},
+        "code",
+        ("/app/code/sub/a.py",),
+        None,
+    ),
+    "a module that starts elsewhere": (
+        ["pkg/train.py", "data/x.py:"],
+        {"source": ".", "module": "pkg.train", "workdir": "data"},
+        ".",
+        ("-m", "pkg.train"),
+        "/app",
+    ),
     "a script": (["code/a.py", "code/b.py"], {"source": "code", "script": "b.py"}, "code", ("/app/code/b.py",), None),
     "a src layout": (
         ["src/pkg/train.py"],

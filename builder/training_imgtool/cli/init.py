@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_imgtool.cli.output import emit, emit_note
+from training_imgtool.cli.output import emit, emit_error, emit_note
 from training_imgtool.spec.model import Accelerator
+
+if TYPE_CHECKING:
+    from training_imgtool.commands.init import Written
+
+_MOST_ROWS = 24
 
 
 def register(app: typer.Typer) -> None:
@@ -26,13 +31,39 @@ def init(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The images' name; by default the project's or folder's.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the spec that is there.")] = False,
 ) -> None:
-    """Write a first spec for the code in FOLDER. Without code, write a trainer too. Existing files stay as they are."""
-    from training_imgtool.commands.starter.init import write_starter
+    """Write a first spec for the code in FOLDER.
 
-    written, notes = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
-    emit("".join(f"{path}\n" for path in written))
-    for note in notes:
-        emit_note(note)
+    Say which file said what. Without code, write a trainer too. Existing files stay as they are. If there is a spec,
+    print how the proposal differs from it.
+    """
+    from training_imgtool.commands.init import write_starter
+
+    written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator, force=force)
+    emit_error(_format_table(written))
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
+    if written.diff is not None:
+        emit(written.diff)
+        emit_note(
+            f"image.yaml stays as it is; imgtool init --force{where} replaces it" if written.diff else "no change"
+        )
+        return
+    emit("".join(f"{path}\n" for path in written.paths))
+    for note in written.notes:
+        emit_note(note)
     emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")
+
+
+def _format_table(written: Written) -> str:
+    """Lays out who said what in columns."""
+    rows = [(row.fact, row.value, row.place, row.remark) for row in written.table]
+    shown = rows[:_MOST_ROWS]
+    widths = [min(40, max((len(row[column]) for row in shown), default=0)) for column in range(2)]
+    lines = [
+        f"{fact if not index or shown[index - 1][0] != fact else '':{widths[0]}}  {value:{widths[1]}}  {place}"
+        + (f"  ({remark})" if remark else "")
+        for index, (fact, value, place, remark) in enumerate(shown)
+    ]
+    lines += [f"and {len(rows) - len(shown)} more"] if len(rows) > len(shown) else []
+    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -64,7 +64,12 @@ class EntryPoint:
         """The program as a spec in `top` names it in full."""
         script = posixpath.relpath(self.script, self.folder) if self.script else None
         return Trainer(
-            source=self.folder, include=self.include, module=self.module, script=script, function=self.function
+            source=self.folder,
+            include=self.include,
+            module=self.module,
+            script=script,
+            function=self.function,
+            workdir=None if self.home == "." else self.home,
         )
 
     @property
@@ -140,10 +145,23 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
         entry = _only_program(place)
     include = _outermost(place.include, entry.folder)
     search_path = dict.fromkeys((*entry.search_path, *_search_path(place)))
+    home = _find_home(trainer.workdir, place, (entry.folder, *include))
     if entry.module:  # Python searches the folder that it starts in
-        search_path.pop(place.home, None)
+        search_path.pop(home, None)
     files = frozenset(path for path in include if (place.top / path).is_file())
-    return replace(entry, top=place.top, home=place.home, include=include, files=files, search_path=tuple(search_path))
+    return replace(entry, top=place.top, home=home, include=include, files=files, search_path=tuple(search_path))
+
+
+def _find_home(workdir: str | None, place: _Place, paths: tuple[str, ...]) -> str:
+    """Returns the folder that the program starts in; raises FieldError for one that the image does not get."""
+    if workdir is None:
+        return place.home
+    folder = posixpath.normpath(posixpath.join(place.spec, workdir))
+    is_there = any(_inside(folder, path) for path in paths)
+    if not is_there or not (place.top / folder).is_dir():
+        message = f"{quote(workdir)} is no folder of trainer.source and trainer.include"
+        raise FieldError(message, field="trainer.workdir", hint="name one that the image gets, or include it")
+    return folder
 
 
 def _locate(trainer: Trainer, folder: Path) -> _Place:

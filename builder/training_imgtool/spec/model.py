@@ -66,6 +66,11 @@ class Trainer:
     include: tuple[str, ...] = key(
         "Further folders and files of the image, such as ../common.", default=(), rule="shared"
     )
+    workdir: str | None = key(
+        "The folder that the program starts in, relative to the spec; by default the spec's folder.",
+        default=None,
+        rule="shared",
+    )
 
     @property
     def arguments(self) -> tuple[str, ...]:

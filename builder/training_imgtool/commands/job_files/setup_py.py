@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 _TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 
 
-def read_install_requires(path: Path, *, with_tensorflow: bool = False) -> tuple[str, ...] | None:
-    """Returns the requirements in `install_requires`, by default without TensorFlow, which a spec names by itself.
+def read_install_requires(path: Path) -> tuple[str, ...] | None:
+    """Returns the requirements in `install_requires` without TensorFlow, which a spec names by itself.
 
     None if there is no such file, or if a program would have to run to know the list.
     """
@@ -31,11 +31,11 @@ def read_install_requires(path: Path, *, with_tensorflow: bool = False) -> tuple
         if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) == "setup":
             for keyword in node.keywords:
                 if keyword.arg == "install_requires":
-                    return _requirements(keyword.value, assigned, frozenset() if with_tensorflow else _TENSORFLOW)
+                    return _requirements(keyword.value, assigned)
     return None
 
 
-def _requirements(value: ast.expr, assigned: dict[str, ast.expr], left_out: frozenset[str]) -> tuple[str, ...] | None:
+def _requirements(value: ast.expr, assigned: dict[str, ast.expr]) -> tuple[str, ...] | None:
     named = assigned.get(value.id, value) if isinstance(value, ast.Name) else value
     try:
         listed = ast.literal_eval(named)
@@ -43,4 +43,4 @@ def _requirements(value: ast.expr, assigned: dict[str, ast.expr], left_out: froz
         parsed = [Requirement(line) for line in lines]
     except (ValueError, TypeError, InvalidRequirement):
         return None
-    return tuple(str(item) for item in parsed if canonicalize_name(item.name) not in left_out)
+    return tuple(str(item) for item in parsed if canonicalize_name(item.name) not in _TENSORFLOW)

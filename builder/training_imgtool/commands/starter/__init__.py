@@ -1,1 +1,0 @@
-"""`imgtool init`: what a project says of itself, and the spec and trainer that it gets."""

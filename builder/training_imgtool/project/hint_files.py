@@ -1,0 +1,247 @@
+"""Reads what a project tells people and machines besides its packages: commands, images, prose about versions."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.dockerfile.parse import Instruction, parse
+from training_imgtool.project.requirement_files import harmless, read_conda_row
+from training_imgtool.project.statement import Certainty, Fact, Statement, parse_requirement
+
+_PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
+_TENSORFLOW_IMAGE = re.compile(
+    _PATH + r"tensorflow:(?P<version>\d+\.\d+(?:\.\d+)?)(?:rc\d+)?(?P<gpu>-gpu)?[\w.-]*" + _DIGEST
+)
+_PYTHON_IMAGE = re.compile(_PATH + r"python:(?P<python>3\.\d+)[\w.-]*" + _DIGEST)
+_CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/cuda:[\w.-]+|tensorflow:[\w.-]*-gpu[\w.-]*)" + _DIGEST)
+_APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|]+)")
+_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
+_PYTHON = re.compile(r"(?:^|[\s`$(/])(?:\S*/)?python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
+_INSTALL = re.compile(r"(?:pip[\d.]*|uv pip)\s+install\s+(?P<words>(?:[^`;&|>)\n]|>=|>(?=\d))+)")
+_CONDA_INSTALL = re.compile(r"(?:conda|mamba)\s+(?:install|create)\s+(?P<words>(?:[^`;&|>)\n]|>=)+)")
+_CONDA_FILE = re.compile(
+    r"(?:conda|mamba)\s+(?:env\s+)?(?:create|update)\s[^\n`]*?(?:-f|--file)[\s=]*(?P<file>[\w./-]+\.ya?ml)"
+)
+_TOOLS = {"poetry install": "pyproject.toml", "uv sync": "pyproject.toml", "pdm install": "pyproject.toml"}
+_TOOLS |= {"pipenv install": "Pipfile", "pipenv sync": "Pipfile", "setup.py install": "setup.py"}
+_NO_SCRIPT = re.compile(
+    r"python[\d.]*|pip\d?|uv|conda|mamba|poetry|pipenv|cd|git|docker\S*|export|source|apt|sudo|bash|sh"
+)
+_VALUES = frozenset(  # options of pip that a value follows
+    """-r --requirement -c --constraint -i --index-url --extra-index-url -f --find-links -t --target --trusted-host
+    --timeout --prefix --root --cache-dir -e --editable -n --name -c --channel -p --python""".split()  # noqa: SIM905
+)
+_INSTALLERS = frozenset({"pip", "setuptools", "wheel", "poetry", "pipenv", "uv", "virtualenv", "conda"})
+_VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1, tensorflow-v2.3, TF 2.4
+    r"(?i)\b(?:tensorflow|TF)(?:[- ]?gpu)?(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?r?"
+    r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
+    r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
+)
+_PYTHON_VERSION = re.compile(
+    r"(?i)\bpython[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?(?P<version>3\.\d{1,2})(?!\d)"
+    r"(?:\.\d+)?(?P<more>\s?\+|\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
+    r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?3\.\d{1,2}(?!\.?\d))+)?"
+)
+_STRONG = re.compile(r"(?i)require|depend|tested|prerequisite|version|environment|install|compatib|^\s*[-*+]\s|[=>~]=")
+
+
+def read_docker(text: str, file: str) -> Iterator[Statement]:
+    """Reads a Dockerfile: its images, what it installs, how its container starts."""
+    try:
+        stages = parse(text, file=file).stages
+    except InputError:
+        return
+    starts: dict[str, Instruction] = {}
+    folder = ""
+    for stage in stages:
+        yield from _read_image(stage.base, file)
+        for item in stage.instructions:
+            if item.name == "RUN":
+                yield from _read_run(item.text if item.json is None else " ".join(item.json), file, item.line)
+            elif item.name == "WORKDIR":
+                folder = item.text
+            elif item.name in {"ENTRYPOINT", "CMD"}:
+                starts |= {item.name: item}
+    words = [word for name in ("ENTRYPOINT", "CMD") if name in starts for word in starts[name].words]
+    if words:
+        where = f"cd {folder} && " if folder.strip("/") else ""
+        yield Statement(Fact.COMMAND, where + shlex.join(words), file, max(item.line for item in starts.values()))
+
+
+def _read_image(image: str, file: str) -> Iterator[Statement]:
+    if match := _TENSORFLOW_IMAGE.fullmatch(image):
+        limit = match["version"] if match["version"].count(".") == 2 else f"{match['version']}.*"
+        yield Statement(Fact.TENSORFLOW, f"=={limit}", file)
+    if match := _PYTHON_IMAGE.fullmatch(image):
+        yield Statement(Fact.PYTHON, f"=={match['python']}.*", file)
+    if _CUDA_IMAGE.fullmatch(image):
+        yield Statement(Fact.GPU, f"FROM {image}", file)
+
+
+def _read_run(text: str, file: str, line: int) -> Iterator[Statement]:
+    words = [word for match in _APT.finditer(text) for word in match["words"].split()]
+    for word in filter(_DEBIAN.fullmatch, words):
+        yield Statement(Fact.SYSTEM, word, file, line, Certainty.HINT)
+    yield from _read_installs(text, file, line, Certainty.HINT)
+
+
+def read_prose(text: str, file: str) -> Iterator[Statement]:
+    """Reads a README: commands that install and train, and versions that it names."""
+    heading, folder = "", ""
+    in_block = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            in_block, folder = not in_block, ""
+            continue
+        if not in_block and (match := re.match(r"\s*#+\s*(.+)", line)):
+            heading = match[1]
+        if match := _CD.search(line):
+            folder = match["folder"]
+        is_training = bool(re.search(r"(?i)train", f"{heading} {line}"))
+        sure = Certainty.STATED if is_training else Certainty.HINT
+        yield from _read_installs(line, file, number, Certainty.HINT)
+        for command in _read_commands(line, file, number, folder):
+            yield replace(command, certainty=sure)
+        if not in_block:
+            is_strong = bool(_STRONG.search(f"{heading} {line}"))
+            yield from _read_versions(line, file, number, Certainty.HINT if is_strong else Certainty.GUESS)
+
+
+def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> Iterator[Statement]:
+    plain = (
+        re.sub(r"\(https?://[^)]*\)|https?://(?!img\.shields\.io)\S+", "", line).replace("%3E", ">").replace("%3D", "=")
+    )
+    for match in _VERSION.finditer(plain):
+        version = match["version"].removesuffix(".x")
+        is_open = match["plus"] or match["operator"] in {">=", ">", "≥"}
+        if match["others"]:
+            yield Statement(Fact.TENSORFLOW, _span(version, match["others"]), file, number, certainty)
+        elif is_open:
+            yield Statement(Fact.TENSORFLOW, f">={version}", file, number, certainty)
+        elif match["operator"] in {"<", "<="}:
+            yield Statement(Fact.TENSORFLOW, f"{match['operator']}{version}", file, number, certainty)
+        elif version in {"2.0", "1.0"}:  # people call the majors so
+            weak = "2.*" if version == "2.0" else "1.*"
+            exact = match["operator"] == "=="
+            yield Statement(Fact.TENSORFLOW, f"=={version}.*" if exact else f"=={weak}", file, number, certainty)
+        else:
+            yield Statement(
+                Fact.TENSORFLOW, f"=={version}" + (".*" if version.count(".") < 2 else ""), file, number, certainty
+            )
+    for match in _PYTHON_VERSION.finditer(plain):
+        is_open = match["more"] or match["operator"] in {">=", ">", "≥"}
+        limit = f">={match['version']}" if is_open else f"=={match['version']}.*"
+        limit = _span(match["version"], match["others"]) if match["others"] else limit
+        if match["operator"] not in {"<", "<="}:
+            yield Statement(Fact.PYTHON, limit, file, number, Certainty.GUESS)
+
+
+def _span(version: str, others: str) -> str:
+    """Returns the specifier of a list of minors: all from its lowest to its highest."""
+    minors = sorted({tuple(map(int, text.split(".")[:2])) for text in (version, *re.findall(r"\d\.\d{1,2}", others))})
+    (low, first), (high, last) = minors[0], minors[-1]
+    return f">={low}.{first},<{high}.{last + 1}"
+
+
+def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[Statement]:
+    where = f"cd {folder} && " if folder else ""
+    for match in _PYTHON.finditer(f" {line}"):
+        words = match["words"].strip().rstrip("\\").strip()
+        if re.match(r"(?:-[uBOW]+\s+)*(?:-m\s+[A-Za-z_][\w.]*|[\w./{}$-]+\.py)\b", words):
+            yield Statement(Fact.COMMAND, f"{where}python {words}", file, number)
+    script = re.match(r"\s*(?:\$\s+)?(?P<words>(?P<first>[a-z][\w]*(?:-[\w]+)*)\s+[\w./<\[-].*)$", line)
+    if script and not _NO_SCRIPT.fullmatch(script["first"]):
+        yield Statement(Fact.COMMAND, f"{where}{script['words'].rstrip(chr(92)).strip()}", file, number)
+
+
+def read_shell(text: str, file: str) -> Iterator[Statement]:
+    """Reads a shell script or a Makefile: the programs that it starts. What they are for is for their names to say."""
+    folder = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            folder = match["folder"] if (match := _CD.search(line)) else folder
+            for command in _read_commands(line, file, number, folder):
+                if command.value.rpartition("&& ")[2].startswith("python "):
+                    yield replace(command, certainty=Certainty.HINT)
+
+
+def _read_installs(text: str, file: str, line: int, certainty: Certainty) -> Iterator[Statement]:
+    """Reads the commands that install packages."""
+    for tool, name in _TOOLS.items():
+        if tool in text:
+            yield Statement(Fact.INSTALL, name, file, line, certainty)
+    if named := _CONDA_FILE.search(text):
+        yield Statement(Fact.INSTALL, named["file"], file, line, certainty)
+    elif packages := _CONDA_INSTALL.search(text):
+        for word in _arguments(packages["words"]):
+            yield from (replace(found, certainty=certainty) for found in read_conda_row(word, file, line))
+    for match in _INSTALL.finditer(text):
+        yield from (
+            Statement(fact, value, file, line, certainty)
+            for fact, value in (*_find_files(match["words"]), *_find_packages(match["words"]))
+        )
+
+
+def _find_files(text: str) -> Iterator[tuple[Fact, str]]:
+    """Yields the files and the folders that pip installs from."""
+    words = _words(text)
+    for option, value in zip(words, [*words[1:], ""], strict=True):
+        if option in {"-r", "--requirement"} and re.fullmatch(r"[\w./-]+", value):
+            yield Fact.INSTALL, value.removeprefix("./")
+        elif option in {"-e", "--editable"} and value.startswith("."):
+            yield Fact.INSTALL, value
+
+
+def _find_packages(text: str) -> Iterator[tuple[Fact, str]]:
+    for word in _arguments(text):
+        if word.startswith("."):
+            yield Fact.INSTALL, word
+        elif (item := parse_requirement(word)) and item.name not in _INSTALLERS and item.url is None:
+            yield Fact.PACKAGE, str(item)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
+
+
+def _arguments(text: str) -> Iterator[str]:
+    """Yields the words of an installer's command that are no options and no values of options."""
+    before = ""
+    for word in _words(text):
+        if not word.startswith("-") and before not in _VALUES:
+            yield word.rstrip(".,:") if word != "." else word
+        before = word
+
+
+def read_python_version(text: str, file: str) -> Iterator[Statement]:
+    """Reads a .python-version, or Heroku's runtime.txt."""
+    if match := re.search(r"(?m)^(?:python-)?(?P<minor>3\.\d+)", text):
+        yield Statement(Fact.PYTHON, f"=={match['minor']}.*", file, text.count("\n", 0, match.start()) + 1)
+
+
+@harmless
+def read_notebook(text: str, file: str) -> Iterator[Statement]:
+    """Reads what the cells of a notebook install."""
+    for _, source in read_cells(text):
+        for line in source.splitlines():
+            if re.match(r"\s*[!%]\s*(?:pip|conda|python|uv)", line):
+                yield from _read_installs(line, file, 0, Certainty.HINT)
+
+
+def read_cells(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the number and the text of the cells of a notebook that have code; raises ValueError for other files."""
+    document = json.loads(text)
+    cells = document.get("cells") or [cell for sheet in document.get("worksheets", ()) for cell in sheet["cells"]]
+    for number, cell in enumerate(cells, 1):
+        if cell.get("cell_type") == "code":
+            source = cell.get("source", cell.get("input", ""))
+            yield number, source if isinstance(source, str) else "".join(source)

@@ -1,0 +1,273 @@
+"""Chooses what the image installs: the project's own file where a lock can hold it, else its lines; what it lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.plan import Variant
+from training_imgtool.project.listings import Listing
+from training_imgtool.project.programs import Reached
+from training_imgtool.project.read import Project
+from training_imgtool.project.source import Imported, Source
+from training_imgtool.project.statement import TENSORFLOW, Fact, Statement
+from training_imgtool.project.tables import (
+    WITH_TENSORFLOW,
+    find_distribution,
+    find_libraries,
+    find_limit,
+    load_tables,
+)
+from training_imgtool.spec.requirements import Named, list_code, parse_requirements, read_requirement_files
+from training_imgtool.versions.markers import marker_environment
+from training_imgtool.versions.matrix import Matrix
+from training_imgtool.versions.rules import Finding
+from training_imgtool.versions.rules_requirements import check_lines, check_requirements
+
+_OF_TENSORFLOW = TENSORFLOW | {
+    "tensorflow-macos",
+    "tensorflow-metal",
+    "tensorflow-intel",
+    "tf-nightly",
+    "tensorflow-tpu",
+}
+_READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
+_TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
+_ASIDE = -3.0  # the score below which a listing is for something else
+_KERAS_BEFORE = {"1": "keras>=2.2.4,<2.4", "2": "keras>=2.3,<2.5"}  # TensorFlow before 2.6 brings none of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A requirement that a spec names, and where it is from; `guess` for one that no file states."""
+
+    text: str
+    place: str
+    guess: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the image installs.
+
+    Attributes:
+        requirements: the project's file, with its `extras`; None where the lines are all there is.
+        lines: what comes on top of it.
+        why_lines: why the spec does not name the project's file.
+        system: Debian packages, with the place of the statement or the wheel that needs them.
+        dropped: what the project lists and the image does not get, with the reason.
+        unknown: imports of packages that no file and no table names.
+    """
+
+    requirements: str | None = None
+    extras: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    why_lines: str | None = None
+    system: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def choose_packages(
+    project: Project,
+    listings: tuple[Listing, ...],
+    reached: Reached | None,
+    variant: Variant,
+    matrix: Matrix,
+) -> Needs:
+    """Chooses what to install beside TensorFlow for a variant that is resolved already."""
+    listing = listings[0] if listings else None
+    environment = marker_environment(variant.python, "linux/amd64")
+    stated = [item for item in listing.packages if _counts(item, environment)] if listing else []
+    why = _find_trouble(project, listing, variant, matrix) if listing else None
+    named: list[Line] = []
+    dropped: list[tuple[str, str]] = []
+    if listing and why:
+        named, dropped = _mend(stated, project, variant, matrix)
+    has = {item.package for item in stated}
+    missing, unknown = _find_missing(project, listings, reached, has, variant)
+    system = {item.value: item.place for item in (listing.statements if listing else ()) if item.fact is Fact.SYSTEM}
+    names = frozenset(
+        has | {canonicalize_name(Requirement(line.text).name) for line in missing if "://" not in line.text}
+    )
+    return Needs(
+        requirements=listing.file if listing and not why else None,
+        extras=listing.extras if listing and not why else (),
+        lines=(*named, *missing),
+        why_lines=why,
+        system=tuple({**dict.fromkeys(find_libraries(names), "the wheels need it"), **system}.items()),
+        dropped=tuple(dropped),
+        unknown=unknown,
+    )
+
+
+def _counts(item: Statement, environment: dict[str, str]) -> bool:
+    marker = item.requirement.marker
+    return marker is None or marker.evaluate({**environment, "extra": ""})
+
+
+def _find_trouble(project: Project, listing: Listing, variant: Variant, matrix: Matrix) -> str | None:
+    """Says why a spec cannot name the listing's file; None where it can."""
+    if not _READ_BY_SPEC.fullmatch(listing.file):
+        return f"from {listing.file}"
+    try:
+        texts = read_requirement_files(project.folder, listing.file, extras=listing.extras)
+        parsed = parse_requirements(texts)
+    except InputError as error:
+        return f"not `requirements: {listing.file}`: {error.message}"
+    if any(text.strip() in {"-e .", "."} for _, text in texts):
+        return f"from {listing.file}, whose dependencies a build computes"
+    if any(line.strip() in {"-e .", "."} for _, text in texts for line in text.splitlines()):
+        return f"from {listing.file}, which installs the project itself too"
+    findings = [*check_lines(texts), *_check(parsed, variant, matrix)]
+    found = next((finding.message for finding in findings if not finding.warning), None)
+    return f"not `requirements: {listing.file}`: {found}" if found else None
+
+
+def _check(named: tuple[Named, ...], variant: Variant, matrix: Matrix) -> list[Finding]:
+    minor, release = matrix.release(variant.tensorflow)
+    return list(check_requirements(named, variant, minor, release, platform="linux/amd64", cuda_base=False))
+
+
+def _mend(
+    stated: Iterable[Statement], project: Project, variant: Variant, matrix: Matrix
+) -> tuple[list[Line], list[tuple[str, str]]]:
+    """Returns the lines that a spec can hold: with what a lock file pinned, without what fights TensorFlow."""
+    pinned = {
+        item.package: item.requirement
+        for rows in project.statements.values()
+        for item in rows
+        if item.fact is Fact.PINNED and item.file.rpartition("/")[2].endswith(".lock")
+    }
+    lines: dict[str, Line] = {}
+    dropped: list[tuple[str, str]] = []
+    for item in stated:
+        requirement = item.requirement
+        if item.package in _OF_TENSORFLOW or item.package in _TOOLS:
+            continue
+        lock = pinned.get(item.package)
+        place = item.place
+        if requirement.url and not requirement.url.startswith("git+"):
+            dropped.append((f"{requirement.name} at a URL ({item.place})", "a lock names releases on an index"))
+            requirement = Requirement(requirement.name)
+        if lock is not None and requirement.url is None and _is_within(lock, requirement):
+            place = f"{place}, locked"
+            requirement = _with_specifier(requirement, lock)
+        findings = [found for found in _check((Named(requirement, place),), variant, matrix) if not found.warning]
+        if findings:
+            dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", findings[0].hint))
+            requirement = _with_specifier(requirement, Requirement(requirement.name))
+        requirement.marker = None  # it holds for this Python, or the line would not be here
+        lines[item.package] = Line(str(requirement), place)
+    return list(lines.values()), dropped
+
+
+def _is_within(lock: Requirement, requirement: Requirement) -> bool:
+    version = next(iter(lock.specifier)).version
+    return requirement.specifier.contains(version, prereleases=True)
+
+
+def _with_specifier(requirement: Requirement, other: Requirement) -> Requirement:
+    changed = Requirement(str(requirement))
+    changed.specifier = other.specifier
+    return changed
+
+
+def _find_missing(
+    project: Project, listings: tuple[Listing, ...], reached: Reached | None, has: set[str], variant: Variant
+) -> tuple[list[Line], tuple[str, ...]]:
+    """Finds the packages of imports that the listing does not name: from another file, else from the table."""
+    elsewhere = _list_elsewhere(project, listings)
+    code = _names_of_code(project, listings)
+    lines: dict[str, Line] = {}
+    unknown: dict[str, None] = {}
+    for item, source, always in reached.foreign if reached else ():
+        top = item.module.partition(".")[0]
+        limit = _limit_of(item, source, has)
+        name = "keras" if top == "keras" else find_distribution(item.module)
+        if top in code or _is_there(item.module, name, has, variant, limit):
+            continue
+        if name is None:
+            unknown |= {f"{top} ({source.path}:{item.line})": None} if always else {}
+            continue
+        plain = canonicalize_name(name) if "://" not in name else name
+        other = elsewhere.get(plain) or (elsewhere.get("opencv-python") if top == "cv2" else None)
+        if limit is None and (plain in lines or not (always or other)):
+            continue
+        if other is not None and limit is None:
+            requirement = other.requirement
+            requirement.marker = None
+            lines[plain] = Line(str(requirement), other.place)
+        else:
+            where = f"imported in {source.path}:{item.line}"
+            lines[plain] = Line(limit or _with_release(name, variant), where, guess=True)
+    return list(lines.values()), tuple(unknown)
+
+
+def _list_elsewhere(project: Project, listings: tuple[Listing, ...]) -> dict[str, Statement]:
+    """Returns what other files say about a package, by its name."""
+    pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
+    further = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
+    found: dict[str, Statement] = {}
+    for item in (*further, *pinned):
+        if item.requirement.url is None:
+            found.setdefault(item.package, item)
+    return found
+
+
+def _limit_of(item: Imported, source: Source, has: set[str]) -> str | None:
+    """Returns the requirement that still has what an import takes, unless the listing speaks of that package."""
+    limit = find_limit(item.module, (*item.names, *source.taken))
+    return None if limit and canonicalize_name(Requirement(limit).name) in has else limit
+
+
+def _is_there(module: str, name: str | None, has: set[str], variant: Variant, limit: str | None) -> bool:
+    """Says whether TensorFlow or the listing brings what is imported."""
+    top = module.partition(".")[0]
+    if top == "keras" and _brings_keras(variant):
+        return True
+    if limit is None and top in WITH_TENSORFLOW and (top != "google" or name is None):
+        return True
+    plain = canonicalize_name(name) if name and "://" not in name else name
+    is_opencv = plain == "opencv-python-headless" and bool({"opencv-python", "opencv-contrib-python"} & has)
+    return plain in has or is_opencv or _is_listed(top, has)
+
+
+def _brings_keras(variant: Variant) -> bool:
+    numbers = variant.tensorflow.split(".")
+    return (int(numbers[0]), int(numbers[1])) >= (2, 6)
+
+
+def _with_release(name: str, variant: Variant) -> str:
+    """Adds the versions of a companion that belong to the TensorFlow release."""
+    tables = load_tables()
+    minor = ".".join(variant.tensorflow.split(".")[:2])
+    if name == "keras":
+        return _KERAS_BEFORE[minor[0]]
+    if tables["companions"].get(name) == "minor":
+        return f"{name}=={minor}.*"
+    for version, limit in tables["companion_rows"].get(name, ()):
+        if Requirement(f"tensorflow{limit}").specifier.contains(variant.tensorflow):
+            return f"{name}=={version}.*"
+    return name
+
+
+def _is_listed(module: str, has: set[str]) -> bool:
+    """Says whether a listed package has about the name of an import."""
+    plain = canonicalize_name(module)
+    return plain in has or any(name.startswith((f"{plain}-", f"python-{plain}", f"py{plain}")) for name in has)
+
+
+def _names_of_code(project: Project, listings: tuple[Listing, ...]) -> frozenset[str]:
+    """Returns the modules of folders that the listing names, such as `-e ../common`."""
+    try:
+        code = list_code(read_requirement_files(project.folder, listings[0].file)) if listings else ()
+    except InputError:
+        return frozenset()
+    tops = [project.folder / source.path / inner for source in code if not source.is_git for inner in ("", "src")]
+    return frozenset(path.stem for top in tops if top.is_dir() for path in top.iterdir())

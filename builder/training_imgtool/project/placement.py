@@ -1,0 +1,116 @@
+"""Says how an image starts a program: `trainer`, PYTHONPATH, the folder that it starts in."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+
+from training_imgtool.project.programs import Program, Reached, can_stand, find_names
+from training_imgtool.project.read import Project
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The lines of a spec that place a program.
+
+    Attributes:
+        trainer: the mapping, key by key; a `source` alone is the shorthand.
+        python_path: the value of PYTHONPATH, if there has to be one.
+        new_file: the file that a notebook becomes; None for other programs.
+    """
+
+    trainer: dict[str, str]
+    python_path: str | None = None
+    new_file: str | None = None
+
+
+def place(program: Program, reached: Reached, project: Project) -> Placement | None:
+    """Places a program; None where no spec can start it, since a Dockerfile cannot name its folder."""
+    if program.script is not None:
+        return Placement(trainer={"source": ".", "script": program.script})
+    path, folder, new_file = program.path, program.folder, None
+    if path.endswith(".ipynb"):
+        path = new_file = _name_script(path)
+    if not can_stand(folder):
+        return None
+    start = _find_start(program, reached, project)
+    root = _find_root(program, reached)
+    others = [other for other in reached.roots if other not in {folder, root, start}]
+    if root is None:
+        is_alone = folder == "." or not (start != "." or _needs_all(reached, folder))
+        trainer = {"source": path} if is_alone else {"source": ".", "script": path}
+        search = [other for other in reached.roots if other != folder]
+    else:
+        names = path.removesuffix(".py").split("/")
+        names = names[len(root.split("/")) if root != "." else 0 :]
+        module = ".".join(names[:-1] if names[-1] == "__main__" else names)
+        own = names[0] if root == "." else root
+        is_narrow = not _needs_all(reached, own) and start == "." and (len(names) > 1 or root != ".")
+        trainer = {"source": own if is_narrow else ".", "module": module}
+        search = [*others, *([root] if root not in {".", "src", own} or start != "." else [])]
+        search += [folder] if folder in reached.roots and folder != root else []
+    if start != ".":
+        trainer["workdir"] = start
+    path_value = ":".join(posixpath.normpath(posixpath.join("/app", other)) for other in dict.fromkeys(search))
+    return Placement(trainer=trainer, python_path=path_value or None, new_file=new_file)
+
+
+def _find_root(program: Program, reached: Reached) -> str | None:
+    """Returns the folder that the program is a module of; None where it runs as a script."""
+    folder = program.folder
+    parts = folder.split("/") if folder != "." else []
+    above = [root for root in reached.roots if root == "." or f"{folder}/".startswith(f"{root}/")]
+    beyond = [root for root in above if root != folder]
+    if not find_names(tuple(parts[len(beyond[0].split("/")) if beyond and beyond[0] != "." else 0 :])):
+        return None
+    if reached.is_relative:
+        return beyond[0] if beyond else (posixpath.dirname(folder) or ".")
+    if folder in reached.roots or not beyond or program.path.endswith(".ipynb"):
+        return None
+    package = [*parts, program.path.rpartition("/")[2].removesuffix(".py")][
+        len(beyond[0].split("/")) if beyond[0] != "." else 0
+    ]
+    return beyond[0] if package in reached.tops else None
+
+
+def _find_start(program: Program, reached: Reached, project: Project) -> str:
+    """Returns the folder that the program's relative paths start from."""
+    folder = program.folder
+    if folder == "." or not can_stand(folder):
+        return "."
+    if program.path.endswith(".ipynb"):
+        return folder
+    for command in program.commands:
+        where = command.value.partition(" && ")[0] if " && " in command.value else ""
+        start = posixpath.normpath(
+            posixpath.join(posixpath.dirname(command.file), where.removeprefix("cd ").strip("/"))
+        )
+        if where and start == folder:
+            return folder
+    if project.has(posixpath.join(folder, "__init__.py")):
+        return "."  # a package is started from above it
+    paths = {path for source in reached.sources for path in source.paths if "." in path and not path.startswith("/")}
+    here = {path for path in paths if project.has(posixpath.join(folder, path)) and not project.has(path)}
+    top = {path for path in paths if project.has(path) and not project.has(posixpath.join(folder, path))}
+    is_up = any(path.startswith("../") and project.has(posixpath.join(folder, path)) for path in paths)
+    return folder if (here or is_up) and not top else "."
+
+
+def _needs_all(reached: Reached, folder: str) -> bool:
+    """Says whether the program needs files outside `folder`, as far as its imports and paths tell."""
+    if folder == ".":
+        return True
+    inside = f"{folder}/"
+    return any(not source.path.startswith(inside) for source in reached.sources) or any(
+        "/" in path and not path.startswith(("/", "..")) for source in reached.sources for path in source.paths
+    )
+
+
+def _name_script(notebook: str) -> str:
+    """Returns the name of the script that a notebook becomes; it is beside the notebook, and can be imported."""
+    folder, name = posixpath.split(notebook)
+    stem = _NOT_IN_NAMES.sub("_", name.removesuffix(".ipynb")).strip("_") or "notebook"
+    return posixpath.join(folder, f"{stem}.py")

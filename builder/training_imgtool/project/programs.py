@@ -1,0 +1,319 @@
+"""Finds the programs of a project, ranks them by what they do, and follows what each imports."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from training_imgtool.project.read import Project
+from training_imgtool.project.source import Imported, Source, read_source
+from training_imgtool.project.statement import Certainty, Fact, Statement
+from training_imgtool.project.tables import WITH_TENSORFLOW, find_distribution
+
+_WORDS = {  # of a program's name, and what they are worth
+    "train": 25, "training": 25, "trainer": 15, "pretrain": 12, "pretraining": 12, "finetune": 12, "finetuning": 12,
+    "task": 12, "fit": 10, "main": 8, "__main__": 8, "run": 5, "experiment": 5, "classifier": 3,
+}  # fmt: skip
+_OTHER_PURPOSE = re.compile(
+    r"predict\w*|infer\w*|export\w*|freeze\w*|convert\w*|eval\w*|tests?|testing|demo\w*|download\w*|prepare|preparation|prepro\w*"
+    r"|process\w*|data|dataset\w*|plot\w*|visuali[sz]\w*|vocab\w*|tflite|serv\w*|sampl\w*|generat\w*|synthesi\w*|annotation\w*"
+    r"|extract\w*|benchmark\w*|check\w*|inspect|deploy\w*|setup|conf|config\w*|utils?|merge\w*|rename|interp\w*|load\w*|stats?"
+    r"|label\w*|video|camera|web|app|api|client|tokeniz\w*|pars\w*|create|build|collect\w*|docs?|conftest|noxfile|score\w*"
+    r"|detect\w*|encode\w*|decode\w*|analy\w*|split\w*|read\w*|write\w*|fetch\w*|import\w*|quanti\w*|weights?|tool\w*|interactive"
+    r"|unconditional|conditional|hparams|callbacks?|layers?|loss\w*|metrics?|ablation|debug\w*"
+)
+_ASIDE = re.compile(  # folders whose programs are not the project's own training
+    r"(?i)tests?|testing|docs?|tools?|benchmarks?|.*legacy.*|old|deprecated|archive|v1|deploy\w*|ci|data|datasets?|utils?|serving|tf\d.*_legacy"
+    r"|contrib|inference\w*|eval\w*|extras?|misc|web.*|app|demos?|research|prepro\w*"
+)
+_EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
+_NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py")
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program.
+
+    Attributes:
+        source: its file.
+        script: the console script that starts it, where its file alone starts nothing.
+        score: how likely it is the one that trains.
+        commands: statements that start it.
+        reasons: what the score is made of, for people.
+    """
+
+    source: Source
+    score: int
+    script: str | None = None
+    commands: tuple[Statement, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Its file, or the notebook."""
+        return self.source.path
+
+    @property
+    def folder(self) -> str:
+        """The folder of its file; `.` for the project's."""
+        return posixpath.dirname(self.path) or "."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """What a program reaches through its imports.
+
+    Attributes:
+        sources: its own files, the program first.
+        roots: the folders that its own absolute imports start from, in the order of need.
+        foreign: the imports of other packages, each with whether it runs whenever the program does.
+        is_relative: whether the program's own file has relative imports.
+        tops: the first names of its own absolute imports.
+    """
+
+    sources: tuple[Source, ...]
+    roots: tuple[str, ...]
+    foreign: tuple[tuple[Imported, Source, bool], ...]
+    is_relative: bool
+    tops: frozenset[str]
+
+
+@dataclass
+class Code:
+    """The Python files of a project, each parsed once."""
+
+    project: Project
+    _sources: dict[str, Source | None] = field(default_factory=dict)
+    _located: dict[tuple[str, str], list[tuple[Imported, tuple[str, tuple[str, ...]] | None]]] = field(
+        default_factory=dict
+    )
+
+    def source(self, path: str) -> Source | None:
+        """Returns a file's content, or None for one that is not Python 3."""
+        if path not in self._sources:
+            self._sources[path] = read_source(self.project.read(path), path)
+        return self._sources[path]
+
+    @cached_property
+    def _tops(self) -> dict[str, dict[str, None]]:
+        """The folders that have a module or a package of a name."""
+        tops: dict[str, dict[str, None]] = {}
+        for path in self.project.files:
+            if path.endswith(".py"):
+                parts = path.removesuffix(".py").split("/")
+                for depth, part in enumerate(parts):
+                    tops.setdefault(part, {})["/".join(parts[:depth]) or "."] = None
+        return tops
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        return frozenset(self.project.files)
+
+    def _locate(self, imported: Imported, source: Source, start: str) -> tuple[str, tuple[str, ...]] | None:
+        """Returns the folder that an own import starts from, and the files that it loads; None for others.
+
+        Python searches the folder of the program, `start`; what lies elsewhere needs a PYTHONPATH.
+        """
+        if imported.level:
+            folder = (
+                PurePosixPath(source.path).parents[imported.level - 1] if _depth(source) >= imported.level else None
+            )
+            return None if folder is None else (str(folder), self._load(str(folder), imported))
+        top = imported.module.partition(".")[0]
+        here = posixpath.dirname(source.path) or "."
+        near = [start, *map(str, PurePosixPath(start).parents), "src"]
+        folders = [*dict.fromkeys(folder for folder in near if folder in self._tops.get(top, ()))]
+        is_known = top in WITH_TENSORFLOW or top == "keras" or find_distribution(imported.module) is not None
+        if not is_known and top not in sys.stdlib_module_names:
+            others, above = set(self._tops.get(top, ())) - set(folders), {*map(str, PurePosixPath(here).parents)}
+            folders += sorted(others, key=lambda name: (name not in above, name.count("/"), name))
+        found = [(folder, self._load(folder, imported)) for folder in folders]
+        return next((row for row in found if row[1]), found[0] if found and not is_known else None)
+
+    def _load(self, folder: str, imported: Imported) -> tuple[str, ...]:
+        """Lists the files that an import loads when its name starts in `folder`."""
+        parts = imported.module.split(".") if imported.module else []
+        files = []
+        for end in range(1, len(parts) + 1):
+            base = posixpath.normpath(posixpath.join(folder, *parts[:end]))
+            files += [f"{base}/__init__.py", f"{base}.py"] if end == len(parts) else [f"{base}/__init__.py"]
+        base = posixpath.normpath(posixpath.join(folder, *parts))
+        files += [file for name in imported.names for file in (f"{base}/{name}.py", f"{base}/{name}/__init__.py")]
+        return tuple(file for file in files if file in self._files and file != f"{folder}/__init__.py")
+
+    def reach(self, program: Source) -> Reached:
+        """Follows the imports of a program through the project's own files."""
+        waiting, seen = [program], {program.path: program}
+        roots: dict[str, None] = {}
+        foreign: list[tuple[Imported, Source, bool]] = []
+        start = posixpath.dirname(program.path) or "."
+        sure = {program.path}
+        tops = set()
+        while waiting:
+            source = waiting.pop(0)
+            for item, found in sorted(self._locate_all(source, start), key=lambda row: not row[0].always):
+                always = item.always and source.path in sure and (source is program or not item.in_main)
+                if found is None:
+                    if not item.level and item.module.partition(".")[0] not in sys.stdlib_module_names:
+                        foreign.append((item, source, always))
+                    continue
+                folder, files = found
+                if not item.level:
+                    roots |= {folder: None} if always or folder in {".", "src", start} else {}
+                    tops |= {item.module.partition(".")[0]} if source is program else set()
+                for file in files:
+                    sure |= {file} if always else set()
+                    if file not in seen and (inner := self.source(file)):
+                        seen[file] = inner
+                        waiting.insert(0 if always else len(waiting), inner)
+        return Reached(
+            sources=tuple(seen.values()),
+            roots=tuple(roots),
+            foreign=tuple(sorted(foreign, key=lambda row: not row[2])),
+            is_relative=any(item.level for item in program.imports),
+            tops=frozenset(tops),
+        )
+
+    def _locate_all(self, source: Source, start: str) -> list[tuple[Imported, tuple[str, tuple[str, ...]] | None]]:
+        key = (source.path, start)
+        if key not in self._located:
+            self._located[key] = [(item, self._locate(item, source, start)) for item in source.imports]
+        return self._located[key]
+
+    def rank(self) -> tuple[Program, ...]:
+        """Returns the programs, the one that most likely trains first."""
+        statements = [item for rows in self.project.statements.values() for item in rows]
+        commands = [item for item in statements if item.fact is Fact.COMMAND]
+        scripts = _scripts(statements, self._files)
+        programs = []
+        for path in self.project.files:
+            if not path.endswith((".py", ".ipynb")) or _NO_PROGRAM.fullmatch(PurePosixPath(path).name):
+                continue
+            source = self.source(path)
+            script = scripts.get(path)
+            if source is None or not (source.starts or script):
+                continue
+            named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
+            reached = self.reach(source)
+            programs.append(_judge(source, reached, named, None if source.starts and not named else script))
+        return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
+
+
+def _depth(source: Source) -> int:
+    return len(PurePosixPath(source.path).parents)
+
+
+def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, str]:
+    """Returns the console script of each file that one starts; that which names training wins."""
+    scripts: dict[str, str] = {}
+    for item in statements:
+        if item.fact is Fact.SCRIPT and "/" not in item.file:
+            name, _, target = item.value.partition("=")
+            base = target.partition(":")[0].strip().replace(".", "/")
+            for prefix in ("", "src/"):
+                for path in (f"{prefix}{base}.py", f"{prefix}{base}/__init__.py"):
+                    if path in files and ("train" in name or path not in scripts):
+                        scripts[path] = name.strip()
+    return scripts
+
+
+def _starts_program(command: Statement, path: str, script: str | None, project: Project) -> bool:
+    """Says whether a command starts the program in a file."""
+    where, _, text = command.value.rpartition(" && ")
+    folder = where.removeprefix("cd ").strip()
+    base = posixpath.dirname(command.file) or "."
+    words = text.split()
+    while words and re.fullmatch(r"(?:\S*/)?(?:python[\d.]*|-[uBOW]\S*|\w+=\S*)", words[0]):
+        words.pop(0)
+    if not words:
+        return False
+    if words[0] == script:
+        return True
+    if words[0] == "-m" and len(words) > 1:
+        dotted = words[1].replace(".", "/")
+        names = (
+            f"{dotted}.py",
+            f"{dotted}/__main__.py",
+            f"src/{dotted}.py",
+            f"{base}/{dotted}.py",
+            f"{folder}/{dotted}.py",
+        )
+        return path in {posixpath.normpath(name) for name in names}
+    if not words[0].endswith(".py"):
+        return False
+    file = words[0]
+    options = (posixpath.normpath(posixpath.join(*parts, file)) for parts in ((base, folder), (folder,), (base,), ()))
+    exact = next((option for option in options if project.has(option)), None)
+    return path == exact if exact else PurePosixPath(path).name == PurePosixPath(file).name
+
+
+def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], script: str | None) -> Program:
+    """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
+    path = PurePosixPath(source.path)
+    words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", path.stem.lower()), *re.split(r"\W+", script or "")]
+    words = [word for word in words if word] if path.stem != "__main__" else [path.stem]
+    rows: list[tuple[int, str]] = []
+    if source.trains:
+        rows.append((30, min(source.trains)))
+    elif source.calls_train:
+        rows.append((22, "train"))
+    elif any(inner.trains for inner in reached.sources):
+        rows.append((18, "trains through its imports"))
+    uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & {"tensorflow", "keras", "tf_keras"}
+    rows.append((8 if uses else -25, "uses TensorFlow" if uses else "does not use TensorFlow"))
+    by_place = {
+        (25 if command.certainty is Certainty.STATED and "/" not in command.file else 15, command.place)
+        for command in commands
+        if not command.value.rpartition(" && ")[2].startswith("-h")
+    }
+    if by_place:
+        rows.append(max(by_place))
+        if any(re.search(r"(?i)\btrain\b|[=_]train\b", command.value.rpartition(" && ")[2]) for command in commands):
+            rows.append((8, "a command trains"))
+    rows += [(value, word) for word, value in _WORDS.items() if word in words]
+    rows += [(-22, word) for word in words if _OTHER_PURPOSE.fullmatch(word)][:1]
+    folders = path.parts[:-1]
+    rows += [(-25, part) for part in folders if _ASIDE.fullmatch(part)][:1]
+    rows += [(-15, part) for part in folders if _EXAMPLES.fullmatch(part)][:1]
+    rows.append((8 if source.has_guard or script else 0, "main guard"))
+    rows.append((4 if script else 0, "console script"))
+    rows.append((-3 * len(folders), "depth"))
+    rows.append((-18 if path.suffix == ".ipynb" else 0, "notebook"))
+    rows.append((4 if source.options else 0, "options"))
+    rows.append((4 if source.strategies else 0, "strategy"))
+    return Program(
+        source=source,
+        score=sum(value for value, _ in rows),
+        script=script,
+        commands=commands,
+        reasons=tuple(f"{value:+d} {reason}" for value, reason in rows if value),
+    )
+
+
+def list_words(command: Statement) -> tuple[str, ...]:
+    """Returns a command's words without the folder and the interpreter."""
+    try:
+        words = shlex.split(command.value.rpartition(" && ")[2])
+    except ValueError:
+        return ()
+    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBO]", words[0]):
+        words.pop(0)
+    return tuple(words)
+
+
+def find_names(parts: Iterator[str] | tuple[str, ...]) -> bool:
+    """Says whether all parts of a path can be parts of a module's name."""
+    return all(map(_IDENTIFIER.fullmatch, parts))
+
+
+def can_stand(path: str) -> bool:
+    """Says whether a spec can name a folder."""
+    return path == "." or all(map(_PART.fullmatch, path.split("/")))

@@ -1,0 +1,195 @@
+"""Proposes a spec for a project: what its files state, intersected with what there is, and every guess marked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.plan import Variant
+from training_imgtool.project.listings import Listing, rank_listings
+from training_imgtool.project.packages import Needs, choose_packages
+from training_imgtool.project.placement import Placement, place
+from training_imgtool.project.programs import Code, Program, Reached
+from training_imgtool.project.read import Project, read_project
+from training_imgtool.project.releases import Choice, choose
+from training_imgtool.project.source import write_cells
+from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact
+from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.versions.matrix import Matrix
+from training_imgtool.versions.resolve import resolve
+
+_LOWEST_SCORE = -20  # below it, a file is some program, and none that trains
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table that says who said what."""
+
+    fact: str
+    value: str
+    place: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What a project's spec would say.
+
+    Attributes:
+        project: what was read.
+        choice: TensorFlow and Python.
+        accelerator: what the roles compute on, and why.
+        needs: what the image installs.
+        programs: those that may train, the chosen one first.
+        placement: how the image starts the first; None where there is none, or where no spec can start it.
+        reached: what the first reaches.
+        listings: the files that list packages.
+        name: the project's own name, if a file states one.
+    """
+
+    project: Project
+    choice: Choice
+    accelerator: Accelerator
+    accelerator_from: str | None
+    cuda_from: str | None
+    needs: Needs
+    programs: tuple[Program, ...]
+    placement: Placement | None
+    reached: Reached | None
+    listings: tuple[Listing, ...]
+    name: str | None
+
+    @property
+    def program(self) -> Program | None:
+        """The program that the image starts."""
+        return self.programs[0] if self.programs else None
+
+    @property
+    def has_code(self) -> bool:
+        """Whether the folder has any Python: then imgtool writes no program of its own."""
+        return any(file.endswith((".py", ".ipynb")) for file in self.project.files)
+
+    @property
+    def new_files(self) -> dict[str, str]:
+        """The files that a notebook becomes: path to text."""
+        if self.placement is None or self.placement.new_file is None or self.program is None:
+            return {}
+        head = f'"""The cells of {self.program.path}, as imgtool init wrote them."""\n\n'
+        return {
+            self.placement.new_file: head + "".join(write_cells(self.project.read(self.program.path))).rstrip() + "\n"
+        }
+
+    def table(self) -> tuple[Row, ...]:
+        """Says who said what."""
+        rows = [
+            Row(
+                judged.statement.fact,
+                judged.statement.value,
+                judged.statement.place,
+                "" if judged.followed else "not followed: it contradicts the lines above",
+            )
+            for judged in self.choice.rows
+        ]
+        if self.accelerator_from:
+            rows.append(Row("accelerator", self.accelerator, self.accelerator_from))
+        for listing in self.listings[:1]:
+            remark = f"as {listing.named_by} installs it" if listing.named_by else ""
+            rows.append(Row("packages", str(len(listing.packages)), listing.file, remark))
+        rows += [
+            Row("package", line.text, line.place, "a guess" if line.guess else "")
+            for line in self.needs.lines
+            if line.guess
+        ]
+        rows += [Row("package", text, "", f"limit left out: {why}") for text, why in self.needs.dropped]
+        if self.program:
+            said = next((f"{item.place}: {item.value}" for item in self.program.commands), None)
+            rows.append(Row("program", self.program.path, said or ", ".join(self.program.reasons[:3])))
+        return tuple(dict.fromkeys(rows))
+
+
+def propose(
+    folder: Path, matrix: Matrix, *, tensorflow: str | None = None, accelerator: Accelerator | None = None
+) -> Proposal:
+    """Proposes a spec for what `folder` has; arguments win over its files."""
+    project = read_project(folder)
+    code = Code(project)
+    programs = tuple(program for program in code.rank() if program.score >= _LOWEST_SCORE)
+    program = programs[0] if programs else None
+    where = program.folder if program else "."
+    reached = code.reach(program.source) if program else None
+    ranked = rank_listings(project, where)
+    listings = ranked if ranked and ranked[0].score > 0 else ()
+    choice = choose(project, listings, reached, matrix, folder=where, given=tensorflow)
+    kind, kind_from = _choose_accelerator(project, listings, where)
+    kind, kind_from = (accelerator, None) if accelerator else (kind, kind_from)
+    wants_wheels = any("and-cuda" in item.requirement.extras for listing in listings[:1] for item in listing.packages)
+    variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, matrix, given=accelerator is not None)
+    cuda = "wheels" if wants_wheels and kind is Accelerator.GPU and _has_cuda_wheels(choice, matrix) else None
+    needs = choose_packages(project, listings, reached, variant, matrix) if variant else Needs()
+    names = [
+        item for rows in project.statements.values() for item in rows if item.fact is Fact.NAME and "/" not in item.file
+    ]
+    return Proposal(
+        project=project,
+        choice=choice,
+        accelerator=kind,
+        accelerator_from=kind_from,
+        cuda_from=cuda,
+        needs=needs,
+        programs=programs,
+        placement=place(program, reached, project) if program and reached else None,
+        reached=reached,
+        listings=listings,
+        name=names[0].value if names else None,
+    )
+
+
+def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[Accelerator, str | None]:
+    """Chooses gpu where the chosen listing or the only kind of Dockerfile asks for CUDA."""
+    for listing in listings[:1]:
+        for item in listing.packages:
+            if item.package == "tensorflow-gpu" or (
+                item.package in TENSORFLOW and "and-cuda" in item.requirement.extras
+            ):
+                return Accelerator.GPU, f"{item.place}: {item.value}"
+        for item in listing.statements:
+            if item.fact is Fact.GPU and item.certainty is Certainty.STATED:
+                return Accelerator.GPU, f"{item.place}: {item.value}"
+    docker = {
+        file: [item for item in rows if item.fact is Fact.GPU]
+        for file, rows in project.statements.items()
+        if "ockerfile" in file and (file.rpartition("/")[0] or ".") in {".", folder}
+    }
+    if docker and all(docker.values()):
+        found = next(iter(docker.values()))[0]
+        return Accelerator.GPU, f"{found.place}: {found.value}"
+    return Accelerator.CPU, None
+
+
+def _has_cuda_wheels(choice: Choice, matrix: Matrix) -> bool:
+    return bool(matrix.minor_of(choice.tensorflow).and_cuda)
+
+
+def _resolve(
+    choice: Choice, kind: Accelerator, kind_from: str | None, matrix: Matrix, *, given: bool
+) -> tuple[Variant | None, Accelerator, str | None, Choice]:
+    """Resolves the choice as a lock would; what no base image gives becomes cpu, or imgtool's own Python."""
+    error: str | None = None
+    attempts = [(kind, choice.python), (kind, None), (Accelerator.CPU, choice.python), (Accelerator.CPU, None)]
+    for accelerator, python in attempts[:2] if given else attempts:
+        try:
+            variant = resolve(_spec(choice.tensorflow, python, accelerator), matrix).variants[0]
+        except InputError as problem:
+            error = error or (problem.message if isinstance(problem, FieldError) else str(problem))
+            continue
+        if accelerator is not kind:
+            kind_from = f"{kind_from}; cpu, since: {error}"
+        return variant, accelerator, kind_from, replace(choice, python=python)
+    return None, kind, kind_from, choice
+
+
+def _spec(tensorflow: str, python: str | None, accelerator: Accelerator) -> ImageSpec:
+    return ImageSpec(
+        name="proposal", tensorflow=tensorflow, python=python, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}
+    )

@@ -1,0 +1,122 @@
+"""Reads a project's folder: which files there are, and what each of them states."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from training_imgtool.project.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
+from training_imgtool.project.requirement_files import (
+    Reader,
+    read_conda,
+    read_pip,
+    read_pipfile,
+    read_pipfile_lock,
+    read_pyproject,
+    read_setup_cfg,
+    read_setup_py,
+    read_toml_lock,
+)
+from training_imgtool.project.statement import Fact, Statement
+
+_MOST_FILES = 4000
+_LARGEST = 4 << 20  # bytes
+_DEEPEST = 6  # folders inside each other
+_SKIPPED = re.compile(
+    r"\..*|__pycache__|build|dist|env|venv|node_modules|site-packages|third_party|.*\.egg-info|wandb|mlruns"
+)
+_DEEPEST_PROSE = 2  # a README further down is about that folder alone
+
+READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
+    (re.compile(r"(?:.*[._-])?(?:pip-?)?(?:requirements?|reqs?|constraints)[\w.-]*\.(?:txt|in|pip)"), read_pip),
+    (re.compile(r"pyproject\.toml"), read_pyproject),
+    (re.compile(r"Pipfile"), read_pipfile),
+    (re.compile(r"Pipfile\.lock"), read_pipfile_lock),
+    (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
+    (re.compile(r"setup\.cfg"), read_setup_cfg),
+    (re.compile(r"setup\.py"), read_setup_py),
+    (re.compile(r"(?:.*[._-])?(?:environment|conda|env)[\w.-]*\.ya?ml"), read_conda),
+    (re.compile(r"(?:.*\.)?Dockerfile(?:[._-].*)?|Containerfile"), read_docker),
+    (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
+    (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
+    (re.compile(r".*\.sh|[Mm]akefile"), read_shell),
+    (re.compile(r".*\.ipynb"), read_notebook),
+)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder as its files show it.
+
+    Attributes:
+        folder: where it is.
+        files: their paths below it, in the order of a walk; those that no program and no statement lies in left out.
+        statements: all that the files state, by file.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    statements: dict[str, tuple[Statement, ...]]
+
+    def read(self, file: str) -> str:
+        """Returns the text of a file; empty for one that is missing, too large or not text."""
+        return read_text(self.folder / file)
+
+    def has(self, path: str) -> bool:
+        """Says whether there is such a file or folder, however `..` leads to it."""
+        plain = posixpath.normpath(path)
+        return not plain.startswith(("..", "/")) and (self.folder / plain).exists()
+
+
+def read_project(folder: Path) -> Project:
+    """Reads what `folder` has. A file that cannot be read or understood says nothing."""
+    files = tuple(_list_files(folder))
+    statements: dict[str, tuple[Statement, ...]] = {}
+    for file in files:
+        name = PurePosixPath(file).name
+        reader = next((read for pattern, read in READERS if pattern.fullmatch(name)), None)
+        is_far = reader is read_prose and file.count("/") >= _DEEPEST_PROSE
+        if reader is not None and not is_far:
+            found = tuple(reader(read_text(folder / file), file))
+            if found:
+                statements[file] = found
+    named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
+    for file in sorted(named):  # whatever their names
+        plain = posixpath.normpath(file)
+        if plain.endswith((".txt", ".in")) and plain not in files and not plain.startswith(("..", "/")):
+            statements |= {plain: found} if (found := tuple(read_pip(read_text(folder / plain), plain))) else {}
+    return Project(folder, files, statements)
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of a file; empty for one that is missing, too large or not text."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return ""
+        return path.read_text(encoding="utf-8-sig", errors="strict")
+    except (OSError, ValueError):
+        return ""
+
+
+def _list_files(folder: Path) -> Iterator[str]:
+    count = 0
+    for place, folders, files in os.walk(folder):
+        below = Path(place).relative_to(folder)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not _SKIPPED.fullmatch(name) and len(below.parts) < _DEEPEST and name.isprintable()
+        )
+        for name in sorted(files):
+            path = Path(place, name)
+            is_read = name.endswith((".py", ".sh")) or any(pattern.fullmatch(name) for pattern, _ in READERS)
+            if not is_read or not name.isprintable() or path.is_symlink():
+                continue
+            count += 1
+            if count > _MOST_FILES:
+                return
+            yield (below / name).as_posix()

@@ -1,0 +1,291 @@
+"""Chooses TensorFlow and Python: every statement about them, in the order of trust, intersected with the matrix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from training_imgtool.project.listings import Listing
+from training_imgtool.project.programs import Reached
+from training_imgtool.project.read import Project
+from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_specifier
+from training_imgtool.project.tables import limit_by_companion, load_tables
+from training_imgtool.versions.matrix import Matrix, version_key
+from training_imgtool.versions.rules import usable_pythons
+
+DEFAULT = "2.15.1"  # the last with Keras 2, which most code is written for
+_PLATFORM = "linux/amd64"
+_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A statement, what it means for the choice, and whether the choice follows it."""
+
+    statement: Statement
+    followed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """TensorFlow and Python.
+
+    Attributes:
+        tensorflow: the release.
+        python: the minor; None where nothing speaks for one, and imgtool's own choice is as good.
+        source: the place of the statement that decided TensorFlow; None for a guess.
+        is_exact: whether statements leave one minor only.
+        rows: what every statement said, in the order of trust.
+    """
+
+    tensorflow: str
+    python: str | None
+    source: str | None
+    is_exact: bool
+    rows: tuple[Judged, ...]
+
+
+def choose(
+    project: Project,
+    listings: tuple[Listing, ...],
+    reached: Reached | None,
+    matrix: Matrix,
+    *,
+    folder: str = ".",
+    given: str | None = None,
+) -> Choice:
+    """Chooses the release and the Python that the statements allow, those of higher trust first."""
+    releases = [version for minor in matrix.minors.values() for version in minor.releases]
+    rows: list[Judged] = []
+    allowed = [given] if given else releases
+    is_decided, decided_by = bool(given), None
+    for statement in _tensorflow_statements(project, listings, reached, folder):
+        fits = _fits(statement.value, releases)
+        kept = [version for version in allowed if version in fits]
+        followed = bool(kept)
+        if followed and len(kept) < len(allowed):
+            decided_by = decided_by or statement.place
+            is_decided = is_decided or _is_bounded(statement.value)
+        allowed = kept or allowed
+        rows.append(Judged(statement, followed))
+    preferred = _order(allowed, matrix, is_decided=is_decided)
+    python_rows = [*_python_statements(project, listings, folder)]
+    best = min(
+        ((_skipped(python_rows, version, matrix), index, version) for index, version in enumerate(preferred)),
+        key=lambda row: (row[0], row[1]),
+    )[2]
+    python, judged = _choose_python(python_rows, best, matrix)
+    minors = {".".join(version.split(".")[:2]) for version in allowed}
+    return Choice(tensorflow=best, python=python, source=decided_by, is_exact=len(minors) == 1, rows=(*rows, *judged))
+
+
+def _tensorflow_statements(
+    project: Project, listings: tuple[Listing, ...], reached: Reached | None, folder: str
+) -> Iterator[Statement]:
+    first, others = listings[:1], listings[1:]
+    for listing in first:
+        yield from _of_listing(listing, Certainty.STATED)
+    pinned = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED]
+    is_locked = any(item.package in TENSORFLOW for listing in first for item in listing.packages)
+    for item in pinned:
+        if item.package in TENSORFLOW and item.file.endswith(".lock") and is_locked:
+            yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier))
+    near = {".", folder}
+    everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.TENSORFLOW]
+    images = [item for item in everything if "ockerfile" in item.file]
+    yield from (item for item in images if _folder(item) in near)
+    yield from _of_code(reached)
+    for listing in others:
+        if listing.score > -3:
+            yield from _of_listing(listing, Certainty.HINT)
+    for item in pinned:
+        if item.package in TENSORFLOW and not item.file.endswith(".lock"):
+            yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier), certainty=Certainty.HINT)
+    prose = [item for item in everything if item not in images]
+    yield from sorted(
+        prose, key=lambda item: (-item.certainty, _folder(item) != folder, item.file.count("/"), _is_major(item))
+    )
+    yield from (item for item in images if _folder(item) not in near)
+    yield from _limits_of_code(reached)
+
+
+def _is_major(item: Statement) -> bool:
+    """Says whether a statement names a major version only; whoever names a release means it."""
+    return item.value.endswith(("==2.*", "==1.*"))
+
+
+def _folder(item: Statement) -> str:
+    return item.file.rpartition("/")[0] or "."
+
+
+def _of_listing(listing: Listing, certainty: Certainty) -> Iterator[Statement]:
+    for item in listing.packages:
+        requirement = item.requirement
+        if not _applies(requirement):
+            continue
+        if item.package in TENSORFLOW and requirement.specifier:
+            yield replace(
+                item, fact=Fact.TENSORFLOW, value=str(requirement.specifier), certainty=min(item.certainty, certainty)
+            )
+    for item in listing.packages:
+        limit = limit_by_companion(item.requirement) if _applies(item.requirement) else None
+        if limit:
+            place = replace(item, fact=Fact.TENSORFLOW, value=limit, certainty=min(item.certainty, Certainty.HINT))
+            yield place
+
+
+def _of_code(reached: Reached | None) -> Iterator[Statement]:
+    """Concludes from what the program's files take from `tensorflow`."""
+    if reached is None:
+        return
+    first = sum(source.first[0] for source in reached.sources)
+    second = sum(source.second for source in reached.sources)
+    user = next((source for source in reached.sources if source.first[0]), None)
+    own = reached.sources[0].first[0]
+    if (
+        user is not None and first > second and (own or first > 2 or (first > 1 and not second))
+    ):  # a library may have a branch for old releases
+        yield Statement(Fact.TENSORFLOW, "<2", user.path, user.first[1], Certainty.HINT)
+    for source in reached.sources:
+        if source.old_keras:
+            yield Statement(Fact.TENSORFLOW, "<2", source.path, source.old_keras, Certainty.GUESS)
+
+
+def _limits_of_code(reached: Reached | None) -> Iterator[Statement]:
+    """Yields what single names of the API mean; code may ask for them first."""
+    for source in reached.sources if reached else ():
+        for limit, line in source.limits:
+            yield Statement(Fact.TENSORFLOW, limit, source.path, line, Certainty.GUESS)
+        for item in source.imports:
+            if item.module.startswith(("keras.engine", "keras.backend.tensorflow_backend", "keras.layers.merge")):
+                yield Statement(Fact.TENSORFLOW, "<2.4", source.path, item.line, Certainty.GUESS)
+
+
+def _applies(requirement: Requirement) -> bool:
+    """Says whether a requirement may count on Linux, whatever the Python."""
+    if requirement.marker is None:
+        return True
+    pythons = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+    return any(
+        requirement.marker.evaluate(
+            {**_LINUX, "python_version": python, "python_full_version": f"{python}.9", "extra": ""}
+        )
+        for python in pythons
+    )
+
+
+def _fits(value: str, releases: list[str]) -> frozenset[str]:
+    """Returns the releases that a specifier allows; those nearest to it where it names one that no table has."""
+    specifier = parse_specifier(value)
+    if specifier is None:
+        return frozenset()
+    fits = frozenset(version for version in releases if specifier.contains(version, prereleases=True))
+    if fits:
+        return fits
+    exact = re.search(r"[=~]=(\d+)\.(\d+)", value)
+    if exact is None:
+        return frozenset()
+    minor = f"{exact[1]}.{exact[2]}."
+    near = frozenset(version for version in releases if version.startswith(minor))
+    if near or int(exact[1]) > 1:
+        return near
+    return frozenset(version for version in releases if version.startswith("1."))  # 0.x and 1.x before the table
+
+
+def _is_bounded(value: str) -> bool:
+    """Says whether a specifier has an end."""
+    return any(
+        part.operator in {"==", "~=", "===", "<", "<="} and re.fullmatch(r"\d+(\.\*)?|3(\.0)*", part.version) is None
+        for part in SpecifierSet(value)
+    )
+
+
+def _order(allowed: list[str], matrix: Matrix, *, is_decided: bool) -> list[str]:
+    """Orders releases: a minor's recommended one first, newer minors before older ones.
+
+    Where nothing limits them, those with Keras 2 come before those with Keras 3, and of the latter the oldest first:
+    a lower limit is what its author had.
+    """
+    recommended = {minor.recommended for minor in matrix.minors.values()}
+
+    def key(version: str) -> tuple[int, ...]:
+        numbers = version_key(version)
+        is_usual = version in recommended
+        minor = numbers[:2]
+        if not is_decided and minor > version_key(DEFAULT)[:2]:
+            return (1, minor[0], minor[1], not is_usual, *(-number for number in numbers))
+        return (0, -minor[0], -minor[1], not is_usual, *(-number for number in numbers))
+
+    return sorted(allowed, key=key)
+
+
+def _python_statements(project: Project, listings: tuple[Listing, ...], folder: str) -> Iterator[Statement]:
+    """Yields what limits Python: the chosen listing's files first, then the root's and the program's, prose last."""
+    everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PYTHON]
+    main = {item.file for listing in listings[:1] for item in listing.statements} | {item.file for item in listings[:1]}
+    near = [item for item in everything if _folder(item) in {".", folder}]
+    firm = [item for item in near if item.certainty is Certainty.STATED]
+    yield from sorted(firm, key=lambda item: item.file not in main)
+    for listing in listings[:1]:
+        for item in listing.packages:
+            if (limit := _newest_python(item.requirement)) is not None:
+                yield replace(item, fact=Fact.PYTHON, value=f"<={limit}", certainty=Certainty.HINT)
+    yield from (item for item in near if item.certainty is not Certainty.STATED)
+
+
+def _newest_python(requirement: Requirement) -> str | None:
+    """Returns the newest Python that has a wheel of the release which a requirement pins."""
+    table: dict[str, str] = load_tables()["newest_python"].get(requirement.name.lower(), {})
+    pin = next((part.version for part in requirement.specifier if part.operator in {"==", "~="}), None)
+    try:
+        version = Version(pin.removesuffix(".*")) if pin else None
+    except InvalidVersion:
+        return None
+    if version is None or not table:
+        return None
+    rows = [python for release, python in table.items() if Version(release) <= version]
+    return rows[-1] if rows else next(iter(table.values()))
+
+
+def _pythons(version: str, matrix: Matrix) -> tuple[str, ...]:
+    return usable_pythons(matrix.minor_of(version).releases[version], _PLATFORM) if _knows(version, matrix) else ()
+
+
+def _knows(version: str, matrix: Matrix) -> bool:
+    minor = matrix.minors.get(".".join(version.split(".")[:2]))
+    return minor is not None and version in minor.releases
+
+
+def _limit(pythons: Iterable[str], value: str) -> list[str]:
+    """Selects the minors that have a release which the specifier allows."""
+    specifier = parse_specifier(value)
+    if specifier is None:
+        return list(pythons)
+    return [minor for minor in pythons if any(specifier.contains(f"{minor}{patch}") for patch in ("", ".7", ".99"))]
+
+
+def _skipped(rows: list[Statement], version: str, matrix: Matrix) -> int:
+    """Counts the firm statements about Python that a release cannot follow."""
+    pythons: list[str] = list(_pythons(version, matrix))
+    skipped = 0
+    for row in rows:
+        kept = _limit(pythons, row.value)
+        skipped += not kept and row.certainty is not Certainty.GUESS
+        pythons = kept or pythons
+    return skipped
+
+
+def _choose_python(rows: list[Statement], version: str, matrix: Matrix) -> tuple[str | None, list[Judged]]:
+    pythons: list[str] = list(_pythons(version, matrix))
+    every = list(pythons)
+    judged = []
+    for row in rows:
+        kept = _limit(pythons, row.value)
+        judged.append(Judged(row, bool(kept)))
+        pythons = kept or pythons
+    return (pythons[-1] if pythons and pythons != every else None), judged

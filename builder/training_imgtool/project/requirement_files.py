@@ -1,0 +1,320 @@
+"""Reads the files that name a project's packages. Each reader takes a file's text and yields what it states.
+
+Nothing is run. A file that cannot be understood says nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from training_imgtool.core.errors import InputError
+from training_imgtool.project.statement import Fact, Statement, caret, parse_requirement, parse_specifier
+from training_imgtool.project.tables import translate_conda
+from training_imgtool.yamlfile.reader import parse
+from training_imgtool.yamlfile.tree import Items, Scalar, Table
+
+Reader = Callable[[str, str], Iterator[Statement]]
+
+_DEVELOPMENT = re.compile(r"dev.*|tests?|testing|docs?|lint.*|ci|format.*|typing|release|build|style|types|quality")
+_INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
+_EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
+_OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
+_REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
+
+
+def harmless(read: Reader) -> Reader:
+    """Makes a reader say nothing about a file whose format or shape is another one."""
+
+    @wraps(read)
+    def reader(text: str, file: str) -> Iterator[Statement]:
+        try:
+            yield from read(text, file)
+        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError, configparser.Error):
+            return
+        except InputError:
+            return
+
+    return reader
+
+
+def read_pip(text: str, file: str) -> Iterator[Statement]:
+    """Reads a requirements file of pip, or the list of a conda environment in the same place."""
+    for number, raw in enumerate(re.sub(r"\\\r?\n", "", text).splitlines(), 1):
+        line = re.sub(r"(?:^|\s+)#(?!egg=).*$", "", raw).strip()
+        if match := _INCLUDE.match(line):
+            yield Statement(Fact.INCLUDE, match["file"], file, number)
+        elif _OWN_FOLDER.fullmatch(line):
+            yield Statement(Fact.INSTALL, ".", file, number)
+        elif re.match(r"(?:-e\s+)?(?:git\+|https?://)", line):
+            link = re.sub(r"^-e\s+", "", line)
+            egg = _EGG.search(link)
+            name = egg["name"] if egg else re.sub(r"(?:\.git)?(?:@.*)?$", "", link.rpartition("/")[2].partition("#")[0])
+            if requirement := parse_requirement(f"{name} @ {link}"):
+                yield Statement(Fact.PACKAGE, str(requirement), file, number)
+        elif line and not line.startswith("-") and (requirement := parse_requirement(line)):
+            yield Statement(Fact.PACKAGE, str(requirement), file, number)
+
+
+@harmless
+def read_pyproject(text: str, file: str) -> Iterator[Statement]:
+    """Reads a pyproject.toml: PEP 621 and 735, Poetry, setuptools' dynamic dependencies."""
+    document = tomllib.loads(text)
+    project, tool = document.get("project", {}), document.get("tool", {})
+    line = _line_finder(text)
+    if name := project.get("name"):
+        yield Statement(Fact.NAME, name, file, line(name))
+    if limit := project.get("requires-python"):
+        yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
+    groups = {f"extra {key}": lines for key, lines in project.get("optional-dependencies", {}).items()}
+    groups |= {f"group {key}": lines for key, lines in document.get("dependency-groups", {}).items()}
+    for group, lines in {"": project.get("dependencies", []), **groups}.items():
+        for item in lines:
+            if isinstance(item, str) and parse_requirement(item):
+                yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
+    for name, target in project.get("scripts", {}).items():
+        yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
+    included = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
+    included = included.get("file", []) if isinstance(included, dict) else []
+    for path in [included] if isinstance(included, str) else included:
+        yield Statement(Fact.INCLUDE, path, file, line(path))
+    yield from _read_poetry(tool.get("poetry", {}), file, line)
+
+
+def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
+    if name := poetry.get("name"):
+        yield Statement(Fact.NAME, name, file, line(name))
+    for name, target in poetry.get("scripts", {}).items():
+        if isinstance(target, str):
+            yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
+    groups = {"": poetry.get("dependencies", {})}
+    groups |= {key: row.get("dependencies", {}) for key, row in poetry.get("group", {}).items()}
+    extras = {canonicalize_name(item): name for name, items in poetry.get("extras", {}).items() for item in items}
+    for group, rows in groups.items():
+        for name, value in rows.items():
+            at = line(f"\n{name} ") or line(f'\n"{name}" ') or line(f"\n{name}=")
+            optional = isinstance(value, dict) and value.get("optional")
+            within = f"extra {extras.get(canonicalize_name(name), name)}" if optional else f"group {group}"
+            for item in value if isinstance(value, list) else [value]:
+                yield from _read_poetry_row(name, item, file, at, within if optional or group else "")
+
+
+def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> Iterator[Statement]:
+    table: dict[str, Any] = row if isinstance(row, dict) else {"version": row}
+    limit = caret(str(table.get("version", "*")))
+    if name == "python":
+        yield Statement(Fact.PYTHON, limit, file, at)
+    elif "path" not in table:
+        extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
+        marker = f" ; {table['markers']}" if table.get("markers") else ""
+        if table.get("python"):
+            limits = [part.strip() for part in caret(table["python"]).split(",")]
+            rules = [re.sub(r"^([<>=!~]+)(.*)$", r'python_version \1 "\2"', part) for part in limits]
+            marker = f" ; {' and '.join(rules)}"
+        place = f" @ git+{table['git']}" + (f"@{table['rev']}" if table.get("rev") else "") if "git" in table else limit
+        if requirement := parse_requirement(f"{name}{extras}{place}{marker}"):
+            yield Statement(Fact.PACKAGE, str(requirement), file, at, group=group)
+
+
+@harmless
+def read_pipfile(text: str, file: str) -> Iterator[Statement]:
+    """Reads a Pipfile."""
+    document, line = tomllib.loads(text), _line_finder(text)
+    for key in ("python_version", "python_full_version"):
+        if version := document.get("requires", {}).get(key):
+            yield Statement(Fact.PYTHON, f"=={'.'.join(version.split('.')[:2])}.*", file, line(key))
+    for name, value in document.get("packages", {}).items():
+        table = value if isinstance(value, dict) else {"version": value}
+        at = line(f"\n{name} ") or line(f'\n"{name}"')
+        place = f" @ git+{table['git']}" if "git" in table else caret(str(table.get("version", "*")))
+        if "path" not in table and (requirement := parse_requirement(f"{name}{place}")):
+            yield Statement(Fact.PACKAGE, str(requirement), file, at)
+    for command in document.get("scripts", {}).values():
+        yield Statement(Fact.COMMAND, str(command), file, line(str(command)))
+
+
+@harmless
+def read_pipfile_lock(text: str, file: str) -> Iterator[Statement]:
+    """Reads the versions of a Pipfile.lock."""
+    for name, row in json.loads(text).get("default", {}).items():
+        if str(row.get("version", "")).startswith("=="):
+            yield Statement(Fact.PINNED, f"{name}{row['version']}", file)
+
+
+@harmless
+def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
+    """Reads the versions of a poetry.lock, uv.lock or pdm.lock. A package with several versions has none."""
+    rows = [row for row in tomllib.loads(text).get("package", []) if "version" in row]
+    names = [row["name"] for row in rows]
+    for row in rows:
+        source = row.get("source")
+        is_local = isinstance(source, dict) and {"editable", "virtual", "directory"} & {*source, source.get("type", "")}
+        if names.count(row["name"]) == 1 and not is_local:
+            yield Statement(Fact.PINNED, f"{row['name']}=={row['version']}", file)
+
+
+@harmless
+def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
+    """Reads a setup.cfg."""
+    parser, line = configparser.ConfigParser(interpolation=None), _line_finder(text)
+    parser.read_string(text)
+    if name := parser.get("metadata", "name", fallback=""):
+        yield Statement(Fact.NAME, name, file, line(name))
+    if limit := parser.get("options", "python_requires", fallback=""):
+        yield Statement(Fact.PYTHON, limit, file, line("python_requires"))
+    groups = {"": parser.get("options", "install_requires", fallback="")}
+    if parser.has_section("options.extras_require"):
+        groups |= {f"extra {key}": value for key, value in parser.items("options.extras_require")}
+    for group, value in groups.items():
+        for item in value.splitlines():
+            if match := re.fullmatch(r"\s*file:\s*(\S+)\s*", item):
+                yield Statement(Fact.INCLUDE, match[1], file, line(item))
+            elif requirement := parse_requirement(item.partition("#")[0]):
+                yield Statement(Fact.PACKAGE, str(requirement), file, line(item.strip()), group=group)
+    for item in parser.get("options.entry_points", "console_scripts", fallback="").splitlines():
+        if "=" in item:
+            yield Statement(Fact.SCRIPT, re.sub(r"\s*=\s*", "=", item.strip(), count=1), file, line(item.strip()))
+
+
+@harmless
+def read_setup_py(text: str, file: str) -> Iterator[Statement]:
+    """Reads the literals of a setup.py: lists, their sums, the names that stand for them."""
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    assigned: dict[str, ast.expr] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            assigned.setdefault(node.targets[0].id, node.value)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    setups = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "setup"]
+    for word in (word for call in setups for word in call.keywords):
+        yield from _read_setup_word(word.arg or "", _literal(word.value, assigned), file, word.value.lineno)
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _REQUIREMENTS_NAME.fullmatch(node.value):
+            yield Statement(Fact.INCLUDE, node.value, file, node.lineno)
+
+
+def _read_setup_word(word: str, value: object, file: str, line: int) -> Iterator[Statement]:
+    """Reads one argument of setup()."""
+    facts = {"name": Fact.NAME, "python_requires": Fact.PYTHON}
+    if word in facts and isinstance(value, str):
+        yield Statement(facts[word], value, file, line)
+    elif word == "install_requires":
+        yield from _packages(value, file, line, "")
+    elif word == "extras_require" and isinstance(value, dict):
+        for extra, items in value.items():
+            yield from _packages(items, file, line, f"extra {extra}")
+    elif word == "entry_points" and isinstance(value, dict):
+        for item in value.get("console_scripts", ()):
+            if isinstance(item, str) and "=" in item:
+                yield Statement(Fact.SCRIPT, re.sub(r"\s*=\s*", "=", item, count=1), file, line)
+
+
+def _packages(value: object, file: str, at: int, group: str) -> Iterator[Statement]:
+    items = value.splitlines() if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    for item in items:
+        if isinstance(item, str) and (requirement := parse_requirement(item.partition("#")[0])):
+            yield Statement(Fact.PACKAGE, str(requirement), file, at, group=group)
+
+
+def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int = 0) -> Any:
+    """Evaluates what is written out; what a program would have to compute is left out of lists, and None else."""
+    value: Any = None
+    node = node if depth < 20 else None
+    match node:
+        case ast.Constant():
+            value = node.value
+        case ast.Name():
+            value = _literal(assigned.get(node.id), assigned, depth + 1)
+        case ast.List() | ast.Tuple() | ast.Set():
+            value = [item for inner in node.elts for item in _items(inner, assigned, depth) if item is not None]
+        case ast.Dict():
+            keys = [_literal(key, assigned, depth + 1) for key in node.keys]
+            items = [_literal(item, assigned, depth + 1) for item in node.values]
+            value = {key: item for key, item in zip(keys, items, strict=True) if isinstance(key, str)}
+        case ast.BinOp(op=ast.Add()):
+            value = _add(*(_literal(side, assigned, depth + 1) for side in (node.left, node.right)))
+    return value
+
+
+def _items(node: ast.expr, assigned: Mapping[str, ast.expr], depth: int) -> list[Any]:
+    value = _literal(node.value if isinstance(node, ast.Starred) else node, assigned, depth + 1)
+    return value if isinstance(node, ast.Starred) and isinstance(value, list) else [value]
+
+
+def _add(left: object, right: object) -> object:
+    if isinstance(left, list) or isinstance(right, list):
+        return [*(left if isinstance(left, list) else ()), *(right if isinstance(right, list) else ())]
+    return left + right if isinstance(left, str) and isinstance(right, str) else None
+
+
+@harmless
+def read_conda(text: str, file: str) -> Iterator[Statement]:
+    """Reads an environment.yml: conda's names become wheels or Debian packages, and those of other things nothing.
+
+    In an export, whose rows name builds, what conda brought is PINNED: it names everything that happened to be there.
+    """
+    root = parse(text.encode(), file)
+    rows = next((value for key, value in root.entries if key.text == "dependencies"), None)
+    items = rows.items if isinstance(rows, Items) else ()
+    texts = [item for item in items if isinstance(item, Scalar)]
+    is_export = sum(item.text.count("=") == 2 and "==" not in item.text for item in texts) > 3
+    for item in texts:
+        yield from read_conda_row(item.text, file, item.at.line, Fact.PINNED if is_export else Fact.PACKAGE)
+    for table in (item for item in items if isinstance(item, Table)):
+        for key, value in table.entries:
+            if key.text == "pip" and isinstance(value, Items):
+                for row in value.items:
+                    if isinstance(row, Scalar):
+                        for found in read_pip(row.text, file):
+                            fact = Fact.PINNED if is_export and found.fact is Fact.PACKAGE else found.fact
+                            yield Statement(fact, found.value, file, row.at.line)
+
+
+def read_conda_row(text: str, file: str, line: int, fact: Fact = Fact.PACKAGE) -> Iterator[Statement]:
+    """Reads one package of conda, such as `conda-forge::numpy=1.18=py37h_0`."""
+    match = re.match(
+        r"(?:[\w./-]+::)?(?P<name>[\w.-]+)\s*(?P<limit>(?:={1,3}|[<>!~]=?)\s*[^\s=]+)?", text.strip("\"' ")
+    )
+    if match is None:
+        return
+    name, limit = match["name"].lower(), re.sub(r"^=+", "==", (match["limit"] or "").replace(" ", ""))
+    exact = limit.startswith("==") and not limit.endswith("*")
+    if name == "python":
+        version = ".".join(limit.lstrip("=").split(".")[:2])
+        yield Statement(Fact.PYTHON, f"=={version}.*" if exact else limit, file, line)
+        return
+    if name.startswith(("cudatoolkit", "cudnn", "tensorflow-gpu")):
+        yield Statement(Fact.GPU, name, file, line)
+    wheel, debian = translate_conda(name)
+    if debian:
+        yield Statement(Fact.SYSTEM, debian, file, line)
+    if wheel:
+        numbers = limit.removeprefix("==")
+        is_whole = exact and numbers.count(".") >= 2 and wheel.replace("_", "-") == name.replace("_", "-")
+        if exact and not is_whole:
+            limit = f"=={'.'.join(numbers.split('.')[:3])}.*"
+        if parse_specifier(limit) is None or (requirement := parse_requirement(f"{wheel}{limit}")) is None:
+            return
+        yield Statement(fact, str(requirement), file, line)
+
+
+def is_development(group: str) -> bool:
+    """Says whether an extra or a group is for working on the project."""
+    return bool(_DEVELOPMENT.fullmatch(group.partition(" ")[2].lower()))
+
+
+def _line_finder(text: str) -> Callable[[str], int]:
+    def find(part: str) -> int:
+        at = text.find(part)
+        return 0 if at < 0 else text.count("\n", 0, at) + 1 + part.startswith("\n")
+
+    return find

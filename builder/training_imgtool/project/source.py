@@ -1,0 +1,306 @@
+"""Reads one Python file, or the cells of a notebook, as a program: what it imports, trains, starts and takes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from training_imgtool.context.python_source import is_main_guard
+from training_imgtool.project.hint_files import read_cells
+from training_imgtool.project.tables import load_tables
+
+TRAINS = frozenset(
+    """fit fit_generator train_and_evaluate train_on_batch minimize apply_gradients GradientTape
+    MonitoredTrainingSession""".split()  # noqa: SIM905
+)
+STRATEGIES = frozenset({"MultiWorkerMirroredStrategy", "ParameterServerStrategy"})
+_STARTS = frozenset(
+    {"main", "train", "run", "app.run", "tf.app.run", "tf.compat.v1.app.run", "fire.Fire", "cli", "app"}
+)
+_OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*")
+_ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_MARKS = frozenset({"mark_flag_as_required", "mark_flags_as_required"})
+_PATH = re.compile(r"\.{0,2}/?[\w-][\w./-]*")
+_NOTEBOOK_NAMES = frozenset({"get_ipython", "display"})
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option, such as `--epochs`, or an argument without dashes."""
+
+    name: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """An import: the dotted name without the dots that `level` counts, what is taken from it, its line.
+
+    `always` is False where it stands in a function, a condition or a `try`; `in_main` is True under a main guard.
+    """
+
+    module: str
+    level: int
+    names: tuple[str, ...]
+    line: int
+    always: bool
+    in_main: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One file.
+
+    Attributes:
+        starts: whether it runs something: under a main guard, or as it loads.
+        has_guard: whether it has a main guard.
+        trains: the calls in it that train.
+        calls_train: whether it calls something of the name `train`, which may train.
+        strategies: those of tf.distribute that it names.
+        first: how much of TensorFlow 1 alone it uses, and the line of the first use.
+        second: how much that TensorFlow 2 brought.
+        limits: specifier sets of TensorFlow by what else it takes from it, with lines.
+        old_keras: the first line that calls Keras as it was before TensorFlow 2.
+        taken: the names that it takes from modules, as in `module.name`.
+        paths: its texts that look like relative paths.
+        notebook_line: the first line of a .py file with a command that only a notebook understands.
+    """
+
+    path: str
+    imports: tuple[Imported, ...]
+    starts: bool
+    has_guard: bool
+    trains: frozenset[str]
+    calls_train: bool
+    strategies: frozenset[str]
+    first: tuple[int, int]
+    second: int
+    limits: tuple[tuple[str, int], ...]
+    old_keras: int
+    taken: frozenset[str]
+    options: tuple[Option, ...]
+    paths: frozenset[str]
+    notebook_line: int | None = None
+
+
+def read_source(text: str, path: str) -> Source | None:
+    """Reads a file; None for one that Python 3 cannot parse."""
+    if path.endswith(".ipynb"):
+        try:
+            text = "".join(script for script in write_cells(text))
+        except (ValueError, AttributeError, TypeError, KeyError):
+            return None
+    tree, line = _parse(text)
+    if tree is None:
+        return None
+    nodes = list(ast.walk(tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    has_guard = any(map(is_main_guard, tree.body))
+    first, second, limits = _weigh_api(nodes)
+    named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return Source(
+        path=path,
+        imports=tuple(_list_imports(tree)),
+        starts=has_guard or path.endswith(".ipynb") or _starts(tree),
+        has_guard=has_guard,
+        trains=frozenset(name for call in calls if (name := _name(call)) in TRAINS),
+        calls_train=any(_name(call) == "train" for call in calls),
+        strategies=frozenset(named & STRATEGIES),
+        first=first,
+        second=second,
+        limits=limits,
+        old_keras=next((call.lineno for call in calls if _is_old_keras(call)), 0),
+        taken=frozenset(named),
+        options=read_options(calls),
+        paths=frozenset(_list_paths(nodes)),
+        notebook_line=line or _find_notebook_call(tree),
+    )
+
+
+def write_cells(text: str) -> Iterator[str]:
+    """Yields the lines of the program that a notebook's cells are: commands of IPython become comments.
+
+    Raises ValueError, or another error of a wrong shape, for a file that is no notebook.
+    """
+    yield "try:\n    from IPython.display import display\nexcept ImportError:\n    display = print\n"
+    for number, source in read_cells(text):
+        yield f"\n# Cell {number}\n"
+        if re.match(r"\s*%%(?!time|capture|prun|timeit)\w+", source):
+            yield "".join(f"# {line}\n" for line in source.splitlines())
+            continue
+        for line in source.splitlines():
+            indent = line[: len(line) - len(line.lstrip())]
+            is_command = re.match(r"\s*(?:[!%?]|\w+\s*=\s*[!%]|get_ipython\()|.*[^\s#'\"]\?\s*$", line)
+            yield f"{indent}pass  # {line.strip()}\n" if is_command else f"{line}\n"
+
+
+def _parse(text: str) -> tuple[ast.Module | None, int | None]:
+    """Returns a file's syntax tree, or None and the line of a notebook's command if Python cannot read it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text), None
+        except SyntaxError:
+            command = re.search(r"(?m)^(?P<indent>[ \t]*)[!%][^\n]*", text)
+        except (ValueError, RecursionError, MemoryError):
+            return None, None
+        try:
+            tree = ast.parse(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None, None
+        return tree, text.count("\n", 0, command.start()) + 1 if command else None
+
+
+def _starts(tree: ast.Module) -> bool:
+    """Returns whether a file runs something as it loads."""
+    quiet = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+    calls = (
+        call
+        for node in tree.body
+        if not isinstance(node, quiet)
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+    )
+    loops = ast.For | ast.While | ast.With
+    return any(isinstance(node, loops) for node in tree.body) or any(
+        _name(call) in TRAINS or ast.unparse(call.func) in _STARTS for call in calls
+    )
+
+
+def _list_imports(tree: ast.Module) -> Iterator[Imported]:
+    main = {id(inner) for node in tree.body if is_main_guard(node) for inner in node.body}
+    always = {id(node) for node in tree.body} | main
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Imported(alias.name, 0, (), node.lineno, id(node) in always, id(node) in main)
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(alias.name for alias in node.names)
+            yield Imported(node.module or "", node.level, names, node.lineno, id(node) in always, id(node) in main)
+
+
+def _weigh_api(nodes: list[ast.AST]) -> tuple[tuple[int, int], int, tuple[tuple[str, int], ...]]:
+    """Counts what code takes from `tensorflow` that only one major version has."""
+    table = load_tables()["tensorflow_api"]
+    one, two = set(table["first"].split()), set(table["second"].split())
+    aliases = {
+        alias.asname or "tensorflow"
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "tensorflow"
+    }
+    used: dict[str, int] = {}
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            root, name = _dotted(node)
+            if root in aliases:
+                used.setdefault(name, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow."):
+            inner = (node.module or "").removeprefix("tensorflow.").removeprefix("python.")
+            used |= {f"{inner}.{alias.name}": node.lineno for alias in node.names} | {inner: node.lineno}
+    if "__version__" in used or any(isinstance(node, ast.Name) and node.id.startswith("IS_TF") for node in nodes):
+        return (0, 0), 0, ()  # it asks which release it has
+    firsts = {name: line for name, line in used.items() if name in one or name.partition(".")[0] == "contrib"}
+    seconds = {name for name in used if name in two}
+    limits = tuple(
+        (limit, line) for name, line in used.items() for key, limit in table["since"].items() if _is_below(name, key)
+    )
+    return (len(firsts), min(firsts.values(), default=0)), len(seconds), limits
+
+
+def _is_old_keras(call: ast.Call) -> bool:
+    words = {word.arg for word in call.keywords}
+    return bool(words & {"nb_epoch", "samples_per_epoch", "nb_val_samples", "border_mode"}) or (
+        _name(call) == "Model" and bool(words & {"input", "output"})
+    )
+
+
+def _dotted(node: ast.expr) -> tuple[str, str]:
+    """Splits `tf.io.gfile` into `tf` and `io.gfile`; the first is empty for anything else than names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return (node.id, ".".join(reversed(parts))) if isinstance(node, ast.Name) else ("", "")
+
+
+def _is_below(name: str, key: str) -> bool:
+    return name == key or name.startswith(f"{key}.")
+
+
+def _list_paths(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100:
+            text = node.value
+            if ("/" in text or re.search(r"\.\w{2,5}$", text)) and _PATH.fullmatch(text):
+                yield text
+
+
+def read_options(calls: list[ast.Call]) -> tuple[Option, ...]:
+    """Returns the options and the required arguments of a program, in the order of its file."""
+    ordered = sorted(calls, key=lambda call: call.lineno)
+    options = {option.name: option for call in ordered if (option := _option(call))}
+    marked = {f"--{name}" for call in ordered if _name(call) in _MARKS for name in _texts(call)}
+    return tuple(Option(name, option.required or name in marked) for name, option in options.items())
+
+
+def _option(call: ast.Call) -> Option | None:
+    """Returns the option or the required argument that a call defines."""
+    name, texts = _name(call), [*_texts(call)]
+    is_required = any(word.arg == "required" and _is_true(word.value) for word in call.keywords)
+    if name.startswith("DEFINE_") and texts and _ARGUMENT.fullmatch(texts[0]):
+        return Option(f"--{texts[0]}", is_required)
+    if name not in {"add_argument", "option", "argument"}:
+        return None
+    long = next((text for text in texts if _OPTION.fullmatch(text)), None)
+    if long is not None:
+        return Option(long, is_required)
+    is_optional = any(word.arg in {"nargs", "default"} for word in call.keywords)
+    is_argument = name in {"add_argument", "argument"} and len(texts) == 1 and _ARGUMENT.fullmatch(texts[0])
+    return Option(texts[0], required=True) if is_argument and not is_optional else None
+
+
+def _name(call: ast.Call) -> str:
+    """Returns the last part of the name of what is called."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def _texts(call: ast.Call) -> Iterator[str]:
+    for argument in call.args:
+        nodes = argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]
+        yield from (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _find_notebook_call(tree: ast.Module) -> int | None:
+    """Returns the line of the first call of `get_ipython` or `display` that always runs and that nothing defines."""
+    names = _NOTEBOOK_NAMES - {name for node in ast.walk(tree) for name in _bound(node)}
+    return next(_calls(tree.body, names), None)
+
+
+def _calls(body: list[ast.stmt], names: frozenset[str]) -> Iterator[int]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.With) or (isinstance(node, ast.If) and is_main_guard(node)):
+            yield from _calls(node.body, names)
+        elif isinstance(node, ast.Expr | ast.Assign):
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in names:
+                    yield inner.lineno
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yields the names that a node gives a value; `*` may be any."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            yield from _NOTEBOOK_NAMES if alias.name == "*" else [alias.asname or alias.name]
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id

@@ -1,0 +1,125 @@
+"""Writes the keys of a proposal as YAML, each with where it is from; guesses say that they are."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from packaging.specifiers import SpecifierSet
+
+from training_imgtool.project.packages import Line
+from training_imgtool.project.programs import list_words
+from training_imgtool.project.proposal import Proposal
+from training_imgtool.project.statement import Certainty, Fact
+
+_PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
+
+
+def write_tensorflow(proposal: Proposal, *, given: bool) -> str:
+    """Writes the key `tensorflow` with where it is from."""
+    choice = proposal.choice
+    rows = [row.statement for row in choice.rows if row.statement.fact is Fact.TENSORFLOW and row.followed]
+    far = next((item for item in rows if not SpecifierSet(item.value).contains(choice.tensorflow)), None)
+    if given:
+        said = "Python, CUDA, cuDNN and the base image follow from it: imgtool compat"
+    elif choice.source is None:
+        said = "a guess: no file names a release; imgtool compat lists them"
+    elif far:
+        said = f"the nearest to {far.place}: {far.value}; imgtool compat lists the releases"
+    else:
+        said = f"from {choice.source}" + ("" if choice.is_exact else "; which of those that it allows is a guess")
+    return f'tensorflow: "{choice.tensorflow}"  # {said}\n'
+
+
+def write_python(proposal: Proposal) -> str:
+    """Writes the key `python` with where it is from."""
+    choice = proposal.choice
+    rows = [row for row in choice.rows if row.statement.fact is Fact.PYTHON]
+    if choice.python is None:
+        firm = [row.statement for row in rows if not row.followed and row.statement.certainty is Certainty.STATED]
+        has_none = f"TensorFlow {choice.tensorflow} has no wheel for what"
+        said = f"  # {has_none} {firm[0].place} says: {firm[0].value}" if firm else ""
+        return f'# python: "3.11"{said}\n'
+    said = ", ".join(dict.fromkeys(f"{row.statement.place} ({row.statement.value})" for row in rows if row.followed))
+    return f'python: "{choice.python}"  # from {said[:200]}\n'
+
+
+def write_needs(proposal: Proposal) -> str:
+    """Writes the keys that name packages."""
+    needs = proposal.needs
+    text = ""
+    if needs.system:
+        names = ", ".join(name for name, _ in needs.system)
+        said = "; ".join(dict.fromkeys(place for _, place in needs.system))
+        text += f"system_packages: [{names}]  # {said}\n"
+    hints = {
+        item.value: None
+        for file, rows in proposal.project.statements.items()
+        for item in rows
+        if item.fact is Fact.SYSTEM and item.certainty is Certainty.HINT and file == "Dockerfile"
+    }
+    if hints and not needs.system:
+        text += f"# system_packages: [{', '.join(sorted(hints))}]  # from Dockerfile; some need an engine\n"
+    if needs.requirements:
+        is_plain = _PLAIN_WORD.fullmatch(needs.requirements)
+        name = needs.requirements if is_plain else json.dumps(needs.requirements, ensure_ascii=False)
+        text += f"requirements: {name}  # resolved together with TensorFlow, and locked in image.lock\n"
+    if needs.extras:
+        text += f"extras: [{', '.join(needs.extras)}]\n"
+    if needs.lines:
+        why = f"  # {_one_line(needs.why_lines)}" if needs.why_lines else ""
+        text += f"python_packages:{why}\n" + "".join(map(_write_line, needs.lines))
+    text += "".join(f"# left out a limit: {what}: {_one_line(why)}\n" for what, why in needs.dropped)
+    if needs.unknown:
+        cause = "# missing, unless another package brings them: the packages of these imports:"
+        text += f"{cause} {', '.join(needs.unknown[:12])}\n"
+    return text
+
+
+def _write_line(line: Line) -> str:
+    said = f"{'a guess: ' if line.guess else ''}{_one_line(line.place)}"
+    return f"  - {json.dumps(line.text, ensure_ascii=False)}  # {said}\n"
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())[:160]
+
+
+def write_trainer(proposal: Proposal) -> str:
+    """Writes the keys that start the program."""
+    placement, program = proposal.placement, proposal.program
+    if placement is None:
+        return "# trainer: FOLDER/FILE.py\n"
+    keys = placement.trainer
+    value = (
+        keys["source"]
+        if set(keys) == {"source"}
+        else f"{{{', '.join(f'{key}: {text}' for key, text in keys.items())}}}"
+    )
+    others = [other.path for other in proposal.programs[1:5]]
+    text = f"trainer: {value}" + (f"  # or {', '.join(others)}" if others else "") + "\n"
+    line = program.source.notebook_line if program else None
+    if line and not placement.new_file:
+        text = f"{text.rstrip()}  # first delete the notebook's commands, such as line {line}\n"
+    return text
+
+
+def write_args(proposal: Proposal) -> str:
+    """Writes `args`: those of the image's own command, and as a comment those that the README gives."""
+    program = proposal.program
+    if program is None:
+        return "# args: []\n"
+    options = ", ".join(f"{item.name}{' (required)' if item.required else ''}" for item in program.source.options[:12])
+    shown = f"  # its options: {options}" if options else ""
+    for command in program.commands:
+        words = [*list_words(command)]
+        words = words[2:] if words[:1] == ["-m"] else words[1:]
+        if not words or "--help" in words or "-h" in words or not all(word.isprintable() for word in words):
+            continue
+        if "ockerfile" in command.file and not any("$" in word for word in words):
+            return (
+                f"args: {json.dumps(words, ensure_ascii=False)}  # from {command.place}{shown.replace('  # ', '; ')}\n"
+            )
+        if command.certainty is Certainty.STATED:
+            return f"# args: {json.dumps(words, ensure_ascii=False)}  # {command.place}{shown.replace('  # ', '; ')}\n"
+    return f"# args: []{shown}\n"

@@ -1,0 +1,211 @@
+"""What imgtool proposes for small projects; each is the least form of a public one that was proposed wrongly before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training_imgtool.commands.init import write_starter
+from training_imgtool.project.proposal import Proposal, propose
+from training_imgtool.spec.load import load
+from training_imgtool.spec.model import Accelerator, ImageSpec
+from training_imgtool.versions.matrix import load_matrix
+
+TRAIN = "import tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"
+MAIN = f"def main():\n    pass\nif __name__ == '__main__':\n    main()\n{TRAIN}"
+FIRST = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\nwith tf.Session() as s:\n    s.run(x)\n"
+POETRY = '[tool.poetry]\nname = "p"\n[tool.poetry.dependencies]\n'
+PEP_621 = '[project]\nname = "p"\ndependencies = ["tensorflow"]\n'
+SETUP = "setup(python_requires='>=3.9,<3.10', install_requires=['tensorflow>=2.8,<2.13'])"
+ASKS = "import tensorflow as tf\nif tf.__version__ < '2':\n    tf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
+LOOP = "import tensorflow as tf\nfor x in range(3):\n    tf.print(x)\n"
+LOCKED = '[[package]]\nname = "scipy"\nversion = "1.9.3"\n[[package]]\nname = "tensorflow"\nversion = "2.10.1"\n'
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Writes a project."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def proposal_of(folder: Path, files: dict[str, str]) -> Proposal:
+    """Proposes for a project of these files."""
+    write(folder, files)
+    return propose(folder, load_matrix())
+
+
+def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
+    """Reads the spec that init writes for a project of these files."""
+    write(folder, files)
+    write_starter(folder)
+    return load(folder / "image.yaml").spec
+
+
+@pytest.mark.parametrize(
+    ("files", "tensorflow", "python"),
+    [
+        ({"pyproject.toml": f'{POETRY}tensorflow = "2.10.1"\n'}, "2.10.1", None),
+        ({"Pipfile": '[packages]\ntensorflow = ">=2.3,<2.5"\n[requires]\npython_version = "3.7"\n'}, "2.4.4", "3.7"),
+        ({"environment.yml": "dependencies: [python=3.8, tensorflow=2.6.2]\n"}, "2.6.2", "3.8"),
+        (
+            {"setup.py": SETUP},
+            "2.12.1",
+            "3.9",
+        ),
+        ({"requirements.txt": "tensorflow==2.3.0rc0\n"}, "2.3.4", None),  # the nearest that there is
+        ({"requirements.txt": "tensorflow-gpu==1.8.0\n"}, "1.15.5", None),  # the last of its major version
+        ({"requirements.txt": "tensorflow-text~=2.11.0\n"}, "2.11.1", None),  # a companion of the same minor
+        ({"requirements.txt": "tensorflow>=2.2\ntensorflow-probability==0.10.*\n"}, "2.2.3", None),
+        ({"requirements.txt": "tensorflow>=2.9\n"}, "2.15.1", None),  # the last with Keras 2
+        ({"requirements.txt": "tensorflow>=2.18\n"}, "2.18.1", None),
+        ({"requirements.txt": "tensorflow==2.11.0\n", "README.md": "Requires TensorFlow 2.3\n"}, "2.11.0", None),
+        ({"requirements.txt": "tensorflow>=2.3\n", "README.md": "Works with TensorFlow 2.3.0\n"}, "2.3.0", None),
+        ({"Dockerfile": "FROM tensorflow/tensorflow:2.5.1\n"}, "2.5.1", None),
+        ({".python-version": "3.9.13\n"}, "2.15.1", "3.9"),
+        ({"requirements.txt": "tensorflow==2.5.0\nnumpy==1.19.2\n"}, "2.5.0", "3.8"),  # numpy has no wheel for 3.9
+        (
+            {"uv.lock": LOCKED, "pyproject.toml": PEP_621},
+            "2.10.1",
+            None,
+        ),
+        ({"README.md": "built in TensorFlow 2.0\n\nTensorFlow == 2.1.0\n"}, "2.1.0", None),  # a release beats a major
+        ({}, "2.15.1", None),
+    ],
+)
+def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow: str, python: str | None) -> None:
+    choice = proposal_of(tmp_path, {"train.py": TRAIN, **files}).choice
+    assert (choice.tensorflow, choice.python) == (tensorflow, python)
+
+
+@pytest.mark.parametrize(
+    ("code", "tensorflow"),
+    [
+        (FIRST, "1.15.5"),
+        ("import tensorflow.contrib.slim as slim\nimport tensorflow as tf\ntf.app.run()\n", "1.15.5"),
+        ("import tensorflow.compat.v1 as tf\n" + FIRST.partition("\n")[2], "2.15.1"),
+        ("from keras.models import Model\nModel(input=1, output=2).fit(1, nb_epoch=3)\n", "1.15.5"),
+        (ASKS, "2.15.1"),
+    ],
+)
+def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensorflow: str) -> None:
+    assert proposal_of(tmp_path, {"train.py": code}).choice.tensorflow == tensorflow
+
+
+@pytest.mark.parametrize(
+    ("files", "program"),
+    [
+        ({"predict.py": MAIN, "train.py": MAIN}, "train.py"),
+        ({"export.py": MAIN, "build_vocab.py": MAIN, "model_main.py": MAIN}, "model_main.py"),
+        ({"a.py": MAIN, "zebra.py": MAIN, "README.md": "## Training\npython zebra.py\n"}, "zebra.py"),
+        ({"tests/train.py": MAIN, "run.py": MAIN}, "run.py"),
+        ({"test_train.py": MAIN, "solve.py": MAIN}, "solve.py"),
+        ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
+        ({"new/run.py": MAIN, "run.py": MAIN, "new/README.md": "## Train\npython run.py\n"}, "new/run.py"),
+        ({"serve.py": MAIN, "net.py": MAIN, "run.sh": "python net.py\n"}, "net.py"),
+        (
+            {"loop.py": LOOP, "util.py": "import tensorflow\n"},
+            "loop.py",
+        ),
+    ],
+)
+def test_the_program_that_trains(tmp_path: Path, files: dict[str, str], program: str) -> None:
+    chosen = proposal_of(tmp_path, files).program
+    assert chosen is not None
+    assert chosen.path == program
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "folder", "python_path"),
+    [
+        # relative imports: a module, which Python finds from above its package
+        (
+            {"pkg/train.py": f"from . import util\n{MAIN}", "pkg/util.py": "", "pkg/__init__.py": ""},
+            ("-m", "pkg.train"), "/app", None,
+        ),
+        # the package lies beside the folder of the script
+        (
+            {"examples/run.py": f"import pkg\n{MAIN}", "pkg/__init__.py": ""},
+            ("/app/examples/run.py",), "/app", "/app",
+        ),
+        (
+            {"scripts/fit.py": f"import pkg\n{MAIN}", "src/pkg/__init__.py": ""},
+            ("/app/scripts/fit.py",), "/app", "/app/src",
+        ),
+        # a script that opens what lies beside it
+        ({"src/main.py": f"open('./data.txt')\n{MAIN}", "src/data.txt": ""}, ("/app/src/main.py",), "/app/src", None),
+        ({"src/main.py": MAIN, "README.md": "cd src\npython main.py\n"}, ("/app/src/main.py",), "/app/src", None),
+        ({"train.py": f"import sub.net\n{MAIN}", "sub/net.py": ""}, ("/app/train.py",), "/app", None),
+        ({"lib/pkg/__main__.py": f"from pkg import x\n{MAIN}", "lib/pkg/x.py": ""}, ("-m", "pkg"), "/app", "/app/lib"),
+    ],
+)  # fmt: skip
+def test_how_the_image_starts_it(
+    tmp_path: Path, files: dict[str, str], arguments: tuple[str, ...], folder: str, python_path: str | None
+) -> None:
+    write(tmp_path, files)
+    write_starter(tmp_path)
+    loaded = load(tmp_path / "image.yaml")
+    assert loaded.entry.arguments == arguments
+    assert loaded.entry.working_folder == folder
+    assert loaded.spec.env.get("PYTHONPATH", loaded.entry.python_path) == python_path
+
+
+@pytest.mark.parametrize(
+    ("files", "requirements", "packages"),
+    [
+        ({"requirements.txt": "pandas\n"}, "requirements.txt", ()),
+        ({"requirements.txt": "-e .\npandas\n", "setup.py": "setup(name='p')"}, None, ("pandas",)),
+        ({"requirements.txt": "tensorflow==1.8.0\npandas<2\nnumpy==1.14.0\n"}, None, ("pandas<2", "numpy")),
+        ({"docs/requirements.txt": "sphinx\n", "requirements-dev.txt": "pytest\n"}, None, ()),
+        ({"docs/needs.txt": "easydict\n", "README.md": "pip install -r docs/needs.txt\n"}, "docs/needs.txt", ()),
+        ({"pyproject.toml": f'{POETRY}scipy = "^1.9"\n', "poetry.lock": LOCKED}, None, ("scipy==1.9.3",)),
+        ({"environment.yml": "dependencies: [numpy, libpng, {pip: [tqdm]}]\n"}, None, ("numpy", "tqdm")),
+        ({"train.py": f"import PIL, yaml, os, keras\nimport google.cloud.storage\n{TRAIN}"}, None,
+         ("pillow", "pyyaml", "google-cloud-storage")),
+        ({"train.py": f"def f():\n    import wandb\n{TRAIN}"}, None, ()),  # it may never run
+        ({"train.py": f"import cv2\n{TRAIN}", "requirements.txt": "opencv-contrib-python\n"}, "requirements.txt", ()),
+        ({"train.py": f"from scipy.misc import imread\n{FIRST}"}, None, ("scipy<1.2",)),
+        ({"train.py": f"import keras\nimport tensorflow_addons\n{TRAIN}", "README.md": "tensorflow==2.3.1\n"}, None,
+         ("keras>=2.3,<2.5", "tensorflow-addons==0.13.*")),
+        ({"train.py": f"import helpers, nothing_known\n{TRAIN}", "helpers.py": ""}, None, ()),
+    ],
+)  # fmt: skip
+def test_what_the_image_installs(
+    tmp_path: Path, files: dict[str, str], requirements: str | None, packages: tuple[str, ...]
+) -> None:
+    spec = spec_of(tmp_path, {"train.py": TRAIN, **files})
+    assert (spec.requirements, {*spec.python_packages}) == (requirements, {*packages})
+
+
+def test_gpu_where_the_project_asks_and_a_base_exists(tmp_path: Path) -> None:
+    assert (
+        proposal_of(tmp_path / "a", {"train.py": TRAIN, "requirements.txt": "tensorflow-gpu==2.9.1\n"}).accelerator
+        is Accelerator.GPU
+    )
+    old = proposal_of(tmp_path / "b", {"train.py": TRAIN, "requirements.txt": "tensorflow-gpu==2.1.0\n"})
+    assert old.accelerator is Accelerator.CPU
+    assert "cpu, since: no base with CUDA 10.1" in str(old.accelerator_from)
+    both = {
+        "Dockerfile.cpu": "FROM tensorflow/tensorflow:2.9.1\n",
+        "Dockerfile.gpu": "FROM tensorflow/tensorflow:2.9.1-gpu\n",
+    }
+    assert proposal_of(tmp_path / "c", {"train.py": TRAIN, **both}).accelerator is Accelerator.CPU
+
+
+def test_the_libraries_that_wheels_open(tmp_path: Path) -> None:
+    spec = spec_of(
+        tmp_path, {"train.py": TRAIN, "requirements.txt": "opencv-python\n", "environment.yml": "dependencies: [sox]\n"}
+    )
+    assert spec.system_packages == ("libgl1", "libglib2.0-0")
+
+
+def test_the_table_says_who_said_what(tmp_path: Path) -> None:
+    files = {"train.py": TRAIN, "requirements.txt": "tensorflow==2.11.0\n", "README.md": "TensorFlow >= 2.12 needed\n"}
+    rows = proposal_of(tmp_path, files).table()
+    assert [(row.fact, row.value, row.place, bool(row.remark)) for row in rows[:2]] == [
+        ("TensorFlow", "==2.11.0", "requirements.txt:1", False),
+        ("TensorFlow", ">=2.12", "README.md:1", True),
+    ]
+    assert rows[-1].fact == "program"
+    assert rows[-1].value == "train.py"
