@@ -32,10 +32,11 @@ for text in json.load(sys.stdin):
     task = sky.Task.from_yaml_str(text)
     print("task", json.dumps({**task.to_yaml_config(), "run": task.run, "envs": dict(task.envs)}))
 """
+# `slurm` starts job 40007; a job's port is 12000 plus its number modulo 20000.
 RESOLVE = """
 import json, sys, tensorflow as tf
 jobs = json.loads(sys.argv[1])
-resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(jobs=jobs, port_base=2222, auto_set_gpu=False)
+resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(jobs=jobs, port_base=12007, auto_set_gpu=False)
 print(json.dumps([resolver.cluster_spec().as_dict(), resolver.get_task_info()]))
 """
 
