@@ -7,9 +7,9 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from training_imgtool.core.system import name_boot, name_process_space, start_of
 from training_imgtool.core.threads import run_all
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Owner:
     Attributes:
         host: the machine's name and its namespace of process numbers: elsewhere the number means another process.
         boot: the kernel's ID of this boot.
-        started: when the process began, in clock ticks after the boot.
+        started: when the process began, as its system says it.
     """
 
     host: str
@@ -47,26 +47,22 @@ def this_process() -> Owner:
     """Describes this process as an owner."""
     pid = os.getpid()
     return Owner(
-        host=f"{platform.node()} {_read_link('/proc/self/ns/pid')}".strip(),
-        boot=_read("/proc/sys/kernel/random/boot_id"),
+        host=f"{platform.node()} {name_process_space()}".strip(),
+        boot=name_boot(),
         pid=pid,
         started=started(pid) or "",
     )
 
 
 def started(pid: int) -> str | None:
-    """Reads when a process began, in clock ticks after the boot; "" if it does not say, None if it is gone.
-
-    Source: proc(5), field 22 of /proc/PID/stat; the second field may hold spaces and parentheses.
-    """
+    """Reads when a process began, as `core.system.start_of` has it; None if it is gone."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
         pass
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 else ""
+    return start_of(pid)
 
 
 def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], str | None] = started) -> bool:
@@ -101,17 +97,3 @@ def _remove(
     run_all({item.id: partial(containers.remove, item.id) for item in left})
     for network in networks:
         containers.remove_network(network.id)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _read_link(path: str) -> str:
-    try:
-        return str(Path(path).readlink())
-    except OSError:
-        return ""

@@ -27,6 +27,7 @@ from training_imgtool.core.errors import (
 )
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository
+from training_imgtool.core.system import list_nvidia_gpus
 from training_imgtool.core.threads import run_all
 from training_imgtool.engines.docker.containers import Containers, Machine
 from training_imgtool.jobs import view_of
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.registry.connect import Registries
 
-_NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
 _ID_BYTES = 4
 _OWN = Repository("localhost", "imgtool/stage")  # what a job file would call an image that no registry has
 
@@ -160,8 +160,8 @@ def _shares(
 ) -> tuple[dict[str, Share], tuple[str, ...]]:
     requests = {replica.name: request_of(spec.roles[replica.role]) for replica in cluster.replicas}
     cards: Sequence[str] | None = () if not machine.nvidia else None
-    if machine.nvidia and local and _NVIDIA.is_dir():
-        cards = [str(number) for number in range(len(list(_NVIDIA.iterdir())))]
+    if machine.nvidia and local:
+        cards = list_nvidia_gpus()
     granted, notes = divide_resources(
         requests, cpus=machine.cpus, memory=machine.memory if machine.limits_memory else 0, gpus=cards
     )

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -122,23 +121,14 @@ def end_children(seconds: float = 1.0) -> None:
 
 
 def _signal_children(signum: int) -> None:
-    for pid in _list_children():
+    from training_imgtool.core.system import list_children
+
+    for pid in list_children():
         with suppress(OSError):
             if os.getpgid(pid) == pid:  # it leads a group: the programs that it started end too
                 os.killpg(pid, signum)
             else:
                 os.kill(pid, signum)
-
-
-def _list_children() -> list[int]:
-    """Lists the running child processes on Linux; none elsewhere."""
-    children: list[int] = []
-    for state in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            _, _, fields = state.read_text().rpartition(")")  # proc(5): a name in parentheses, the state, the parent
-            if int(fields.split()[1]) == os.getpid():
-                children.append(int(state.parent.name))
-    return children
 
 
 def _enforce_end(reader: int, cancelled: threading.Event, grace_seconds: float) -> None:

@@ -202,7 +202,11 @@ def main() -> None:
     import jinja2.debug
     import jinja2.sandbox  # noqa: F401 - loaded before memory is scarce
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    except (OSError, ValueError):
+        if sys.platform == "linux":  # macOS refuses limits of the address space
+            raise
     with os.fdopen(1, "w", encoding="utf-8") as answer:
         sys.addaudithook(_refuse)
         json.dump(render(request), answer)

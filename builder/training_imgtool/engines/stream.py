@@ -6,7 +6,6 @@ The request runs in a thread of its own, so the thread that follows it can alway
 
 from __future__ import annotations
 
-import fcntl
 import os
 import queue
 import select
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
 from training_imgtool.core.errors import EngineUnavailableError
+from training_imgtool.core.system import grow_pipe
 
 Event = dict[str, Any]
 
@@ -178,8 +178,7 @@ def blocks_of(write: Callable[[IO[bytes]], None], stopped: Callable[[], bool]) -
     thread = threading.Thread(target=run, name="imgtool-context", daemon=True)
     thread.start()
     with os.fdopen(reader, "rb", buffering=0) as source:
-        with suppress(OSError):  # where the system allows it: fewer, larger blocks
-            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _BLOCK)
+        grow_pipe(source.fileno(), _BLOCK)  # fewer, larger blocks
         while not stopped():
             if not select.select([source], [], [], _LOOK)[0]:
                 continue  # what writes is waiting for something, such as a download

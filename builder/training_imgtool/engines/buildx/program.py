@@ -22,6 +22,7 @@ from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.reference import DOCKER_HUB, Login
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
+from training_imgtool.core.system import memory_folder, name_descriptor
 
 _PLUGIN = "docker-buildx"
 _PLUGIN_FOLDERS = (  # docker/cli, `cli-plugins/manager/manager_unix.go`
@@ -30,7 +31,6 @@ _PLUGIN_FOLDERS = (  # docker/cli, `cli-plugins/manager/manager_unix.go`
     "/usr/lib/docker/cli-plugins",
     "/usr/libexec/docker/cli-plugins",
 )
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - for a file without a name
 _SECONDS = 20.0
 _HUB_SERVER = "https://index.docker.io/v1/"
 _REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name that means a refresh token
@@ -87,14 +87,14 @@ def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterato
         yield Environment(variables)
         return
     original = settings.docker_config.absolute()
-    in_memory = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with (
         tempfile.TemporaryDirectory(prefix="imgtool-buildx-") as folder,
-        tempfile.TemporaryFile(dir=in_memory) as config,
+        tempfile.TemporaryFile(dir=memory_folder()) as config,
     ):
-        config.write(json.dumps(_config(original, logins)).encode())
+        text = json.dumps(_config(original, logins)).encode()
+        config.write(text)
         config.seek(0)
-        _link(Path(folder), original, config.fileno())
+        _link(Path(folder), original, config.fileno(), text)
         yield Environment({**variables, "DOCKER_CONFIG": folder}, (config.fileno(),))
 
 
@@ -115,9 +115,16 @@ def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
     return document
 
 
-def _link(folder: Path, original: Path, descriptor: int) -> None:
-    """Makes a folder for DOCKER_CONFIG: config.json is the open file, everything else the user's own."""
-    (folder / "config.json").symlink_to(f"/dev/fd/{descriptor}")
+def _link(folder: Path, original: Path, descriptor: int, text: bytes) -> None:
+    """Makes a folder for DOCKER_CONFIG: config.json is the open file, everything else the user's own.
+
+    Where no path opens that file from its start, config.json is a file with `text`, for the user alone.
+    """
+    if name := name_descriptor(descriptor):
+        (folder / "config.json").symlink_to(name)
+    else:
+        (folder / "config.json").touch(mode=0o600)
+        (folder / "config.json").write_bytes(text)
     for entry in original.iterdir() if original.is_dir() else ():
         if entry.name != "config.json":
             (folder / entry.name).symlink_to(entry)

@@ -1,0 +1,91 @@
+"""What not every POSIX system has: Linux's way, and what is done elsewhere. No other module makes these calls.
+
+macOS has neither /proc, /dev/shm nor pipes of a chosen size, and its /dev/fd/N shares the offset of the open file.
+`dockerfile/jinja.py`, a program that imports nothing of this package, limits its memory by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
+
+
+def grow_pipe(descriptor: int, size: int) -> None:
+    """Gives a pipe room for `size` bytes where the system allows it."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, size)
+
+
+def memory_folder() -> Path | None:
+    """Returns a folder whose files are in memory only; None where there is none."""
+    folder = Path("/dev/shm")  # noqa: S108 - for a file without a name
+    return folder if sys.platform == "linux" and folder.is_dir() else None
+
+
+def name_descriptor(descriptor: int) -> str | None:
+    """Returns a path by which any program that inherits it opens the file from its start; None where there is none."""
+    return f"/dev/fd/{descriptor}" if sys.platform == "linux" else None
+
+
+def list_children() -> list[int]:
+    """Lists the running child processes."""
+    if sys.platform == "linux":
+        rows = (_fields(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat"))
+        pairs = [(row[0], row[2]) for row in rows if len(row) > 2]
+    else:
+        pairs = [(pid, parent) for pid, parent in map(str.split, _ask_ps("-A", "-o", "pid=,ppid=").splitlines())]
+    return [int(pid) for pid, parent in pairs if int(parent) == os.getpid()]
+
+
+def start_of(pid: int) -> str:
+    """Reads when a process began: in clock ticks after the boot, or as a date; "" if the system does not say."""
+    if sys.platform != "linux":
+        return _ask_ps("-o", "lstart=", "-p", str(pid)).strip()
+    fields = _fields(str(pid))
+    return fields[20] if len(fields) > 20 else ""
+
+
+def name_boot() -> str:
+    """Reads the ID of this boot; "" if the system has none."""
+    return _read("/proc/sys/kernel/random/boot_id")
+
+
+def name_process_space() -> str:
+    """Reads the namespace that process numbers are of; "" where there is one for all."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def list_nvidia_gpus() -> list[str] | None:
+    """Lists the numbers of the GPUs that NVIDIA's driver has; None where the system does not say."""
+    return [str(number) for number in range(len(list(_NVIDIA.iterdir())))] if _NVIDIA.is_dir() else None
+
+
+def _fields(pid: str) -> list[str]:
+    """Reads /proc/PID/stat: the number, the state, the parent and so on, without the name, which may hold spaces."""
+    text = _read(f"/proc/{pid}/stat")
+    return [pid, *text.rpartition(")")[2].split()] if text else []
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _ask_ps(*arguments: str) -> str:
+    import subprocess
+
+    try:
+        return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
